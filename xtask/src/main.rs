@@ -1,0 +1,3 @@
+//! The project's own chores: up, test, ci, tidy, bench.
+
+fn main() {}
