@@ -1,6 +1,31 @@
 //! What runs, turns, attempts, interactions and deliveries are, and how each event changes them.
 //!
-//! Pure values: no clock, no file, no randomness, no async. They do not even compile here.
+//! Pure values: a clock, a file, a thread or a map with random order does not even compile here. The one function
+//! to read first is [`run::apply`].
 #![no_std]
 
 extern crate alloc;
+
+pub mod id;
+pub mod time;
+
+pub mod engine;
+pub mod process;
+pub mod settings;
+
+pub mod approval;
+pub mod deadline;
+pub mod delivery;
+pub mod inbound;
+pub mod interaction;
+pub mod policy;
+pub mod reply;
+pub mod run;
+pub mod slots;
+pub mod turn;
+
+pub mod effect;
+pub mod event;
+pub mod failure;
+pub mod ledger;
+pub mod refused;

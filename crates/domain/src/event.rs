@@ -1,0 +1,330 @@
+//! Everything that can happen to a run. Requests may be refused; facts are absorbed.
+//!
+//! This is what the journal holds, so a variant or field that was ever released is never renamed, only added to.
+
+use alloc::{boxed::Box, string::String, vec::Vec};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    deadline::DeadlineKind,
+    delivery::Certainty,
+    effect::EffectNumber,
+    engine::{Abilities, Handle, Profile},
+    failure::Failure,
+    id::{DeliveryId, RunId},
+    inbound::{Message, MessageKey},
+    interaction::{Purpose, Question},
+    process::{Attempt, Exit, Position, Process},
+    reply::Reply,
+    settings::{OnBusy, Settings},
+};
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Event {
+    // Requests.
+    /// Somebody wants a run.
+    RunCreated(Box<NewRun>),
+    /// A slot was granted.
+    Admitted,
+    /// Somebody says something to the run.
+    MessageArrived {
+        /// What.
+        message: Message,
+        /// What it does if a turn is at work; the run's own setting where it does not say.
+        on_busy: Option<OnBusy>,
+    },
+    /// Somebody answers a question.
+    ReplyArrived {
+        /// The answer.
+        reply: Reply,
+    },
+    /// A person wants the turn stopped.
+    InterruptRequested {
+        /// Who.
+        by: String,
+    },
+    /// A person wants the run ended.
+    CancelRequested {
+        /// Who.
+        by: String,
+    },
+
+    // Facts about the engine's program.
+    /// It is known how the engine waits and what it can do.
+    ProfileResolved {
+        /// How it waits.
+        profile: Profile,
+        /// What it can do.
+        abilities: Abilities,
+        /// The session id that we chose for it, where engines let us [A6].
+        handle: Option<Handle>,
+    },
+    /// The engine cannot be used at all: not there, not logged in, no usable workspace.
+    EngineUnusable {
+        /// Why.
+        failure: Failure,
+    },
+    /// The process that was ordered is there.
+    AttemptStarted {
+        /// Which launch.
+        attempt: Attempt,
+        /// Which process.
+        process: Process,
+    },
+    /// It could not be started, and certainly did not run.
+    LaunchFailed {
+        /// Which launch.
+        attempt: Attempt,
+        /// Why.
+        failure: Failure,
+        /// Whether it may work another time.
+        retry: Retry,
+    },
+    /// The process is over, or is found to be gone.
+    ProcessExited {
+        /// Which launch.
+        attempt: Attempt,
+        /// How.
+        exit: Exit,
+    },
+    /// The process can no longer be heard, though it may well live.
+    ContactLost {
+        /// Which launch.
+        attempt: Attempt,
+    },
+    /// It can be heard again.
+    ContactRestored {
+        /// Which launch.
+        attempt: Attempt,
+        /// Which process.
+        process: Process,
+    },
+    /// What became of the turn cannot be found out.
+    RecoveryFailed {
+        /// Which launch.
+        attempt: Attempt,
+        /// Why not.
+        reason: String,
+    },
+
+    // Facts that the engine said.
+    /// The engine named its session.
+    HandleAnnounced {
+        /// Which launch.
+        attempt: Attempt,
+        /// Where in its speech.
+        position: Position,
+        /// The session.
+        handle: Handle,
+    },
+    /// The engine is getting on.
+    Progressed {
+        /// Which launch.
+        attempt: Attempt,
+        /// Where in its speech.
+        position: Position,
+        /// With what.
+        text: String,
+    },
+    /// The engine asks inside its turn and waits.
+    GateRaised {
+        /// Which launch.
+        attempt: Attempt,
+        /// Where in its speech.
+        position: Position,
+        /// The engine's name for the request.
+        gate: String,
+        /// What it wants.
+        purpose: Purpose,
+        /// What it asks.
+        question: Question,
+    },
+    /// The engine no longer wants that answer.
+    GateWithdrawn {
+        /// Which launch.
+        attempt: Attempt,
+        /// Where in its speech.
+        position: Position,
+        /// The engine's name for the request.
+        gate: String,
+    },
+    /// The turn is over.
+    TurnEnded {
+        /// Which launch.
+        attempt: Attempt,
+        /// Where in its speech.
+        position: Position,
+        /// How.
+        ending: Ending,
+        /// What became of its process.
+        aftermath: Aftermath,
+    },
+
+    // Facts about the rest of the world.
+    /// A point in time was reached.
+    DeadlinePassed {
+        /// Which.
+        deadline: DeadlineKind,
+    },
+    /// A delivery arrived.
+    DeliveryConfirmed {
+        /// Which.
+        delivery_id: DeliveryId,
+    },
+    /// A delivery did not, or perhaps not, arrive.
+    DeliveryFailed {
+        /// Which.
+        delivery_id: DeliveryId,
+        /// How sure that is.
+        certainty: Certainty,
+    },
+    /// The run's conversation was heard from again, so it can be reached.
+    ConversationSpoke,
+    /// What was owed was done, and nothing else tells of it.
+    EffectPerformed {
+        /// Which.
+        effect: EffectNumber,
+    },
+}
+
+/// A run to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewRun {
+    /// Its name.
+    pub run_id: RunId,
+    /// What it should be.
+    pub settings: Settings,
+    /// The task.
+    pub message: Message,
+    /// The sender's key, so that asking again makes no second run.
+    pub idempotency: Option<Idempotency>,
+}
+
+/// A sender's promise that two requests with this key are one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Idempotency {
+    /// The key.
+    pub key: String,
+    /// A digest of the request, to notice another request under the same key.
+    pub fingerprint: String,
+}
+
+/// Whether something that failed may work another time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Retry {
+    /// It may.
+    Later,
+    /// It will not.
+    Never,
+}
+
+/// How a turn ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// The engine is done.
+    Completed {
+        /// What it said.
+        text: String,
+    },
+    /// The engine needs an answer before it goes on.
+    Asked {
+        /// What it said before asking.
+        text: String,
+        /// What it asks.
+        question: Question,
+    },
+    /// The engine failed.
+    Failed {
+        /// How.
+        failure: Failure,
+    },
+    /// The engine obeyed an order to stop.
+    Interrupted,
+}
+
+/// What became of a process when its turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Aftermath {
+    /// It is over.
+    Exited(Exit),
+    /// It lives and can be spoken to.
+    Alive,
+}
+
+/// A key that may be used once, for ever. The store refuses a commit that claims a taken one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Claim {
+    /// Among which keys it must be unique.
+    pub scope: String,
+    /// The key.
+    pub key: String,
+    /// What it was used for, to tell a repetition from a mistake.
+    pub fingerprint: String,
+}
+
+/// The scope of run requests' idempotency keys.
+pub const RUN_REQUESTS: &str = "run-requests";
+
+impl Claim {
+    /// The claim that a message makes: its name, once, for ever [E13].
+    pub fn of_message(key: &MessageKey) -> Self {
+        let mut scope = String::from("inbound/");
+        scope.push_str(&key.channel);
+        Self { scope, key: key.message_id.clone(), fingerprint: String::new() }
+    }
+}
+
+impl Event {
+    /// The keys that this event uses up.
+    pub fn claims(&self) -> Vec<Claim> {
+        let mut claims = Vec::new();
+        if let Self::RunCreated(new) = self {
+            claims.push(Claim::of_message(&new.message.key));
+            claims.extend(new.idempotency.as_ref().map(|idempotency| Claim {
+                scope: String::from(RUN_REQUESTS),
+                key: idempotency.key.clone(),
+                fingerprint: idempotency.fingerprint.clone(),
+            }));
+        }
+        if let Self::MessageArrived { message, .. } = self {
+            claims.push(Claim::of_message(&message.key));
+        }
+        claims
+    }
+
+    /// The event's name, for tables, logs and people.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::RunCreated(_) => "RunCreated",
+            Self::Admitted => "Admitted",
+            Self::MessageArrived { .. } => "MessageArrived",
+            Self::ReplyArrived { .. } => "ReplyArrived",
+            Self::InterruptRequested { .. } => "InterruptRequested",
+            Self::CancelRequested { .. } => "CancelRequested",
+            Self::ProfileResolved { .. } => "ProfileResolved",
+            Self::EngineUnusable { .. } => "EngineUnusable",
+            Self::AttemptStarted { .. } => "AttemptStarted",
+            Self::LaunchFailed { .. } => "LaunchFailed",
+            Self::ProcessExited { .. } => "ProcessExited",
+            Self::ContactLost { .. } => "ContactLost",
+            Self::ContactRestored { .. } => "ContactRestored",
+            Self::RecoveryFailed { .. } => "RecoveryFailed",
+            Self::HandleAnnounced { .. } => "HandleAnnounced",
+            Self::Progressed { .. } => "Progressed",
+            Self::GateRaised { .. } => "GateRaised",
+            Self::GateWithdrawn { .. } => "GateWithdrawn",
+            Self::TurnEnded { .. } => "TurnEnded",
+            Self::DeadlinePassed { .. } => "DeadlinePassed",
+            Self::DeliveryConfirmed { .. } => "DeliveryConfirmed",
+            Self::DeliveryFailed { .. } => "DeliveryFailed",
+            Self::ConversationSpoke => "ConversationSpoke",
+            Self::EffectPerformed { .. } => "EffectPerformed",
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Questions and approvals that wait for a person, and how each was resolved [D1] [D8].
+//!
+//! Which reply wins is decided in [`crate::reply`]; what an unanswered question's policy says, in [`crate::policy`].
+
+use alloc::{string::String, vec::Vec};
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::{
+    id::{InteractionId, RunId, TurnId},
+    policy::AutoReason,
+    time::Timestamp,
+};
+
+/// A question or approval, from its opening to the end of days.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interaction {
+    /// Ours, unique for ever; never the model's own number.
+    pub interaction_id: InteractionId,
+    /// The run that waits.
+    pub run_id: RunId,
+    /// The turn that asked.
+    pub turn_id: TurnId,
+    /// Who asked, and where the answer must go.
+    pub asker: Asker,
+    /// What is asked.
+    pub question: Question,
+    /// Since when it can be answered.
+    pub opened_at: Timestamp,
+    /// When it will be decided without a person, or be given up.
+    pub deadline_at: Option<Timestamp>,
+    /// Whether it can still be answered.
+    pub state: InteractionState,
+}
+
+/// Who asked, and so where the answer must go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Asker {
+    /// The engine, as the ending of its turn: the answer is the next turn's prompt.
+    TurnEnd,
+    /// The engine, inside its turn: the answer goes to that process, under the engine's own gate id.
+    Gate {
+        /// The engine's name for the request.
+        gate: String,
+        /// What it wants.
+        purpose: Purpose,
+    },
+    /// Abide itself, because the run cannot go on alone.
+    Abide(Parked),
+}
+
+/// What a request inside a turn wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// Permission. Only a person ever gives it.
+    Approval,
+    /// Information.
+    Input,
+}
+
+/// Why Abide itself asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Parked {
+    /// A person stopped the turn; only a person knows what should happen next.
+    Interrupted,
+    /// Contact was lost and the turn's outcome could not be found out [E8].
+    OutcomeUnknown,
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    /// A hint for front ends; it never restricts the answer [D2].
+    pub kind: Kind,
+    /// The question itself.
+    pub prompt: String,
+    /// Suggested answers.
+    #[serde(default)]
+    pub options: Vec<Choice>,
+    /// Display hints of the engine, as JSON text that means nothing to us.
+    #[serde(default)]
+    pub ui_hints: Option<String>,
+    /// What to do if nobody answers and the run allows it.
+    pub default_decision_policy: Policy,
+}
+
+/// The five kinds of question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// One of the options.
+    ChooseOne,
+    /// Yes or no.
+    Confirm,
+    /// Several values.
+    FillFields,
+    /// Anything.
+    OpenText,
+    /// A risk to be acknowledged. Never acknowledged by a timeout.
+    RiskAck,
+}
+
+impl Kind {
+    /// The kind of that name; an unknown name is `open_text` [D1].
+    pub fn named(name: &str) -> Self {
+        match name {
+            "choose_one" => Self::ChooseOne,
+            "confirm" => Self::Confirm,
+            "fill_fields" => Self::FillFields,
+            "risk_ack" => Self::RiskAck,
+            _ => Self::OpenText,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Kind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|name| Self::named(&name))
+    }
+}
+
+/// A suggested answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice {
+    /// What it says.
+    pub label: String,
+    /// Marked by the asker as the one that does no harm.
+    #[serde(default)]
+    pub safe: bool,
+}
+
+/// What to do if nobody answers [D1].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// The engine decides for itself.
+    EngineJudgement,
+    /// The option marked safe, or no.
+    SafeDefault,
+    /// End the run rather than invent an answer.
+    Abort,
+}
+
+/// Whether an interaction can still be answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InteractionState {
+    /// It can.
+    Open,
+    /// It was, once and for all.
+    Answered(Resolution),
+    /// It never was, and no longer matters.
+    Closed {
+        /// When that was.
+        at: Timestamp,
+        /// Why.
+        because: Closing,
+    },
+}
+
+/// How an interaction was answered [D8].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resolution {
+    /// By a person or by policy.
+    pub resolution_mode: ResolutionMode,
+    /// When.
+    pub resolved_at: Timestamp,
+    /// By whom: a person's name as the channel gives it, or `policy:<name>`.
+    pub resolved_by: String,
+    /// Why policy answered, if it did.
+    pub auto_decide_reason: Option<AutoReason>,
+    /// What was answered.
+    pub text: String,
+    /// The key under which the same answer may be sent again without harm.
+    pub idempotency_key: Option<String>,
+}
+
+/// By a person or by policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResolutionMode {
+    /// A person answered.
+    UserReply,
+    /// Nobody did; the question's policy was applied.
+    AutoDecideTimeout,
+}
+
+/// Why an interaction was closed without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Closing {
+    /// The engine took it back.
+    Withdrawn,
+    /// A newer message made it moot.
+    Superseded,
+    /// The turn or run was stopped by a person.
+    Stopped,
+    /// The run failed.
+    RunFailed,
+    /// The policy was to abort.
+    Aborted,
+}
+
+impl Interaction {
+    /// It can be answered.
+    pub fn is_open(&self) -> bool {
+        self.state == InteractionState::Open
+    }
+
+    pub(crate) fn close(&mut self, because: Closing, at: Timestamp) {
+        if self.is_open() {
+            self.state = InteractionState::Closed { at, because };
+        }
+    }
+}

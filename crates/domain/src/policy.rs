@@ -1,0 +1,89 @@
+//! What is decided when nobody answers [D6] [D7]: never a person's choice, never a yes to a risk.
+
+use alloc::{format, string::String};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    id::InteractionId,
+    interaction::{Asker, Interaction, Kind, Policy, Purpose},
+    reply::{Answerer, Reply},
+};
+
+/// Why policy answered instead of a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AutoReason {
+    /// The deadline passed.
+    UserNoReply,
+    /// The run never waits for a person.
+    AutoMode,
+}
+
+/// The automatic reply [D6], as it is recorded and shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AutoReply {
+    /// Always `auto_decide_timeout`.
+    pub source: &'static str,
+    /// The interaction that it answers.
+    pub interaction_id: InteractionId,
+    /// Why.
+    pub reason: AutoReason,
+    /// By which policy.
+    pub policy: Policy,
+    /// What the engine is told.
+    pub instruction: String,
+}
+
+/// What the policy of an unanswered question comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The engine is told this.
+    Answer(AutoReply),
+    /// The run ends instead.
+    Abort,
+}
+
+/// How many questions in a row may be decided without a person before the run is ended instead.
+pub const MOST_AUTO_DECISIONS_IN_A_ROW: u32 = 100;
+
+/// Decides an interaction that nobody answered.
+pub fn decide(interaction: &Interaction, reason: AutoReason) -> Decision {
+    let question = &interaction.question;
+    let policy = question.default_decision_policy;
+    let asks_permission = question.kind == Kind::RiskAck
+        || matches!(&interaction.asker, Asker::Gate { purpose: Purpose::Approval, .. });
+    let instruction = match policy {
+        Policy::Abort => return Decision::Abort,
+        // A timeout is not a yes: whatever the policy, permission is not given.
+        Policy::SafeDefault | Policy::EngineJudgement if asks_permission => String::from(
+            "No. Nobody answered, so this is not approved. Go on without it, or end here if that is not possible.",
+        ),
+        Policy::SafeDefault => match question.options.iter().find(|option| option.safe) {
+            Some(option) => option.label.clone(),
+            None => String::from("No. Nobody answered, so choose what changes the least and can be undone."),
+        },
+        Policy::EngineJudgement => {
+            String::from("Nobody answered in time. Decide this yourself with your best judgement and go on.")
+        }
+    };
+    Decision::Answer(AutoReply {
+        source: "auto_decide_timeout",
+        interaction_id: interaction.interaction_id,
+        reason,
+        policy,
+        instruction,
+    })
+}
+
+impl AutoReply {
+    /// The same door as a person's reply, under a key of its own, so that it too is taken once.
+    pub fn into_reply(self) -> Reply {
+        Reply {
+            interaction_id: self.interaction_id,
+            text: self.instruction,
+            by: Answerer::Policy(self.reason),
+            idempotency_key: Some(format!("auto-timeout:{}", self.interaction_id)),
+        }
+    }
+}

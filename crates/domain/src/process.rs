@@ -1,0 +1,51 @@
+//! Which operating-system process an attempt is, and what is known of its end.
+//!
+//! Holding and watching processes is not here: that is the keeper's trade.
+
+use alloc::string::String;
+
+use serde::{Deserialize, Serialize};
+
+/// One process launch, numbered within its run from 1. It is the fence: news of another attempt changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Attempt(pub u32);
+
+/// How far into an attempt's speech a fact stands. A fact at or before what was already heard is not news.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Position(pub u64);
+
+/// The identity of a process [A13]: a pid alone is reused, so it never stands alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// The keeper that holds it.
+    pub keeper: String,
+    /// Its process id.
+    pub pid: u32,
+    /// Its start time in kernel ticks since boot.
+    pub start_time: u64,
+    /// The boot in which that start time counts.
+    pub boot_id: String,
+}
+
+/// A process that is alive as far as we know, and how much of it we have heard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Live {
+    /// The launch that it came from.
+    pub attempt: Attempt,
+    /// Which process it is.
+    pub process: Process,
+    /// The last fact taken from it.
+    pub heard: Position,
+}
+
+/// What became of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    /// It ended with this code; death by signal `n` is `128 + n`.
+    Code(i32),
+    /// It is gone and nobody saw how.
+    Unseen,
+}

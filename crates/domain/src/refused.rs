@@ -1,0 +1,50 @@
+//! Requests that cannot be met. Facts are never refused: what an engine did is absorbed, however strange.
+
+use crate::{id::InteractionId, run::Status};
+
+/// Why a request changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// There is no such run.
+    #[error("there is no such run")]
+    NoSuchRun,
+    /// The run exists already.
+    #[error("the run exists already")]
+    RunExists,
+    /// The run is over; a finished state is never left.
+    #[error("the run is over ({status})")]
+    RunFinished {
+        /// How it ended.
+        status: Status,
+    },
+    /// Somebody else answered first, or the question no longer matters.
+    #[error("interaction {interaction_id} is no longer open")]
+    StaleInteraction {
+        /// The interaction that was named.
+        interaction_id: InteractionId,
+    },
+    /// The same key came with another text.
+    #[error("interaction {interaction_id} was answered under the same key with another text")]
+    IdempotencyConflict {
+        /// The interaction that was named.
+        interaction_id: InteractionId,
+    },
+    /// A slot was granted to a run that does not wait for one.
+    #[error("the run does not wait for a slot ({status})")]
+    NotQueued {
+        /// What it does instead.
+        status: Status,
+    },
+    /// No turn is at work.
+    #[error("no turn is at work ({status})")]
+    NothingToInterrupt {
+        /// What it does instead.
+        status: Status,
+    },
+    /// Too many messages wait already.
+    #[error("{limit} messages wait for this run already")]
+    InboxFull {
+        /// How many may wait.
+        limit: usize,
+    },
+}

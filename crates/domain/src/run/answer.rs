@@ -1,0 +1,136 @@
+//! A question is answered: by a person, or by its own policy when nobody does.
+//!
+//! Which reply counts is decided in [`crate::reply::take`], the one door for both. Here is what it then does.
+
+use alloc::{format, string::String};
+
+use super::{Cancellation, Hold, News, NextTurn, RunState, draft::Draft, draft::canceled_by, park::GIVE_UP};
+use crate::{
+    approval::verdict,
+    effect::Effect,
+    failure::{Failure, FailureCode},
+    interaction::{Asker, Closing, Interaction, InteractionState, Parked, Purpose},
+    policy::{self, AutoReason, Decision, MOST_AUTO_DECISIONS_IN_A_ROW},
+    refused::Refused,
+    reply::{self, Answerer, Reply, Taken},
+    turn::{Cause, ExecutionStatus},
+};
+
+impl Draft {
+    pub(super) fn reply_arrived(&mut self, reply: &Reply) -> Result<News, Refused> {
+        let at = self.at;
+        let named = |interaction: &&mut Interaction| interaction.interaction_id == reply.interaction_id;
+        let Some(interaction) = self.run.interactions.iter_mut().find(named) else {
+            return Err(Refused::StaleInteraction { interaction_id: reply.interaction_id });
+        };
+        match reply::take(interaction, reply, at)? {
+            Taken::Again => Ok(News::Absorbed),
+            Taken::First(resolution) => {
+                interaction.state = InteractionState::Answered(resolution);
+                let interaction = interaction.clone();
+                self.count_decision(&reply.by);
+                self.take_down(interaction.interaction_id);
+                self.answered(&interaction, reply);
+                Ok(News::Changed)
+            }
+        }
+    }
+
+    /// Nobody answered: the question's policy does, or ends the run [D7].
+    pub(super) fn decide_unanswered(&mut self, reason: AutoReason) {
+        let Some(interaction) = self.run.interactions.iter().find(|interaction| interaction.is_open()) else {
+            return;
+        };
+        let decision = policy::decide(interaction, reason);
+        if self.run.auto_decisions_in_a_row >= MOST_AUTO_DECISIONS_IN_A_ROW {
+            return self.abort(format!(
+                "{MOST_AUTO_DECISIONS_IN_A_ROW} questions in a row were decided without a person"
+            ));
+        }
+        match decision {
+            Decision::Abort => {
+                self.abort(String::from("nobody answered, and the question's policy is to abort"))
+            }
+            Decision::Answer(auto) => {
+                let taken = self.reply_arrived(&auto.into_reply());
+                debug_assert!(taken.is_ok(), "an open question takes the policy's answer");
+            }
+        }
+    }
+
+    fn abort(&mut self, message: String) {
+        let reason = Failure::new(FailureCode::InteractionAborted, message);
+        self.cancel(Cancellation { reason, by: None }, Closing::Aborted);
+    }
+
+    fn count_decision(&mut self, by: &Answerer) {
+        match by {
+            Answerer::Person(_) => self.run.auto_decisions_in_a_row = 0,
+            Answerer::Policy(_) => {
+                self.run.auto_decision_count += 1;
+                self.run.auto_decisions_in_a_row += 1;
+                self.run.last_auto_decision_at = Some(self.at);
+            }
+        }
+    }
+
+    /// Brings the answer to where it was wanted.
+    fn answered(&mut self, interaction: &Interaction, reply: &Reply) {
+        match &interaction.asker {
+            Asker::TurnEnd => {
+                self.end_turn(ExecutionStatus::Completed);
+                self.continue_with(interaction, reply.text.clone());
+            }
+            Asker::Gate { gate, purpose } => {
+                let Some(attempt) = self.run.attempt() else { return };
+                let permission = match purpose {
+                    Purpose::Approval => Some(verdict(&interaction.question, reply)),
+                    Purpose::Input => None,
+                };
+                self.owe(Effect::Answer {
+                    attempt,
+                    interaction_id: interaction.interaction_id,
+                    gate: gate.clone(),
+                    text: reply.text.clone(),
+                    verdict: permission,
+                });
+                self.leave_gate();
+            }
+            Asker::Abide(Parked::Interrupted) => self.continue_with(interaction, reply.text.clone()),
+            Asker::Abide(Parked::OutcomeUnknown) => match reply.text.trim().to_lowercase().as_str() {
+                GIVE_UP => {
+                    let by = match &reply.by {
+                        Answerer::Person(name) => name.as_str(),
+                        Answerer::Policy(_) => "policy",
+                    };
+                    self.cancel(canceled_by(by), Closing::Stopped);
+                }
+                "continue" => {
+                    let prompt = "Contact was lost during the last turn, so it is not known how much of it was \
+                                  done. Look at what is there first, then go on from it.";
+                    self.continue_with(interaction, String::from(prompt));
+                }
+                _ => self.continue_with(interaction, reply.text.clone()),
+            },
+        }
+    }
+
+    /// The answer starts the next turn: in the process that is held, or in one that resumes the session.
+    fn continue_with(&mut self, interaction: &Interaction, prompt: String) {
+        let next = NextTurn { cause: Cause::Reply(interaction.interaction_id), prompt };
+        let held = match &self.run.state {
+            RunState::WaitingUser(waiting) => match &waiting.hold {
+                Hold::Session(live) => Some(live.clone()),
+                Hold::Nothing | Hold::Turn { .. } => None,
+            },
+            RunState::Queued { .. }
+            | RunState::Running(_)
+            | RunState::Idle { .. }
+            | RunState::Finished(_) => None,
+        };
+        match held {
+            Some(live) => self.begin_turn(next, Some(live)),
+            None => self.queue(next),
+        }
+    }
+}

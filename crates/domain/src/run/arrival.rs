@@ -1,0 +1,148 @@
+//! A message arrives: it starts a turn, waits for one, steers the one at work, or takes its place.
+
+use alloc::string::String;
+
+use super::{
+    Hold, News, NextTurn, RunState, StopReason, Working,
+    draft::{Draft, INBOX_LIMIT},
+};
+use crate::{
+    effect::Effect,
+    inbound::{InboundStatus, Message, MessageKey},
+    interaction::Closing,
+    process::Attempt,
+    refused::Refused,
+    settings::OnBusy,
+    turn::{Cause, ExecutionStatus, Superseded},
+};
+
+impl Draft {
+    pub(super) fn message_arrived(
+        &mut self,
+        message: &Message,
+        on_busy: Option<OnBusy>,
+    ) -> Result<News, Refused> {
+        let waiting =
+            self.run.inbox.iter().filter(|it| it.execution_status == InboundStatus::Received).count();
+        if let RunState::Finished(_) = self.run.state {
+            return Err(Refused::RunFinished { status: self.run.status() });
+        }
+        if waiting >= INBOX_LIMIT {
+            return Err(Refused::InboxFull { limit: INBOX_LIMIT });
+        }
+        self.run.receive(message, self.at);
+        self.run.auto_decisions_in_a_row = 0;
+        if let RunState::Idle { held } = &self.run.state {
+            let live = held.as_ref().map(|(live, _)| live.clone());
+            self.go_on(live);
+            return Ok(News::Changed);
+        }
+        match on_busy.unwrap_or(self.run.settings.on_busy) {
+            OnBusy::Queue => {}
+            OnBusy::Steer => self.steer(message),
+            OnBusy::Supersede => self.supersede(message),
+        }
+        Ok(News::Changed)
+    }
+
+    /// Without the ability, or with no turn to take it, the message waits for a turn of its own.
+    fn steer(&mut self, message: &Message) {
+        let RunState::Running(Working::Active(active)) = &self.run.state else { return };
+        if !self.run.abilities.steer {
+            return;
+        }
+        let attempt = active.live.attempt;
+        self.owe(Effect::Steer { attempt, message: message.key.clone(), text: message.text.clone() });
+    }
+
+    /// The message takes the place of what is at work or would be next [E9]. An answer that a person has given
+    /// is never thrown away: a message cannot overtake it.
+    fn supersede(&mut self, message: &Message) {
+        match &self.run.state {
+            RunState::Queued { since, next } => {
+                let (since, Cause::Message(replaced)) = (*since, next.cause.clone()) else { return };
+                self.put_first(message, Some(&replaced));
+                self.run.state = RunState::Queued { since, next: NextTurn::from_message(message) };
+            }
+            RunState::Running(Working::Stopping(stopping)) => {
+                let replaced = match stopping.reason {
+                    StopReason::Superseded => self.run.next_message().map(|next| next.cause),
+                    StopReason::Interrupted => None,
+                };
+                let mut stopping = stopping.clone();
+                stopping.reason = StopReason::Superseded;
+                self.run.state = RunState::Running(Working::Stopping(stopping));
+                match replaced {
+                    Some(Cause::Message(key)) => self.put_first(message, Some(&key)),
+                    Some(Cause::Reply(_)) | None => self.put_first(message, None),
+                }
+                self.mark_superseded(message);
+            }
+            RunState::Running(Working::Active(active)) if self.run.is_sticky() => {
+                let live = active.live.clone();
+                self.put_first(message, None);
+                self.mark_superseded(message);
+                self.stop(live, StopReason::Superseded);
+            }
+            RunState::WaitingUser(waiting) => {
+                let hold = waiting.hold.clone();
+                self.put_first(message, None);
+                self.mark_superseded(message);
+                self.run.waiting_gates.clear();
+                self.close_questions(Closing::Superseded);
+                match hold {
+                    Hold::Turn { live, .. } if self.run.is_sticky() => {
+                        self.stop(live, StopReason::Superseded)
+                    }
+                    Hold::Turn { live, .. } => self.replace_at_once(Some(live.attempt)),
+                    Hold::Session(live) => self.begin_turn(NextTurn::from_message(message), Some(live)),
+                    Hold::Nothing => self.queue(NextTurn::from_message(message)),
+                }
+            }
+            RunState::Running(
+                Working::Probing | Working::Launching(_) | Working::Active(_) | Working::Recovering(_),
+            ) => {
+                let attempt = self.run.attempt();
+                self.put_first(message, None);
+                self.mark_superseded(message);
+                self.replace_at_once(attempt);
+            }
+            RunState::Idle { .. } | RunState::Finished(_) => {}
+        }
+    }
+
+    /// The session can be resumed, so the old process is simply ended before the new one starts.
+    fn replace_at_once(&mut self, attempt: Option<Attempt>) {
+        self.forgive(|effect| matches!(effect, Effect::Probe { .. }));
+        if let Some(attempt) = attempt {
+            self.end_attempt(attempt);
+        }
+        self.replace_superseded(None);
+    }
+
+    /// The turn at work is replaced: from now on nothing that it says is shown.
+    fn mark_superseded(&mut self, message: &Message) {
+        let turn = self.turn();
+        if turn.superseded.is_none() && !turn.execution_status.is_final() {
+            turn.superseded = Some(Superseded {
+                by_message: message.key.clone(),
+                by_turn: None,
+                reason: String::from("a newer message took its place"),
+            });
+        }
+        self.end_turn(ExecutionStatus::Superseded);
+        self.suppress_turn();
+    }
+
+    /// Moves the newest message before the others that wait; the one that it replaces is done for.
+    fn put_first(&mut self, message: &Message, replaced: Option<&MessageKey>) {
+        let at = self.at;
+        for inbound in self.run.inbox.iter_mut().filter(|inbound| Some(&inbound.message.key) == replaced) {
+            inbound.becomes(InboundStatus::Superseded, at);
+        }
+        if let Some(place) = self.run.inbox.iter().position(|inbound| inbound.message.key == message.key) {
+            let newest = self.run.inbox.remove(place);
+            self.run.inbox.insert(0, newest);
+        }
+    }
+}

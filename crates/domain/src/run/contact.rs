@@ -1,0 +1,165 @@
+//! A process ends without a word, is out of contact, or is found again.
+//!
+//! A restart of the daemon is nothing else: what it finds dead or alive comes in through here.
+
+use alloc::format;
+
+use super::{Active, Hold, News, Recovering, RunState, StopReason, Working, draft::Draft};
+use crate::{
+    deadline::RECOVERY_BOUND,
+    effect::Effect,
+    failure::{Failure, FailureCode},
+    process::{Attempt, Exit, Live, Position, Process},
+    turn::{ExecutionStatus, RuntimeStatus},
+};
+
+impl Draft {
+    pub(super) fn process_exited(&mut self, attempt: Attempt, exit: Exit) -> News {
+        if self.run.attempt() != Some(attempt) {
+            // Late, but it settles the order to end it.
+            return if self.note_exit(attempt, exit) { News::Changed } else { News::Absorbed };
+        }
+        self.note_exit(attempt, exit);
+        match &self.run.state {
+            RunState::Running(Working::Launching(_) | Working::Active(_)) => match exit {
+                Exit::Code(code) => {
+                    self.leave_dead_process();
+                    let message = format!("the engine ended with code {code} before its turn was over");
+                    self.fail(Failure::new(FailureCode::EngineFailed, message));
+                }
+                Exit::Unseen if self.run.abilities.recover => self.search(),
+                Exit::Unseen => {
+                    self.leave_dead_process();
+                    self.outcome_unknown("the engine's process is gone and nobody saw how it ended");
+                }
+            },
+            RunState::Running(Working::Stopping(stopping)) => match stopping.reason {
+                StopReason::Interrupted => {
+                    self.leave_dead_process();
+                    self.interrupted(None);
+                }
+                StopReason::Superseded => {
+                    self.leave_dead_process();
+                    self.replace_superseded(None);
+                }
+            },
+            // The search goes on: its result may still be readable.
+            RunState::Running(Working::Recovering(_)) => {
+                let (attempt, turn_id) = (attempt, self.turn_id());
+                self.owe(Effect::Recover { attempt, turn_id });
+            }
+            RunState::WaitingUser(_) | RunState::Idle { .. } => {
+                self.leave_dead_process();
+                self.fail(Failure::new(
+                    FailureCode::InteractionProcessLost,
+                    "the process that waited for an answer is gone",
+                ));
+            }
+            RunState::Queued { .. } | RunState::Running(Working::Probing) | RunState::Finished(_) => {}
+        }
+        News::Changed
+    }
+
+    /// Connection trouble is ours, not the task's [E11]: a question stays open, a turn is searched for.
+    pub(super) fn contact_lost(&mut self, attempt: Attempt) -> News {
+        let searching = self.run.owed.iter().any(|owed| matches!(owed.effect, Effect::Recover { .. }));
+        if self.run.attempt() != Some(attempt) || searching {
+            return News::Absorbed;
+        }
+        match &self.run.state {
+            RunState::Running(Working::Active(_)) => {
+                self.search();
+                News::Changed
+            }
+            RunState::WaitingUser(_) | RunState::Idle { .. } => {
+                let turn_id = self.turn_id();
+                self.owe(Effect::Recover { attempt, turn_id });
+                News::Changed
+            }
+            // A launch is found out by performing it again; a stop has its own deadline.
+            RunState::Running(
+                Working::Probing | Working::Launching(_) | Working::Stopping(_) | Working::Recovering(_),
+            )
+            | RunState::Queued { .. }
+            | RunState::Finished(_) => News::Absorbed,
+        }
+    }
+
+    pub(super) fn contact_restored(&mut self, attempt: Attempt, process: &Process) -> News {
+        if self.run.attempt() != Some(attempt) {
+            return News::Absorbed;
+        }
+        let found = self.forgive(|effect| matches!(effect, Effect::Recover { .. }));
+        match &self.run.state {
+            RunState::Running(Working::Recovering(recovering)) => {
+                let heard = recovering.live.as_ref().map_or(Position::default(), |live| live.heard);
+                let turn_deadline = recovering.work_left.map(|left| self.at.plus(left));
+                let live = Live { attempt, process: process.clone(), heard };
+                self.run.state = RunState::Running(Working::Active(Active { live, turn_deadline }));
+                let turn = self.turn();
+                turn.execution_status = ExecutionStatus::Running;
+                turn.runtime_status = RuntimeStatus::Active;
+                News::Changed
+            }
+            RunState::WaitingUser(_) | RunState::Idle { .. } if found => News::Changed,
+            RunState::Running(_)
+            | RunState::WaitingUser(_)
+            | RunState::Idle { .. }
+            | RunState::Queued { .. }
+            | RunState::Finished(_) => News::Absorbed,
+        }
+    }
+
+    pub(super) fn recovery_failed(&mut self, attempt: Attempt, reason: &str) -> News {
+        if self.run.attempt() != Some(attempt) {
+            return News::Absorbed;
+        }
+        match &self.run.state {
+            RunState::Running(Working::Recovering(_)) => {
+                self.outcome_unknown(reason);
+                News::Changed
+            }
+            RunState::WaitingUser(_) | RunState::Idle { .. } => {
+                self.fail(Failure::new(FailureCode::InteractionProcessLost, reason));
+                News::Changed
+            }
+            RunState::Queued { .. }
+            | RunState::Running(
+                Working::Probing | Working::Launching(_) | Working::Active(_) | Working::Stopping(_),
+            )
+            | RunState::Finished(_) => News::Absorbed,
+        }
+    }
+
+    /// Looks for the turn, for a bounded time [E8].
+    fn search(&mut self) {
+        let Some(attempt) = self.run.attempt() else { return };
+        let work_left = match &self.run.state {
+            RunState::Running(Working::Active(active)) => self.work_left(active),
+            RunState::Running(_)
+            | RunState::Queued { .. }
+            | RunState::WaitingUser(_)
+            | RunState::Idle { .. }
+            | RunState::Finished(_) => self.run.settings.turn_timeout_sec,
+        };
+        let (live, until) = (self.run.live().cloned(), self.at.plus(RECOVERY_BOUND));
+        self.run.state =
+            RunState::Running(Working::Recovering(Recovering { attempt, live, until, work_left }));
+        let turn = self.turn();
+        turn.execution_status = ExecutionStatus::PendingRecovery;
+        turn.runtime_status = RuntimeStatus::Lost;
+        let turn_id = turn.turn_id;
+        self.forgive(|effect| matches!(effect, Effect::Launch { .. }));
+        self.owe(Effect::Recover { attempt, turn_id });
+    }
+
+    /// There is nothing to end: what the state names is dead.
+    fn leave_dead_process(&mut self) {
+        match &mut self.run.state {
+            RunState::WaitingUser(waiting) => waiting.hold = Hold::Nothing,
+            RunState::Idle { held } => *held = None,
+            RunState::Running(working) => *working = Working::Probing,
+            RunState::Queued { .. } | RunState::Finished(_) => {}
+        }
+    }
+}

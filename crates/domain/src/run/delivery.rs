@@ -1,0 +1,133 @@
+//! Results, questions and notices on their way to the conversation [E10].
+
+use super::{News, draft::Draft};
+use crate::{
+    delivery::{Certainty, Content, Delivery, DeliveryStatus, Notice},
+    effect::Effect,
+    id::{DeliveryId, InteractionId, TurnId},
+};
+
+impl Draft {
+    /// Something is to be brought to the conversation. Where there is none, the ledger is where results go: being
+    /// durable there is being delivered.
+    pub(super) fn deliver(&mut self, content: Content, carries: Option<TurnId>) {
+        let Some(conversation_ref) = self.run.settings.conversation_ref.clone() else {
+            return self.mirror(carries, DeliveryStatus::Delivered);
+        };
+        let delivery_id = DeliveryId(self.mint());
+        self.run.deliveries.push(Delivery {
+            delivery_id,
+            run_id: self.run.run_id,
+            conversation_ref,
+            content,
+            carries,
+            created_at: self.at,
+            status: DeliveryStatus::Pending,
+            last_failure: None,
+            delivered_at: None,
+            resent: false,
+        });
+        self.mirror(carries, DeliveryStatus::Pending);
+        self.owe(Effect::Deliver { delivery_id });
+    }
+
+    pub(super) fn delivery_confirmed(&mut self, delivery_id: DeliveryId) -> News {
+        self.forgive(|effect| *effect == Effect::Deliver { delivery_id });
+        let at = self.at;
+        let Some(delivery) = self.pending_delivery(delivery_id) else { return News::Absorbed };
+        (delivery.status, delivery.delivered_at) = (DeliveryStatus::Delivered, Some(at));
+        let carries = delivery.carries;
+        self.mirror(carries, DeliveryStatus::Delivered);
+        News::Changed
+    }
+
+    /// The first failure waits for the conversation to speak; after the second a notice is all that is tried.
+    pub(super) fn delivery_failed(&mut self, delivery_id: DeliveryId, certainty: Certainty) -> News {
+        self.forgive(|effect| *effect == Effect::Deliver { delivery_id });
+        let Some(delivery) = self.pending_delivery(delivery_id) else { return News::Absorbed };
+        (delivery.status, delivery.last_failure) = (DeliveryStatus::DeliveryUnavailable, Some(certainty));
+        let (carries, given_up) = (delivery.carries, delivery.resent);
+        let deserves_notice = matches!(delivery.content, Content::Result(_) | Content::Question(_));
+        self.mirror(carries, DeliveryStatus::DeliveryUnavailable);
+        if given_up && deserves_notice {
+            self.deliver(Content::Notice(Notice::Undelivered(delivery_id)), None);
+        }
+        News::Changed
+    }
+
+    /// The conversation can be reached again: what could not be brought gets its second chance.
+    pub(super) fn conversation_spoke(&mut self) -> News {
+        let unavailable: alloc::vec::Vec<_> = (self.run.deliveries.iter_mut())
+            .filter(|delivery| delivery.status == DeliveryStatus::DeliveryUnavailable && !delivery.resent)
+            .map(|delivery| {
+                (delivery.status, delivery.resent) = (DeliveryStatus::Pending, true);
+                (delivery.delivery_id, delivery.carries)
+            })
+            .collect();
+        if unavailable.is_empty() {
+            return News::Absorbed;
+        }
+        for (delivery_id, carries) in unavailable {
+            self.mirror(carries, DeliveryStatus::Pending);
+            self.owe(Effect::Deliver { delivery_id });
+        }
+        News::Changed
+    }
+
+    /// What the latest turn says must not reach anyone any more, not even late [E9].
+    pub(super) fn suppress_turn(&mut self) {
+        let turn_id = self.turn_id();
+        self.suppress(|delivery| delivery.carries == Some(turn_id));
+        let turn = self.turn();
+        if turn.delivery_status != DeliveryStatus::Delivered {
+            turn.delivery_status = DeliveryStatus::Suppressed;
+        }
+    }
+
+    /// A question that is no longer open is taken down: not asked any more, and closed where it was shown.
+    pub(super) fn take_down(&mut self, interaction_id: InteractionId) {
+        let content = Content::Question(interaction_id);
+        let never_shown = self.run.deliveries.iter().any(|delivery| {
+            delivery.content == content && delivery.status == DeliveryStatus::DeliveryUnavailable
+        });
+        self.suppress(|delivery| delivery.content == content);
+        let conversational = self.run.settings.conversation_ref.is_some();
+        let was_asked = self.run.settings.execution_mode != crate::settings::ExecutionMode::Auto;
+        if conversational && was_asked && !never_shown {
+            self.deliver(Content::QuestionClosed(interaction_id), None);
+        }
+    }
+
+    fn suppress(&mut self, unwanted: impl Fn(&Delivery) -> bool) {
+        let mut suppressed = alloc::vec![];
+        for delivery in self.run.deliveries.iter_mut().filter(|delivery| unwanted(delivery)) {
+            if !delivery.is_settled() {
+                delivery.status = DeliveryStatus::Suppressed;
+                suppressed.push((delivery.delivery_id, delivery.carries));
+            }
+        }
+        for (delivery_id, carries) in suppressed {
+            self.forgive(|effect| *effect == Effect::Deliver { delivery_id });
+            self.mirror(carries, DeliveryStatus::Suppressed);
+        }
+    }
+
+    /// The turn's own row follows the delivery that carries it.
+    fn mirror(&mut self, carries: Option<TurnId>, status: DeliveryStatus) {
+        let at = self.at;
+        let carried = |turn: &&mut crate::turn::Turn| Some(turn.turn_id) == carries;
+        if let Some(turn) = self.run.turns.iter_mut().find(carried) {
+            turn.delivery_status = status;
+            if status == DeliveryStatus::Delivered {
+                turn.delivered_at = Some(at);
+            }
+        }
+    }
+
+    fn pending_delivery(&mut self, delivery_id: DeliveryId) -> Option<&mut Delivery> {
+        let wanted = |delivery: &&mut Delivery| {
+            delivery.delivery_id == delivery_id && delivery.status == DeliveryStatus::Pending
+        };
+        self.run.deliveries.iter_mut().find(wanted)
+    }
+}

@@ -1,0 +1,405 @@
+//! The next state of a run while an event's story is being told, and the moves that several stories share.
+
+use alloc::{string::String, vec, vec::Vec};
+
+use super::{Active, Cancellation, Finished, Launching, News, NextTurn, Run, RunState, Step, Working};
+use crate::{
+    delivery::{Content, DeliveryStatus, Notice},
+    effect::{Effect, EffectNumber, Owed, Session},
+    engine::{Abilities, ProbeDepth, ProfileKind},
+    event::NewRun,
+    failure::{Failure, FailureCode},
+    id::{Fresh, TurnId},
+    inbound::{Inbound, InboundStatus, Message},
+    interaction::Closing,
+    process::{Attempt, Exit, Live},
+    settings::ExecutionMode,
+    time::{Stamp, Timestamp},
+    turn::{AttemptRecord, Cause, ExecutionStatus, RuntimeStatus, Turn},
+};
+
+/// How many messages may wait for one run.
+pub const INBOX_LIMIT: usize = 100;
+/// How many launches one turn may cost.
+pub const LAUNCH_TRIES: u32 = 3;
+
+/// A run in the middle of a step.
+pub(super) struct Draft {
+    pub(super) run: Run,
+    pub(super) at: Timestamp,
+    fresh: Fresh,
+    minted: u8,
+    effects: Vec<Owed>,
+}
+
+impl Draft {
+    /// A run that is being created: its task is received, and it waits for a slot.
+    pub(super) fn create(stamp: &Stamp, new: &NewRun) -> Self {
+        let mut run = Run {
+            run_id: new.run_id,
+            settings: new.settings.clone(),
+            revision: 1,
+            created_at: stamp.at,
+            updated_at: stamp.at,
+            state: RunState::Queued { since: stamp.at, next: NextTurn::from_message(&new.message) },
+            profile: None,
+            abilities: Abilities::default(),
+            handle: None,
+            handle_announced: false,
+            has_history: false,
+            turn_index: 0,
+            last_attempt: Attempt(0),
+            last_effect: 0,
+            result: None,
+            auto_decision_count: 0,
+            auto_decisions_in_a_row: 0,
+            last_auto_decision_at: None,
+            inbox: Vec::new(),
+            turns: Vec::new(),
+            interactions: Vec::new(),
+            waiting_gates: Vec::new(),
+            deliveries: Vec::new(),
+            owed: Vec::new(),
+        };
+        run.receive(&new.message, stamp.at);
+        Self { run, at: stamp.at, fresh: stamp.fresh, minted: 0, effects: Vec::new() }
+    }
+
+    /// A run to which something happens. What was finished before is dropped: the ledger has it.
+    pub(super) fn of(run: &Run, stamp: &Stamp) -> Self {
+        let mut run = run.clone();
+        run.forget_settled();
+        run.revision += 1;
+        run.updated_at = stamp.at;
+        Self { run, at: stamp.at, fresh: stamp.fresh, minted: 0, effects: Vec::new() }
+    }
+
+    pub(super) fn into_step(self) -> Step {
+        Step { run: self.run, effects: self.effects, news: News::Changed }
+    }
+
+    /// A number for a new id.
+    pub(super) fn mint(&mut self) -> Fresh {
+        let fresh = self.fresh.nth(self.minted);
+        self.minted += 1;
+        fresh
+    }
+
+    // Orders.
+
+    pub(super) fn owe(&mut self, effect: Effect) {
+        self.owe_at(self.at, effect);
+    }
+
+    pub(super) fn owe_at(&mut self, due_at: Timestamp, effect: Effect) {
+        self.run.last_effect += 1;
+        let owed = Owed { number: EffectNumber(self.run.last_effect), due_at, effect };
+        self.run.owed.push(owed.clone());
+        self.effects.push(owed);
+    }
+
+    /// Takes orders back that were settled or became moot, and says whether there were any.
+    pub(super) fn forgive(&mut self, moot: impl Fn(&Effect) -> bool) -> bool {
+        let before = self.run.owed.len();
+        self.run.owed.retain(|owed| !moot(&owed.effect));
+        self.effects.retain(|owed| !moot(&owed.effect));
+        self.run.owed.len() < before
+    }
+
+    /// Lets go of the process that is held, ordered or lost: whatever it was to be told is moot, and it is ended.
+    pub(super) fn end_process(&mut self) {
+        if let Some(attempt) = self.run.attempt() {
+            self.end_attempt(attempt);
+        }
+    }
+
+    /// The same for a launch that the state no longer names.
+    pub(super) fn end_attempt(&mut self, attempt: Attempt) {
+        self.forgive(|effect| effect.attempt() == Some(attempt));
+        self.owe(Effect::Terminate { attempt });
+    }
+
+    /// Notes how a process ended, for the ledger; nothing is left to be ordered of it.
+    pub(super) fn note_exit(&mut self, attempt: Attempt, exit: Exit) -> bool {
+        let forgiven = self.forgive(|effect| effect.attempt() == Some(attempt));
+        let at = self.at;
+        let Some(turn) = self.run.turns.last_mut() else { return forgiven };
+        let Some(record) = turn.attempt_mut(attempt) else { return forgiven };
+        if record.exit.is_some() {
+            return forgiven;
+        }
+        (record.exit, record.ended_at) = (Some(exit), Some(at));
+        turn.runtime_status = RuntimeStatus::Ended;
+        true
+    }
+
+    // Turns.
+
+    /// The turn at work, or the latest one.
+    pub(super) fn turn(&mut self) -> &mut Turn {
+        self.run.turns.last_mut().expect("a run that has left the queue keeps its latest turn")
+    }
+
+    pub(super) fn turn_id(&mut self) -> TurnId {
+        self.turn().turn_id
+    }
+
+    /// Stands in the queue for the next turn.
+    pub(super) fn queue(&mut self, next: NextTurn) {
+        self.run.state = RunState::Queued { since: self.at, next };
+    }
+
+    /// Starts the next turn: in the process that is held, or by launching one.
+    pub(super) fn begin_turn(&mut self, next: NextTurn, live: Option<Live>) {
+        let turn_id = TurnId(self.mint());
+        for earlier in &mut self.run.turns {
+            if let Some(superseded) = &mut earlier.superseded {
+                superseded.by_turn.get_or_insert(turn_id);
+            }
+        }
+        if let Cause::Message(key) = &next.cause {
+            let at = self.at;
+            for inbound in self.run.inbox.iter_mut().filter(|inbound| inbound.message.key == *key) {
+                (inbound.turn_id, inbound.accepted_at) = (Some(turn_id), Some(at));
+                inbound.becomes(InboundStatus::Accepted, at);
+            }
+        }
+        self.run.turn_index += 1;
+        let held = live.as_ref().map(|live| AttemptRecord {
+            attempt: live.attempt,
+            process: Some(live.process.clone()),
+            started_at: Some(self.at),
+            ended_at: None,
+            exit: None,
+        });
+        self.run.turns.push(Turn {
+            turn_id,
+            run_id: self.run.run_id,
+            turn_index: self.run.turn_index,
+            cause: next.cause,
+            prompt: next.prompt.clone(),
+            execution_status: ExecutionStatus::Running,
+            runtime_status: if held.is_some() { RuntimeStatus::Active } else { RuntimeStatus::Starting },
+            attempts: held.into_iter().collect(),
+            reply: None,
+            error: None,
+            started_at: self.at,
+            result_persisted_at: None,
+            delivery_status: DeliveryStatus::NotReady,
+            delivered_at: None,
+            superseded: None,
+        });
+        match live {
+            Some(live) => {
+                self.owe(Effect::Say { attempt: live.attempt, turn_id, prompt: next.prompt });
+                self.work_on(live);
+            }
+            None if self.run.profile.is_none() => {
+                let depth = match self.run.settings.execution_mode {
+                    ExecutionMode::Auto => ProbeDepth::Static,
+                    ExecutionMode::Interactive | ExecutionMode::Chat => ProbeDepth::Dynamic,
+                };
+                self.run.state = RunState::Running(Working::Probing);
+                self.owe(Effect::Probe { depth });
+            }
+            None => self.launch(1, self.at),
+        }
+    }
+
+    /// Orders a process for the turn, in the engine session that the run already has or in a new one.
+    pub(super) fn launch(&mut self, tries: u32, due_at: Timestamp) {
+        let session = match (self.run.handle.clone(), self.run.has_history) {
+            (_, true) if self.run.is_sticky() => {
+                return self.fail(Failure::new(
+                    FailureCode::SessionResumeFailed,
+                    "the engine's process is gone and its session cannot be resumed",
+                ));
+            }
+            (None, true) => {
+                return self.fail(Failure::new(
+                    FailureCode::SessionResumeFailed,
+                    "the engine never named its session, so it cannot be resumed",
+                ));
+            }
+            (None, false) => Session::New,
+            (Some(handle), true) => Session::Resumed(handle),
+            (Some(handle), false) if self.run.handle_announced => Session::Resumed(handle),
+            (Some(handle), false) => Session::Named(handle),
+        };
+        let attempt = Attempt(self.run.last_attempt.0 + 1);
+        self.run.last_attempt = attempt;
+        let turn = self.turn();
+        turn.runtime_status = RuntimeStatus::Starting;
+        turn.attempts.push(AttemptRecord {
+            attempt,
+            process: None,
+            started_at: None,
+            ended_at: None,
+            exit: None,
+        });
+        let (turn_id, prompt) = (turn.turn_id, turn.prompt.clone());
+        self.run.state = RunState::Running(Working::Launching(Launching { attempt, tries }));
+        self.owe_at(due_at, Effect::Launch { attempt, turn_id, session, prompt });
+    }
+
+    /// The turn works in this process, for as long as a turn may.
+    pub(super) fn work_on(&mut self, live: Live) {
+        let turn_deadline = self.run.settings.turn_timeout_sec.map(|span| self.at.plus(span));
+        self.turn().execution_status = ExecutionStatus::Running;
+        self.run.state = RunState::Running(Working::Active(Active { live, turn_deadline }));
+    }
+
+    /// Ends the turn's work, once; its message goes with it.
+    pub(super) fn end_turn(&mut self, status: ExecutionStatus) {
+        let at = self.at;
+        let turn = self.turn();
+        if turn.execution_status.is_final() {
+            return;
+        }
+        turn.execution_status = status;
+        turn.result_persisted_at.get_or_insert(at);
+        let turn_id = turn.turn_id;
+        let inbound_status = match status {
+            ExecutionStatus::Completed => InboundStatus::Completed,
+            ExecutionStatus::Failed | ExecutionStatus::RecoveryRequired => InboundStatus::Failed,
+            ExecutionStatus::Interrupted => InboundStatus::Canceled,
+            ExecutionStatus::Superseded => InboundStatus::Superseded,
+            ExecutionStatus::Running
+            | ExecutionStatus::WaitingApproval
+            | ExecutionStatus::WaitingUserInput
+            | ExecutionStatus::PendingRecovery => return,
+        };
+        for inbound in self.run.inbox.iter_mut().filter(|inbound| inbound.turn_id == Some(turn_id)) {
+            inbound.becomes(inbound_status, at);
+        }
+    }
+
+    /// Goes on after a turn: the next message, idling, or the end.
+    pub(super) fn go_on(&mut self, live: Option<Live>) {
+        if let Some(next) = self.run.next_message() {
+            return match live {
+                Some(live) => self.begin_turn(next, Some(live)),
+                None => self.queue(next),
+            };
+        }
+        match self.run.settings.execution_mode {
+            ExecutionMode::Chat => self.idle(live),
+            ExecutionMode::Auto | ExecutionMode::Interactive => {
+                if let Some(live) = live {
+                    self.end_attempt(live.attempt);
+                }
+                self.finish(Finished::Succeeded);
+            }
+        }
+    }
+
+    /// A chat rests; a process that cannot be resumed is held for a while.
+    pub(super) fn idle(&mut self, live: Option<Live>) {
+        let until = self.at.plus(self.run.session_timeout());
+        self.run.state = RunState::Idle { held: live.map(|live| (live, until)) };
+    }
+
+    // The end.
+
+    /// The run cannot go on.
+    pub(super) fn fail(&mut self, failure: Failure) {
+        self.end_process();
+        let turn_was_at_work = self.run.turns.last().is_some_and(|turn| !turn.execution_status.is_final());
+        if turn_was_at_work {
+            self.turn().error = Some(failure.clone());
+            self.end_turn(ExecutionStatus::Failed);
+            let turn_id = self.turn_id();
+            self.deliver(Content::Result(turn_id), Some(turn_id));
+        } else {
+            self.deliver(Content::Notice(Notice::RunEnded(failure.message.clone())), None);
+        }
+        self.close_questions(Closing::RunFailed);
+        self.finish(Finished::Failed(failure));
+    }
+
+    /// The run is ended on purpose.
+    pub(super) fn cancel(&mut self, cancellation: Cancellation, closing: Closing) {
+        self.end_process();
+        if !self.run.turns.is_empty() {
+            self.end_turn(ExecutionStatus::Interrupted);
+            self.suppress_turn();
+        }
+        self.close_questions(closing);
+        // A person who ended the run knows; one who left it alone must hear of it.
+        if cancellation.by.is_none() {
+            let notice = Notice::RunEnded(cancellation.reason.message.clone());
+            self.deliver(Content::Notice(notice), None);
+        }
+        self.finish(Finished::Canceled(cancellation));
+    }
+
+    /// Nothing is owed after the end but the end of processes, and the news of it.
+    pub(super) fn finish(&mut self, finished: Finished) {
+        let (at, left_behind) = match &finished {
+            Finished::Succeeded | Finished::Failed(_) => (self.at, InboundStatus::Failed),
+            Finished::Canceled(_) => (self.at, InboundStatus::Canceled),
+        };
+        for inbound in self.run.inbox.iter_mut().filter(|inbound| !inbound.is_settled()) {
+            inbound.becomes(left_behind, at);
+        }
+        self.forgive(|effect| !matches!(effect, Effect::Terminate { .. } | Effect::Deliver { .. }));
+        self.run.waiting_gates = vec![];
+        self.run.state = RunState::Finished(finished);
+    }
+}
+
+impl NextTurn {
+    /// The turn that a message starts.
+    pub(super) fn from_message(message: &Message) -> Self {
+        Self { cause: Cause::Message(message.key.clone()), prompt: message.text.clone() }
+    }
+}
+
+impl Run {
+    /// Puts a message into the inbox.
+    pub(super) fn receive(&mut self, message: &Message, at: Timestamp) {
+        self.inbox.push(Inbound {
+            message: message.clone(),
+            run_id: self.run_id,
+            turn_id: None,
+            created_at: at,
+            updated_at: at,
+            accepted_at: None,
+            execution_status: InboundStatus::Received,
+        });
+    }
+
+    /// The turn that the longest-waiting message would start.
+    pub(super) fn next_message(&self) -> Option<NextTurn> {
+        let received = |inbound: &&Inbound| inbound.execution_status == InboundStatus::Received;
+        self.inbox.iter().find(received).map(|inbound| NextTurn::from_message(&inbound.message))
+    }
+
+    /// Whether the engine's session lives in one process only. An engine not yet asked is taken to be resumable.
+    pub(super) fn is_sticky(&self) -> bool {
+        self.profile.as_ref().is_some_and(|profile| profile.kind == ProfileKind::StickyProcess)
+    }
+
+    pub(super) fn session_timeout(&self) -> crate::time::Seconds {
+        self.profile.as_ref().map_or(self.settings.session_timeout_sec, |profile| profile.session_timeout_sec)
+    }
+
+    fn forget_settled(&mut self) {
+        self.inbox.retain(|inbound| !inbound.is_settled());
+        self.interactions.retain(|interaction| interaction.is_open());
+        self.deliveries.retain(|delivery| !delivery.is_settled());
+        let (latest, deliveries) = (self.turn_index, &self.deliveries);
+        self.turns.retain(|turn| {
+            let on_its_way = deliveries.iter().any(|delivery| delivery.carries == Some(turn.turn_id));
+            turn.turn_index == latest || on_its_way || !turn.execution_status.is_final()
+        });
+    }
+}
+
+/// The reason of a cancellation by a person.
+pub(super) fn canceled_by(by: &str) -> Cancellation {
+    Cancellation {
+        reason: Failure::new(FailureCode::CanceledByUser, "the run was canceled"),
+        by: Some(String::from(by)),
+    }
+}

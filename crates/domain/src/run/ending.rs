@@ -1,0 +1,141 @@
+//! A turn is over: an answer, a question, a failure or a stop.
+
+use alloc::string::String;
+
+use super::{Finished, Hold, News, RunState, StopReason, Working, draft::Draft};
+use crate::{
+    delivery::Content,
+    event::{Aftermath, Ending},
+    failure::{Failure, FailureCode},
+    interaction::{Asker, Closing, Question},
+    process::{Attempt, Live, Position},
+    settings::ExecutionMode,
+    turn::{ExecutionStatus, RuntimeStatus},
+};
+
+impl Draft {
+    pub(super) fn turn_ended(
+        &mut self,
+        attempt: Attempt,
+        position: Position,
+        ending: &Ending,
+        aftermath: Aftermath,
+    ) -> News {
+        // Only a turn that is not over can end; a sticky process between turns has nothing to end.
+        let stop = match &self.run.state {
+            RunState::Running(Working::Active(_) | Working::Recovering(_)) => None,
+            RunState::Running(Working::Stopping(stopping)) => Some(stopping.reason),
+            RunState::WaitingUser(waiting) if matches!(waiting.hold, Hold::Turn { .. }) => None,
+            RunState::Running(Working::Probing | Working::Launching(_))
+            | RunState::Queued { .. }
+            | RunState::WaitingUser(_)
+            | RunState::Idle { .. }
+            | RunState::Finished(_) => return News::Absorbed,
+        };
+        if !self.hears_the_end(attempt, position) {
+            return News::Absorbed;
+        }
+        // The engine went on without an answer that it had asked for.
+        self.run.waiting_gates.clear();
+        self.close_questions(Closing::Withdrawn);
+        let live = self.settle_process(attempt, aftermath);
+        match stop {
+            Some(StopReason::Superseded) => self.replace_superseded(live),
+            Some(StopReason::Interrupted) | None => match ending {
+                Ending::Completed { text } => self.completed(text, live),
+                Ending::Asked { text, question } => self.asked(text, question, live),
+                Ending::Failed { failure } => {
+                    self.settle_without(live);
+                    self.fail(failure.clone());
+                }
+                Ending::Interrupted => self.interrupted(live),
+            },
+        }
+        News::Changed
+    }
+
+    /// Like [`Draft::hears`], but the end of a turn that was lost before its process was seen counts too.
+    fn hears_the_end(&mut self, attempt: Attempt, position: Position) -> bool {
+        match &self.run.state {
+            RunState::Running(Working::Recovering(recovering)) if recovering.live.is_none() => {
+                recovering.attempt == attempt
+            }
+            RunState::Queued { .. }
+            | RunState::Running(_)
+            | RunState::WaitingUser(_)
+            | RunState::Idle { .. }
+            | RunState::Finished(_) => self.hears(attempt, position),
+        }
+    }
+
+    /// What is left of the process: held if only it can go on, ended if a new one can take over.
+    fn settle_process(&mut self, attempt: Attempt, aftermath: Aftermath) -> Option<Live> {
+        match aftermath {
+            Aftermath::Exited(exit) => {
+                self.note_exit(attempt, exit);
+                None
+            }
+            Aftermath::Alive if self.run.is_sticky() => {
+                // What the ended turn was still to be told is moot.
+                self.forgive(|effect| effect.attempt() == Some(attempt));
+                self.run.live().cloned()
+            }
+            Aftermath::Alive => {
+                self.end_attempt(attempt);
+                self.turn().runtime_status = RuntimeStatus::Ended;
+                None
+            }
+        }
+    }
+
+    /// Lets go of a process that was kept for a next turn which will not come.
+    fn settle_without(&mut self, live: Option<Live>) {
+        if let Some(live) = live {
+            self.end_attempt(live.attempt);
+        }
+        // What the state still names is dealt with.
+        self.run.state = RunState::Running(Working::Probing);
+    }
+
+    fn completed(&mut self, text: &str, live: Option<Live>) {
+        self.turn().reply = Some(String::from(text));
+        self.run.result = Some(String::from(text));
+        self.run.has_history = true;
+        self.end_turn(ExecutionStatus::Completed);
+        let turn_id = self.turn_id();
+        self.deliver(Content::Result(turn_id), Some(turn_id));
+        let sticky_chat = self.run.is_sticky() && self.run.settings.execution_mode == ExecutionMode::Chat;
+        if sticky_chat && live.is_none() && self.run.next_message().is_none() {
+            // The engine took its leave with its answer; there is nothing left to talk to.
+            return self.finish(Finished::Succeeded);
+        }
+        self.go_on(live);
+    }
+
+    /// The handle comes first, then the question: a question that cannot be resumed is not asked [A11].
+    fn asked(&mut self, text: &str, question: &Question, live: Option<Live>) {
+        let hold = match (self.run.is_sticky(), live) {
+            (true, Some(live)) => Hold::Session(live),
+            (true, None) => {
+                self.settle_without(None);
+                return self.fail(Failure::new(
+                    FailureCode::InteractionProcessLost,
+                    "the engine's process ended with its question and cannot be resumed",
+                ));
+            }
+            (false, live) if self.run.handle.is_none() => {
+                self.settle_without(live);
+                return self.fail(Failure::new(
+                    FailureCode::SessionResumeFailed,
+                    "the engine asked a question without naming its session, so it could not be resumed",
+                ));
+            }
+            (false, _) => Hold::Nothing,
+        };
+        self.turn().reply = Some(String::from(text));
+        let at = self.at;
+        self.turn().result_persisted_at = Some(at);
+        self.run.has_history = true;
+        self.ask(Asker::TurnEnd, question.clone(), hold);
+    }
+}

@@ -1,0 +1,124 @@
+//! The engine asks inside its turn: the process waits, whatever the profile [A8].
+
+use alloc::string::String;
+
+use super::{Active, Hold, News, RunState, Working, draft::Draft};
+use crate::{
+    approval::Verdict,
+    effect::Effect,
+    id::InteractionId,
+    interaction::{Asker, Closing, Interaction, InteractionState, Purpose, Question},
+    process::{Attempt, Position},
+    turn::ExecutionStatus,
+};
+
+/// How many requests of one turn may wait behind the open one. More are declined on the spot.
+const MOST_WAITING_GATES: usize = 32;
+
+impl Draft {
+    pub(super) fn gate_raised(
+        &mut self,
+        attempt: Attempt,
+        position: Position,
+        gate: &str,
+        purpose: Purpose,
+        question: &Question,
+    ) -> News {
+        if !self.hears(attempt, position) {
+            return News::Absorbed;
+        }
+        let asker = Asker::Gate { gate: String::from(gate), purpose };
+        match &self.run.state {
+            RunState::Running(Working::Active(active)) => {
+                let (live, work_left) = (active.live.clone(), self.work_left(active));
+                self.ask(asker, question.clone(), Hold::Turn { live, work_left });
+            }
+            // One question at a time: the others wait their turn, unseen.
+            RunState::WaitingUser(waiting) if matches!(waiting.hold, Hold::Turn { .. }) => {
+                if self.run.waiting_gates.len() < MOST_WAITING_GATES {
+                    let waiting = self.interaction(asker, question.clone());
+                    self.run.waiting_gates.push(waiting);
+                } else {
+                    self.decline(
+                        attempt,
+                        gate,
+                        "Too many requests wait already, so this one is not approved.",
+                    );
+                }
+            }
+            RunState::Running(Working::Stopping(_)) => {
+                self.decline(attempt, gate, "The turn is being stopped.");
+            }
+            RunState::Queued { .. }
+            | RunState::Running(Working::Probing | Working::Launching(_) | Working::Recovering(_))
+            | RunState::WaitingUser(_)
+            | RunState::Idle { .. }
+            | RunState::Finished(_) => {
+                self.decline(attempt, gate, "No turn is at work.");
+            }
+        }
+        News::Changed
+    }
+
+    pub(super) fn gate_withdrawn(&mut self, attempt: Attempt, position: Position, gate: &str) -> News {
+        if !self.hears(attempt, position) {
+            return News::Absorbed;
+        }
+        let is_of_gate = |interaction: &Interaction| match &interaction.asker {
+            Asker::Gate { gate: its, .. } => its == gate,
+            Asker::TurnEnd | Asker::Abide(_) => false,
+        };
+        self.run.waiting_gates.retain(|interaction| !is_of_gate(interaction));
+        let open = self.run.interactions.iter().any(|question| question.is_open() && is_of_gate(question));
+        if open {
+            self.close_questions(Closing::Withdrawn);
+            self.leave_gate();
+        }
+        News::Changed
+    }
+
+    /// Puts the next waiting request to the person, or lets the turn work on.
+    pub(super) fn leave_gate(&mut self) {
+        let RunState::WaitingUser(waiting) = &self.run.state else { return };
+        let Hold::Turn { live, work_left } = waiting.hold.clone() else { return };
+        if self.run.waiting_gates.is_empty() {
+            let turn_deadline = work_left.map(|left| self.at.plus(left));
+            self.turn().execution_status = ExecutionStatus::Running;
+            self.run.state = RunState::Running(Working::Active(Active { live, turn_deadline }));
+        } else {
+            let next = self.run.waiting_gates.remove(0);
+            self.ask_prepared(next, Hold::Turn { live, work_left });
+        }
+    }
+
+    /// Every request needs an answer, or the engine stalls.
+    fn decline(&mut self, attempt: Attempt, gate: &str, text: &str) {
+        let interaction_id = InteractionId(self.mint());
+        self.owe(Effect::Answer {
+            attempt,
+            interaction_id,
+            gate: String::from(gate),
+            text: String::from(text),
+            verdict: Some(Verdict::Declined),
+        });
+    }
+
+    /// How much longer the turn may work: waiting for a person does not count.
+    pub(super) fn work_left(&self, active: &Active) -> Option<crate::time::Seconds> {
+        active.turn_deadline.map(|deadline| deadline.since(self.at))
+    }
+
+    /// An interaction that can be asked.
+    pub(super) fn interaction(&mut self, asker: Asker, question: Question) -> Interaction {
+        Interaction {
+            interaction_id: InteractionId(self.mint()),
+            run_id: self.run.run_id,
+            turn_id: self.turn_id(),
+            asker,
+            question,
+            opened_at: self.at,
+            deadline_at: None,
+            state: InteractionState::Open,
+        }
+    }
+}

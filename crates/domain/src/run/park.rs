@@ -1,0 +1,153 @@
+//! Putting a question to a person: the engine's, or our own when a run cannot go on alone.
+//!
+//! Every question is opened here, so a waiting run always has exactly one that can be answered.
+
+use alloc::{string::String, vec};
+
+use super::{Cancellation, Hold, RunState, Waiting, draft::Draft};
+use crate::{
+    delivery::{Content, Notice},
+    failure::{Failure, FailureCode},
+    interaction::{Asker, Choice, Closing, Interaction, Kind, Parked, Policy, Purpose, Question},
+    policy::AutoReason,
+    process::Live,
+    settings::{ExecutionMode, Unanswered},
+    time::Timestamp,
+    turn::ExecutionStatus,
+};
+
+/// The answer that ends a run whose turn was lost.
+pub(super) const GIVE_UP: &str = "stop";
+
+impl Draft {
+    pub(super) fn ask(&mut self, asker: Asker, question: Question, hold: Hold) {
+        let interaction = self.interaction(asker, question);
+        self.ask_prepared(interaction, hold);
+    }
+
+    pub(super) fn ask_prepared(&mut self, mut interaction: Interaction, hold: Hold) {
+        let interaction_id = interaction.interaction_id;
+        let deadline = self.answer_deadline(&hold);
+        (interaction.opened_at, interaction.deadline_at) = (self.at, deadline);
+        match &interaction.asker {
+            Asker::Gate { purpose: Purpose::Approval, .. } => {
+                self.turn().execution_status = ExecutionStatus::WaitingApproval;
+            }
+            Asker::Gate { purpose: Purpose::Input, .. } | Asker::TurnEnd => {
+                self.turn().execution_status = ExecutionStatus::WaitingUserInput;
+            }
+            Asker::Abide(_) => {}
+        }
+        let carries = match &interaction.asker {
+            Asker::TurnEnd => Some(interaction.turn_id),
+            Asker::Gate { .. } | Asker::Abide(_) => None,
+        };
+        self.run.interactions.push(interaction);
+        self.run.state = RunState::WaitingUser(Waiting { interaction_id, hold, deadline });
+        match self.run.settings.execution_mode {
+            ExecutionMode::Auto => self.decide_unanswered(AutoReason::AutoMode),
+            ExecutionMode::Interactive | ExecutionMode::Chat => {
+                self.deliver(Content::Question(interaction_id), carries);
+            }
+        }
+    }
+
+    /// When the wait ends without an answer [D5]: never where nothing is held and a person is required.
+    fn answer_deadline(&self, hold: &Hold) -> Option<Timestamp> {
+        let at = self.at.plus(self.run.session_timeout());
+        match (self.run.settings.unanswered, hold) {
+            (Unanswered::AutoDecide, _) => Some(at),
+            (Unanswered::Strict, Hold::Nothing) => None,
+            (Unanswered::Strict, Hold::Session(_) | Hold::Turn { .. }) => self.run.is_sticky().then_some(at),
+        }
+    }
+
+    /// Closes what is open, on every surface.
+    pub(super) fn close_questions(&mut self, because: Closing) {
+        let at = self.at;
+        let mut closed = vec![];
+        for interaction in self.run.interactions.iter_mut().filter(|interaction| interaction.is_open()) {
+            interaction.close(because, at);
+            closed.push(interaction.interaction_id);
+        }
+        for interaction_id in closed {
+            self.take_down(interaction_id);
+        }
+    }
+
+    /// The turn was stopped by a person: only a person knows what comes next, except in a chat, where they say so.
+    pub(super) fn interrupted(&mut self, live: Option<Live>) {
+        self.end_turn(ExecutionStatus::Interrupted);
+        self.suppress_turn();
+        let goes_on = live.is_some() || !self.run.is_sticky();
+        if goes_on && self.run.next_message().is_some() {
+            return self.go_on(live);
+        }
+        match self.run.settings.execution_mode {
+            ExecutionMode::Chat if goes_on => self.idle(live),
+            ExecutionMode::Interactive if goes_on => {
+                let question = Question {
+                    kind: Kind::OpenText,
+                    prompt: String::from("The turn was interrupted. What should happen next?"),
+                    options: vec![],
+                    ui_hints: None,
+                    default_decision_policy: Policy::Abort,
+                };
+                let hold = live.map_or(Hold::Nothing, Hold::Session);
+                self.ask(Asker::Abide(Parked::Interrupted), question, hold);
+            }
+            ExecutionMode::Auto | ExecutionMode::Interactive | ExecutionMode::Chat => {
+                if let Some(live) = live {
+                    self.end_attempt(live.attempt);
+                }
+                self.run.state = RunState::Idle { held: None };
+                let reason = Failure::new(FailureCode::CanceledByUser, "the turn was interrupted");
+                let by = Some(String::from("interrupt"));
+                self.cancel(Cancellation { reason, by }, Closing::Stopped);
+            }
+        }
+    }
+
+    /// The turn's outcome cannot be found out [E8]. It is never simply run again: it may have done its work.
+    pub(super) fn outcome_unknown(&mut self, why: &str) {
+        self.end_process();
+        let failure = Failure::new(FailureCode::RecoveryFailed, why);
+        let resumable = !self.run.is_sticky() && (self.run.handle.is_some() || !self.run.has_history);
+        self.turn().error = Some(failure.clone());
+        self.end_turn(ExecutionStatus::RecoveryRequired);
+        self.suppress_turn();
+        self.close_questions(Closing::RunFailed);
+        let turn_id = self.turn_id();
+        self.run.state = RunState::Idle { held: None };
+        match self.run.settings.execution_mode {
+            ExecutionMode::Chat if resumable => {
+                self.deliver(Content::Notice(Notice::OutcomeUnknown(turn_id)), None);
+                self.go_on(None);
+            }
+            ExecutionMode::Interactive if resumable => {
+                let choice = |label: &str, safe| Choice { label: String::from(label), safe };
+                let question = Question {
+                    kind: Kind::ChooseOne,
+                    prompt: String::from(
+                        "Contact with the engine was lost during this turn, and whether it finished its work is \
+                         not known. Continue, or stop here? Any other text is passed on to the engine.",
+                    ),
+                    options: vec![choice("continue", false), choice(GIVE_UP, true)],
+                    ui_hints: None,
+                    default_decision_policy: Policy::Abort,
+                };
+                self.ask(Asker::Abide(Parked::OutcomeUnknown), question, Hold::Nothing);
+            }
+            ExecutionMode::Auto | ExecutionMode::Interactive | ExecutionMode::Chat => self.fail(failure),
+        }
+    }
+
+    /// The turn that a newer message replaced has stopped: the message takes over.
+    pub(super) fn replace_superseded(&mut self, live: Option<Live>) {
+        self.end_turn(ExecutionStatus::Superseded);
+        match self.run.next_message() {
+            Some(next) => self.begin_turn(next, live),
+            None => self.go_on(live),
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! What a run is, and what can be read off it: its status, its slot, its deadline, its open question.
+//!
+//! Records that are finished (turns delivered, messages handled, questions answered) are dropped at the next
+//! event: by then they are in the ledger, and a run of a thousand turns stays as small as one of two.
+
+use alloc::{
+    string::{String, ToString},
+    vec::Vec,
+};
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    deadline::{Deadline, DeadlineKind},
+    delivery::Delivery,
+    effect::Owed,
+    engine::{Abilities, Handle, Profile},
+    failure::Failure,
+    id::{InteractionId, RunId},
+    inbound::Inbound,
+    interaction::Interaction,
+    process::{Attempt, Live},
+    settings::Settings,
+    slots::Occupancy,
+    time::{Seconds, Timestamp},
+    turn::{Cause, Turn},
+};
+
+/// A task or conversation given to one engine in one workspace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Its name.
+    pub run_id: RunId,
+    /// What it was asked to be.
+    pub settings: Settings,
+    /// How many events made it what it is; the fence against two writers.
+    pub revision: u64,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// What it does now.
+    pub state: RunState,
+    /// How its engine waits, once that is known.
+    pub profile: Option<Profile>,
+    /// What its engine can do besides.
+    pub abilities: Abilities,
+    /// The engine's session.
+    pub handle: Option<Handle>,
+    /// Whether the engine itself has named that session, or it is only the name that we chose.
+    pub handle_announced: bool,
+    /// Whether the engine's session holds anything worth keeping: some turn of it was heard to its end.
+    pub has_history: bool,
+    /// The number of the latest turn, 0 before the first.
+    pub turn_index: u32,
+    /// The number of the latest process launch, 0 before the first.
+    pub last_attempt: Attempt,
+    /// The number of the latest order, 0 before the first.
+    pub last_effect: u32,
+    /// What the latest completed turn said.
+    pub result: Option<String>,
+    /// Questions decided without a person.
+    pub auto_decision_count: u32,
+    /// The same since a person last spoke; bounded, so that nobody's run talks to itself for ever.
+    pub auto_decisions_in_a_row: u32,
+    /// When that last happened.
+    pub last_auto_decision_at: Option<Timestamp>,
+    /// Messages that are not finished, in the order of arrival.
+    pub inbox: Vec<Inbound>,
+    /// The latest turn, and older ones whose result is still on its way.
+    pub turns: Vec<Turn>,
+    /// Questions that are open or were just closed. At most one is open.
+    pub interactions: Vec<Interaction>,
+    /// Requests of the running turn that wait behind the open one.
+    pub waiting_gates: Vec<Interaction>,
+    /// Deliveries that are not finished.
+    pub deliveries: Vec<Delivery>,
+    /// Orders that nobody has reported as carried out.
+    pub owed: Vec<Owed>,
+}
+
+/// What a run does now (SPEC section 4).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    /// It has something to do and no slot yet.
+    Queued {
+        /// Since when.
+        since: Timestamp,
+        /// What it will do.
+        next: NextTurn,
+    },
+    /// It holds a slot and has a turn at work.
+    Running(Working),
+    /// An interaction is open.
+    WaitingUser(Waiting),
+    /// A chat between turns.
+    Idle {
+        /// The process that is held for the next turn, and until when. None where the session can be resumed.
+        held: Option<(Live, Timestamp)>,
+    },
+    /// It is over.
+    Finished(Finished),
+}
+
+/// How a run ended. Never left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finished {
+    /// The engine was done.
+    Succeeded,
+    /// It could not go on.
+    Failed(Failure),
+    /// It was ended on purpose.
+    Canceled(Cancellation),
+}
+
+/// Why a run was ended on purpose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cancellation {
+    /// The reason, as an error that people see.
+    pub reason: Failure,
+    /// Who, if it was a person.
+    pub by: Option<String>,
+}
+
+/// The turn that a queued run will start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NextTurn {
+    /// What starts it.
+    pub cause: Cause,
+    /// What the engine will be told.
+    pub prompt: String,
+}
+
+/// What the turn at work is doing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Working {
+    /// The engine is asked what it can do, once, before the first launch.
+    Probing,
+    /// A process is ordered and not seen yet.
+    Launching(Launching),
+    /// A process works.
+    Active(Active),
+    /// The process was told to stop.
+    Stopping(Stopping),
+    /// The process is out of contact.
+    Recovering(Recovering),
+}
+
+/// A process that is ordered and not seen yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launching {
+    /// Which launch.
+    pub attempt: Attempt,
+    /// How many launches this turn has cost, this one included.
+    pub tries: u32,
+}
+
+/// A process at work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Active {
+    /// The process.
+    pub live: Live,
+    /// When the turn has worked long enough.
+    pub turn_deadline: Option<Timestamp>,
+}
+
+/// A process that was told to stop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stopping {
+    /// The process.
+    pub live: Live,
+    /// Why.
+    pub reason: StopReason,
+    /// When patience ends.
+    pub until: Timestamp,
+}
+
+/// Why a turn was told to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// A person wants it stopped.
+    Interrupted,
+    /// A newer message, now first in the inbox, takes its place.
+    Superseded,
+}
+
+/// A process out of contact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovering {
+    /// Which launch.
+    pub attempt: Attempt,
+    /// What was known of it; nothing if it was lost before it was seen.
+    pub live: Option<Live>,
+    /// When the search ends.
+    pub until: Timestamp,
+    /// How much longer the turn may work once it is found.
+    pub work_left: Option<Seconds>,
+}
+
+/// An open interaction and what is held for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// The interaction, of which there is exactly one.
+    pub interaction_id: InteractionId,
+    /// What is held.
+    pub hold: Hold,
+    /// When the wait ends without an answer.
+    pub deadline: Option<Timestamp>,
+}
+
+/// What a waiting run holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hold {
+    /// Nothing: the process has ended and the slot is free.
+    Nothing,
+    /// The process of the session, between two turns.
+    Session(Live),
+    /// The process of the turn, which waits inside it.
+    Turn {
+        /// The process.
+        live: Live,
+        /// How much longer the turn may work after the answer.
+        work_left: Option<Seconds>,
+    },
+}
+
+/// A run's state in one word, as people and programs see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// No slot yet.
+    Queued,
+    /// Holds a slot and works.
+    Running,
+    /// An interaction is open.
+    WaitingUser,
+    /// A chat between turns.
+    Idle,
+    /// Over, as wanted.
+    Succeeded,
+    /// Over, badly.
+    Failed,
+    /// Over, on purpose.
+    Canceled,
+}
+
+impl Status {
+    /// The word itself.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::WaitingUser => "waiting_user",
+            Self::Idle => "idle",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Canceled => "canceled",
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl RunState {
+    /// The state in one word.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Queued { .. } => Status::Queued,
+            Self::Running(_) => Status::Running,
+            Self::WaitingUser(_) => Status::WaitingUser,
+            Self::Idle { .. } => Status::Idle,
+            Self::Finished(Finished::Succeeded) => Status::Succeeded,
+            Self::Finished(Finished::Failed(_)) => Status::Failed,
+            Self::Finished(Finished::Canceled(_)) => Status::Canceled,
+        }
+    }
+
+    /// The state in detail, for the table of transitions.
+    pub fn detail(&self) -> String {
+        let part = match self {
+            Self::Running(Working::Probing) => ".probing",
+            Self::Running(Working::Launching(_)) => ".launching",
+            Self::Running(Working::Active(_)) => ".active",
+            Self::Running(Working::Stopping(_)) => ".stopping",
+            Self::Running(Working::Recovering(_)) => ".recovering",
+            Self::WaitingUser(Waiting { hold: Hold::Nothing, .. }) => ".free",
+            Self::WaitingUser(Waiting { hold: Hold::Session(_), .. }) => ".session",
+            Self::WaitingUser(Waiting { hold: Hold::Turn { .. }, .. }) => ".turn",
+            Self::Idle { held: None } => ".free",
+            Self::Idle { held: Some(_) } => ".session",
+            Self::Queued { .. } | Self::Finished(_) => "",
+        };
+        self.status().name().to_string() + part
+    }
+}
+
+impl Run {
+    /// The state in one word.
+    pub fn status(&self) -> Status {
+        self.state.status()
+    }
+
+    /// Whether the run holds a slot or waits for one. A slot is held exactly while a process may be alive.
+    pub fn occupancy(&self) -> Occupancy {
+        match &self.state {
+            RunState::Queued { since, .. } => Occupancy::Queued(*since),
+            RunState::Running(_) | RunState::Idle { held: Some(_) } => Occupancy::Holding,
+            RunState::WaitingUser(waiting) => match waiting.hold {
+                Hold::Nothing => Occupancy::None,
+                Hold::Session(_) | Hold::Turn { .. } => Occupancy::Holding,
+            },
+            RunState::Idle { held: None } | RunState::Finished(_) => Occupancy::None,
+        }
+    }
+
+    /// The one point in time that the run waits for, if it waits for one.
+    pub fn deadline(&self) -> Option<Deadline> {
+        match &self.state {
+            RunState::Running(Working::Active(Active { live, turn_deadline })) => {
+                turn_deadline.map(|at| Deadline { at, kind: DeadlineKind::Turn(live.attempt) })
+            }
+            RunState::Running(Working::Stopping(stopping)) => {
+                Some(Deadline { at: stopping.until, kind: DeadlineKind::Stop(stopping.live.attempt) })
+            }
+            RunState::Running(Working::Recovering(recovering)) => {
+                Some(Deadline { at: recovering.until, kind: DeadlineKind::Recovery(recovering.attempt) })
+            }
+            RunState::WaitingUser(waiting) => {
+                let kind = DeadlineKind::Answer(waiting.interaction_id);
+                waiting.deadline.map(|at| Deadline { at, kind })
+            }
+            RunState::Idle { held: Some((live, until)) } => {
+                Some(Deadline { at: *until, kind: DeadlineKind::Idling(live.attempt) })
+            }
+            RunState::Queued { .. }
+            | RunState::Running(Working::Probing | Working::Launching(_))
+            | RunState::Idle { held: None }
+            | RunState::Finished(_) => None,
+        }
+    }
+
+    /// The attempt whose news counts, if any does.
+    pub fn attempt(&self) -> Option<Attempt> {
+        match &self.state {
+            RunState::Running(Working::Launching(launching)) => Some(launching.attempt),
+            RunState::Running(Working::Recovering(recovering)) => Some(recovering.attempt),
+            RunState::Running(Working::Probing) | RunState::Queued { .. } | RunState::Finished(_) => None,
+            RunState::Running(Working::Active(_) | Working::Stopping(_))
+            | RunState::WaitingUser(_)
+            | RunState::Idle { .. } => self.live().map(|live| live.attempt),
+        }
+    }
+
+    /// The process that the run holds and can hear.
+    pub fn live(&self) -> Option<&Live> {
+        match &self.state {
+            RunState::Running(Working::Active(active)) => Some(&active.live),
+            RunState::Running(Working::Stopping(stopping)) => Some(&stopping.live),
+            RunState::Running(Working::Recovering(recovering)) => recovering.live.as_ref(),
+            RunState::WaitingUser(waiting) => match &waiting.hold {
+                Hold::Nothing => None,
+                Hold::Session(live) | Hold::Turn { live, .. } => Some(live),
+            },
+            RunState::Idle { held } => held.as_ref().map(|(live, _)| live),
+            RunState::Queued { .. }
+            | RunState::Running(Working::Probing | Working::Launching(_))
+            | RunState::Finished(_) => None,
+        }
+    }
+
+    pub(super) fn live_mut(&mut self) -> Option<&mut Live> {
+        match &mut self.state {
+            RunState::Running(Working::Active(active)) => Some(&mut active.live),
+            RunState::Running(Working::Stopping(stopping)) => Some(&mut stopping.live),
+            RunState::Running(Working::Recovering(recovering)) => recovering.live.as_mut(),
+            RunState::WaitingUser(waiting) => match &mut waiting.hold {
+                Hold::Nothing => None,
+                Hold::Session(live) | Hold::Turn { live, .. } => Some(live),
+            },
+            RunState::Idle { held } => held.as_mut().map(|(live, _)| live),
+            RunState::Queued { .. }
+            | RunState::Running(Working::Probing | Working::Launching(_))
+            | RunState::Finished(_) => None,
+        }
+    }
+
+    /// The open question, if the run waits.
+    pub fn pending_interaction_id(&self) -> Option<InteractionId> {
+        match &self.state {
+            RunState::WaitingUser(waiting) => Some(waiting.interaction_id),
+            RunState::Queued { .. }
+            | RunState::Running(_)
+            | RunState::Idle { .. }
+            | RunState::Finished(_) => None,
+        }
+    }
+
+    /// Why the run failed or was canceled.
+    pub fn error(&self) -> Option<&Failure> {
+        match &self.state {
+            RunState::Finished(Finished::Failed(failure)) => Some(failure),
+            RunState::Finished(Finished::Canceled(cancellation)) => Some(&cancellation.reason),
+            RunState::Finished(Finished::Succeeded)
+            | RunState::Queued { .. }
+            | RunState::Running(_)
+            | RunState::WaitingUser(_)
+            | RunState::Idle { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The contracts with the outside: what the daemon asks of the world, without saying who answers.
+//!
+//! No implementation lives here, and nothing that only one implementation needs.
+
+pub mod clock;
+pub mod store;

@@ -1,0 +1,98 @@
+//! What can go wrong with a store, by what the caller can do next.
+
+use abide_domain::id::RunId;
+
+use super::Claimed;
+
+/// A store's refusal or failure. Unless it says otherwise, nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Somebody else changed the run meanwhile: load it again and apply the event anew.
+    #[error("run {run_id} is at revision {found}, not at {expected} as this change assumes")]
+    Conflict {
+        /// The run.
+        run_id: RunId,
+        /// The revision that the change was made from.
+        expected: u64,
+        /// The revision that the store has.
+        found: u64,
+    },
+    /// The key was used before: this is a repetition, or a mistake of the sender.
+    #[error("key {key} of {scope} was used before, for run {}", holder.run_id)]
+    Taken {
+        /// Among which keys.
+        scope: String,
+        /// The key.
+        key: String,
+        /// Who has it.
+        holder: Claimed,
+    },
+    /// The store cannot be reached or is busy. Try again.
+    #[error("the store is not available: {reason}")]
+    Unavailable {
+        /// Why.
+        reason: String,
+    },
+    /// Contact was lost while committing: it may have been written. Read before trying again.
+    #[error("whether the commit was written is not known: {reason}")]
+    OutcomeUnknown {
+        /// Why.
+        reason: String,
+    },
+    /// There is no room. Nothing that was acknowledged is lost.
+    #[error("the store is full: {reason}; free some space, nothing acknowledged is lost")]
+    Full {
+        /// What is full.
+        reason: String,
+    },
+    /// What is stored cannot be right.
+    #[error(
+        "the store is damaged: {what}; restore a backup, or run `abide verify` to see how far it reaches"
+    )]
+    Damaged {
+        /// What was found.
+        what: String,
+    },
+    /// The store was written by a newer program, or its history was edited.
+    #[error("the store does not fit this program: {reason}")]
+    Mismatched {
+        /// How not.
+        reason: String,
+    },
+    /// This kind of store cannot do that.
+    #[error("this store cannot do that: {hint}")]
+    Unsupported {
+        /// What to do instead.
+        hint: String,
+    },
+    /// A bad cursor or the like.
+    #[error("{what} is not valid")]
+    Invalid {
+        /// What.
+        what: String,
+    },
+}
+
+/// What the caller can do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// Try again.
+    Retry,
+    /// Ask for something else.
+    FixRequest,
+    /// Tell the operator.
+    CallOperator,
+}
+
+impl StoreError {
+    /// What the caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Conflict { .. } | Self::Unavailable { .. } | Self::OutcomeUnknown { .. } => {
+                ErrorKind::Retry
+            }
+            Self::Taken { .. } | Self::Unsupported { .. } | Self::Invalid { .. } => ErrorKind::FixRequest,
+            Self::Full { .. } | Self::Damaged { .. } | Self::Mismatched { .. } => ErrorKind::CallOperator,
+        }
+    }
+}

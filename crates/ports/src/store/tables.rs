@@ -1,0 +1,124 @@
+//! What the tables hold of one run: the meaning of a change, free of any database.
+//!
+//! A store that keeps these and nothing else is the memory store; a database is right if it holds the same.
+
+use std::collections::BTreeMap;
+
+use abide_domain::{
+    delivery::Delivery,
+    effect::{EffectNumber, Owed},
+    event::Claim,
+    id::{DeliveryId, InteractionId, RunId, TurnId},
+    inbound::{Inbound, MessageKey},
+    interaction::Interaction,
+    refused::Refused,
+    run::{self, Run},
+    turn::Turn,
+};
+
+use super::{Change, Entry};
+
+/// All rows of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tables {
+    /// The run as it stands.
+    pub run: Option<Run>,
+    /// Its messages.
+    pub inbound: BTreeMap<MessageKey, Inbound>,
+    /// Its turns.
+    pub turns: BTreeMap<TurnId, Turn>,
+    /// Its questions.
+    pub interactions: BTreeMap<InteractionId, Interaction>,
+    /// Its deliveries.
+    pub deliveries: BTreeMap<DeliveryId, Delivery>,
+    /// What it owes.
+    pub owed: BTreeMap<EffectNumber, Owed>,
+    /// The keys that it has used up.
+    pub claims: Vec<Claim>,
+}
+
+impl Tables {
+    /// The tables that a run's entries add up to, all of them from the first on.
+    pub fn derive<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Result<Self, Difference> {
+        let mut tables = Self::default();
+        for entry in entries {
+            let step = run::apply(tables.run.as_ref(), &entry.stamp, &entry.event)
+                .map_err(|refused| Difference::Refused { entry: Box::new(entry.clone()), refused })?;
+            let change = Change::new(tables.run.as_ref(), entry.stamp, entry.event.clone(), step);
+            if change.run.revision != entry.revision {
+                return Err(Difference::Revision {
+                    run_id: entry.run_id,
+                    found: entry.revision,
+                    derived: change.run.revision,
+                });
+            }
+            tables.write(change);
+        }
+        Ok(tables)
+    }
+
+    /// Writes what a change says.
+    pub fn write(&mut self, change: Change) {
+        self.claims.extend(change.claims());
+        self.claims.sort();
+        let rows = change.rows;
+        self.inbound.extend(rows.inbound.into_iter().map(|row| (row.message.key.clone(), row)));
+        self.turns.extend(rows.turns.into_iter().map(|row| (row.turn_id, row)));
+        self.interactions.extend(rows.interactions.into_iter().map(|row| (row.interaction_id, row)));
+        self.deliveries.extend(rows.deliveries.into_iter().map(|row| (row.delivery_id, row)));
+        for number in change.settled {
+            self.owed.remove(&number);
+        }
+        self.owed.extend(change.owed.into_iter().map(|owed| (owed.number, owed)));
+        self.run = Some(change.run);
+    }
+
+    /// The names of the tables in which two sets of rows differ.
+    pub fn differing(&self, other: &Self) -> Vec<&'static str> {
+        let mut differing = Vec::new();
+        let mut compare = |name, same: bool| {
+            if !same {
+                differing.push(name);
+            }
+        };
+        compare("runs", self.run == other.run);
+        compare("inbound", self.inbound == other.inbound);
+        compare("turns", self.turns == other.turns);
+        compare("interactions", self.interactions == other.interactions);
+        compare("deliveries", self.deliveries == other.deliveries);
+        compare("effects", self.owed == other.owed);
+        compare("claims", self.claims == other.claims);
+        differing
+    }
+}
+
+/// How a run's tables and its journal disagree.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Difference {
+    /// Rows differ from what the journal adds up to.
+    #[error("run {run_id}: the journal adds up to something else in {}", tables.join(", "))]
+    Rows {
+        /// The run.
+        run_id: RunId,
+        /// In which tables.
+        tables: Vec<&'static str>,
+    },
+    /// The journal holds an event that the domain refuses at that place.
+    #[error("run {}: entry {} cannot follow what is before it: {refused}", entry.run_id, entry.seq.0)]
+    Refused {
+        /// The entry.
+        entry: Box<Entry>,
+        /// Why not.
+        refused: Refused,
+    },
+    /// An entry is missing or doubled.
+    #[error("run {run_id}: an entry says revision {found} where {derived} is due")]
+    Revision {
+        /// The run.
+        run_id: RunId,
+        /// What the journal says.
+        found: u64,
+        /// What it should say.
+        derived: u64,
+    },
+}

@@ -1,0 +1,5 @@
+//! The journal and the ledgers, kept in SQLite, Postgres or memory.
+//!
+//! What must be kept, and what a change means for the tables, is said in `ports`; here is only how it is kept.
+
+pub mod memory;

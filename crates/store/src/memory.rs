@@ -1,0 +1,328 @@
+//! Everything in maps: for tests and the simulator. Nothing survives the process.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use abide_domain::{
+    deadline::Deadline,
+    delivery::{Delivery, DeliveryStatus},
+    effect::{EffectNumber, Owed},
+    event::Claim,
+    id::{DeliveryId, InteractionId, RunId, TurnId},
+    inbound::{Inbound, MessageKey},
+    interaction::Interaction,
+    run::{Run, Status},
+    slots::Occupancy,
+    time::Timestamp,
+    turn::Turn,
+};
+use abide_ports::store::{
+    Answer, Change, Claimed, Claims, Commit, Committed, Cursors, Deliveries, Effects, Entry, Inbounds,
+    Interactions, Journal, Listing, Page, Runs, Seq, StoreError, Tables, Turns, Upkeep,
+};
+
+/// A store that lives as long as the value does.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    contents: Mutex<Contents>,
+}
+
+#[derive(Debug, Default)]
+struct Contents {
+    journal: Vec<Entry>,
+    tables: BTreeMap<RunId, Tables>,
+    claims: BTreeMap<(String, String), Claimed>,
+    cursors: BTreeMap<String, Seq>,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads everything under one lock. A writer that panicked left its commit undone, so poison says nothing.
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Contents) -> Result<T, StoreError>,
+    ) -> Answer<'_, T> {
+        let answer = read(&self.contents());
+        Box::pin(async move { answer })
+    }
+
+    /// Rows of one kind, of all runs, in the order of their keys.
+    fn page<T: Clone + Send + 'static>(
+        &self,
+        page: &Page,
+        rows: impl FnOnce(&Contents) -> Vec<(String, T)>,
+    ) -> Answer<'_, Listing<T>> {
+        let cursor = page.cursor.clone().unwrap_or_default();
+        let limit = page.limit;
+        self.answer(|contents| {
+            let mut rest = rows(contents).into_iter().filter(|(key, _)| *key > cursor);
+            let taken: Vec<_> = rest.by_ref().take(limit).collect();
+            let next_cursor = rest.next().and(taken.last().map(|(key, _)| key.clone()));
+            Ok(Listing { items: taken.into_iter().map(|(_, row)| row).collect(), next_cursor })
+        })
+    }
+}
+
+impl Contents {
+    /// Checks a whole commit before a single row is written.
+    fn check(&self, commit: &Commit) -> Result<(), StoreError> {
+        let mut revisions: BTreeMap<RunId, u64> = BTreeMap::new();
+        let mut claimed: BTreeMap<(String, String), Claimed> = BTreeMap::new();
+        for Change { run, event, .. } in &commit.changes {
+            let run_id = run.run_id;
+            let stored = || self.run(run_id).map_or(0, |run| run.revision);
+            let found = *revisions.entry(run_id).or_insert_with(stored);
+            let expected = run.revision - 1;
+            if found != expected {
+                return Err(StoreError::Conflict { run_id, expected, found });
+            }
+            revisions.insert(run_id, run.revision);
+            for Claim { scope, key, fingerprint } in event.claims() {
+                let name = (scope, key);
+                if let Some(holder) = self.claims.get(&name).or_else(|| claimed.get(&name)).cloned() {
+                    return Err(StoreError::Taken { scope: name.0, key: name.1, holder });
+                }
+                claimed.insert(name, Claimed { run_id, fingerprint });
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, commit: Commit) -> Committed {
+        for change in commit.changes {
+            let run_id = change.run.run_id;
+            for Claim { scope, key, fingerprint } in change.claims() {
+                self.claims.insert((scope, key), Claimed { run_id, fingerprint });
+            }
+            self.journal.push(Entry {
+                seq: Seq(self.journal.len() as u64 + 1),
+                run_id,
+                revision: change.run.revision,
+                stamp: change.stamp,
+                event: change.event.clone(),
+            });
+            self.tables.entry(run_id).or_default().write(change);
+        }
+        Committed { last: self.head() }
+    }
+
+    fn head(&self) -> Seq {
+        Seq(self.journal.len() as u64)
+    }
+
+    fn run(&self, id: RunId) -> Option<&Run> {
+        self.tables.get(&id)?.run.as_ref()
+    }
+
+    fn runs(&self) -> impl DoubleEndedIterator<Item = &Run> {
+        self.tables.values().filter_map(|tables| tables.run.as_ref())
+    }
+}
+
+impl Journal for MemoryStore {
+    fn commit(&self, commit: Commit) -> Answer<'_, Committed> {
+        let mut contents = self.contents();
+        let committed = contents.check(&commit).map(|()| contents.write(commit));
+        Box::pin(async move { committed })
+    }
+
+    fn entries(&self, after: Seq, limit: usize) -> Answer<'_, Vec<Entry>> {
+        let skipped = usize::try_from(after.0).unwrap_or(usize::MAX);
+        self.answer(|contents| Ok(contents.journal.iter().skip(skipped).take(limit).cloned().collect()))
+    }
+
+    fn entries_of(&self, run: RunId, after: Seq, limit: usize) -> Answer<'_, Vec<Entry>> {
+        self.answer(|contents| {
+            let of_run = contents.journal.iter().filter(|entry| entry.run_id == run && entry.seq > after);
+            Ok(of_run.take(limit).cloned().collect())
+        })
+    }
+
+    fn head(&self) -> Answer<'_, Seq> {
+        self.answer(|contents| Ok(contents.head()))
+    }
+}
+
+impl Runs for MemoryStore {
+    fn run(&self, id: RunId) -> Answer<'_, Option<Run>> {
+        self.answer(|contents| Ok(contents.run(id).cloned()))
+    }
+
+    fn runs(&self, status: Option<Status>, page: Page) -> Answer<'_, Listing<Run>> {
+        let before = page.cursor.as_deref().map(str::parse::<RunId>).transpose();
+        self.answer(|contents| {
+            let before = before.map_err(|_| StoreError::Invalid { what: "the cursor".to_owned() })?;
+            let wanted = |run: &&Run| {
+                status.is_none_or(|status| run.status() == status)
+                    && before.is_none_or(|before| run.run_id < before)
+            };
+            let mut rest = contents.runs().rev().filter(wanted);
+            let items: Vec<_> = rest.by_ref().take(page.limit).cloned().collect();
+            let next_cursor = rest.next().and(items.last().map(|run| run.run_id.to_string()));
+            Ok(Listing { items, next_cursor })
+        })
+    }
+
+    fn due(&self, until: Timestamp, limit: usize) -> Answer<'_, Vec<(RunId, Deadline)>> {
+        self.answer(|contents| {
+            let deadlines = contents.runs().filter_map(|run| Some((run.run_id, run.deadline()?)));
+            let mut due: Vec<_> = deadlines.filter(|(_, deadline)| deadline.at <= until).collect();
+            due.sort_by_key(|(run_id, deadline)| (deadline.at, *run_id));
+            due.truncate(limit);
+            Ok(due)
+        })
+    }
+
+    fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>> {
+        self.answer(|contents| {
+            let occupancies = contents.runs().map(|run| (run.run_id, run.occupancy()));
+            Ok(occupancies.filter(|(_, occupancy)| *occupancy != Occupancy::None).collect())
+        })
+    }
+}
+
+impl Turns for MemoryStore {
+    fn turn(&self, id: TurnId) -> Answer<'_, Option<Turn>> {
+        self.answer(|contents| Ok(contents.tables.values().find_map(|tables| tables.turns.get(&id)).cloned()))
+    }
+
+    fn turns_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Turn>> {
+        self.page(&page, |contents| {
+            let turns = contents.tables.get(&run).into_iter().flat_map(|tables| &tables.turns);
+            turns.map(|(id, turn)| (id.to_string(), turn.clone())).collect()
+        })
+    }
+}
+
+impl Inbounds for MemoryStore {
+    fn inbound(&self, key: MessageKey) -> Answer<'_, Option<Inbound>> {
+        self.answer(|contents| {
+            Ok(contents.tables.values().find_map(|tables| tables.inbound.get(&key)).cloned())
+        })
+    }
+}
+
+impl Interactions for MemoryStore {
+    fn interaction(&self, id: InteractionId) -> Answer<'_, Option<Interaction>> {
+        self.answer(|contents| {
+            Ok(contents.tables.values().find_map(|tables| tables.interactions.get(&id)).cloned())
+        })
+    }
+
+    fn interactions_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Interaction>> {
+        self.page(&page, |contents| {
+            let questions = contents.tables.get(&run).into_iter().flat_map(|tables| &tables.interactions);
+            questions.map(|(id, question)| (id.to_string(), question.clone())).collect()
+        })
+    }
+
+    fn open_interactions(&self, page: Page) -> Answer<'_, Listing<Interaction>> {
+        self.page(&page, |contents| {
+            let questions = contents.tables.values().flat_map(|tables| &tables.interactions);
+            let open: BTreeMap<_, _> = questions.filter(|(_, question)| question.is_open()).collect();
+            open.into_iter().map(|(id, question)| (id.to_string(), question.clone())).collect()
+        })
+    }
+}
+
+impl Deliveries for MemoryStore {
+    fn delivery(&self, id: DeliveryId) -> Answer<'_, Option<Delivery>> {
+        self.answer(|contents| {
+            Ok(contents.tables.values().find_map(|tables| tables.deliveries.get(&id)).cloned())
+        })
+    }
+
+    fn deliveries_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Delivery>> {
+        self.page(&page, |contents| {
+            let deliveries = contents.tables.get(&run).into_iter().flat_map(|tables| &tables.deliveries);
+            deliveries.map(|(id, delivery)| (id.to_string(), delivery.clone())).collect()
+        })
+    }
+
+    fn undelivered_to(&self, conversation_ref: &str) -> Answer<'_, Vec<RunId>> {
+        self.answer(|contents| {
+            let deliveries = contents.tables.values().flat_map(|tables| tables.deliveries.values());
+            let waiting = deliveries.filter(|delivery| {
+                delivery.conversation_ref == conversation_ref
+                    && delivery.status == DeliveryStatus::DeliveryUnavailable
+                    && !delivery.resent
+            });
+            let runs: BTreeSet<_> = waiting.map(|delivery| delivery.run_id).collect();
+            Ok(runs.into_iter().collect())
+        })
+    }
+}
+
+impl Effects for MemoryStore {
+    fn owed(&self, after: Option<(RunId, EffectNumber)>, limit: usize) -> Answer<'_, Vec<(RunId, Owed)>> {
+        self.answer(|contents| {
+            let owed = contents
+                .tables
+                .iter()
+                .flat_map(|(run, tables)| tables.owed.values().map(move |owed| (*run, owed.clone())));
+            let later = |(run, owed): &(RunId, Owed)| after.is_none_or(|after| (*run, owed.number) > after);
+            Ok(owed.filter(later).take(limit).collect())
+        })
+    }
+}
+
+impl Claims for MemoryStore {
+    fn claimed(&self, scope: &str, key: &str) -> Answer<'_, Option<Claimed>> {
+        let name = (scope.to_owned(), key.to_owned());
+        self.answer(|contents| Ok(contents.claims.get(&name).cloned()))
+    }
+}
+
+impl Cursors for MemoryStore {
+    fn cursor(&self, reader: &str) -> Answer<'_, Seq> {
+        self.answer(|contents| Ok(contents.cursors.get(reader).copied().unwrap_or_default()))
+    }
+
+    fn advance(&self, reader: &str, to: Seq) -> Answer<'_, ()> {
+        let mut contents = self.contents();
+        let cursor = contents.cursors.entry(reader.to_owned()).or_default();
+        *cursor = to.max(*cursor);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+impl Upkeep for MemoryStore {
+    fn known_runs(&self, after: Option<RunId>, limit: usize) -> Answer<'_, Vec<RunId>> {
+        self.answer(|contents| {
+            let known =
+                contents.journal.iter().map(|entry| entry.run_id).chain(contents.tables.keys().copied());
+            let known: BTreeSet<_> = known.filter(|run| after.is_none_or(|after| *run > after)).collect();
+            Ok(known.into_iter().take(limit).collect())
+        })
+    }
+
+    fn tables_of(&self, run: RunId) -> Answer<'_, Tables> {
+        self.answer(|contents| Ok(contents.tables.get(&run).cloned().unwrap_or_default()))
+    }
+
+    fn replace_tables(&self, run: RunId, tables: Tables) -> Answer<'_, ()> {
+        let mut contents = self.contents();
+        contents.claims.retain(|_, claimed| claimed.run_id != run);
+        for Claim { scope, key, fingerprint } in tables.claims.clone() {
+            contents.claims.insert((scope, key), Claimed { run_id: run, fingerprint });
+        }
+        contents.tables.insert(run, tables);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn backup(&self, _to: &Path) -> Answer<'_, ()> {
+        let hint = "memory is not kept; use SQLite".to_owned();
+        Box::pin(async { Err(StoreError::Unsupported { hint }) })
+    }
+}
