@@ -2,7 +2,8 @@
 //!
 //! An order stays in the run's state until a fact says that it was carried out or became moot, so it is offered
 //! again after a crash. Carrying one out twice must do no harm: the number is the key. The orders of one run are
-//! carried out in their sequence, and each is reported before any later news of that run is taken.
+//! carried out in their sequence, and each is reported before anything else is taken for that run; after a restart,
+//! what is owed comes before all news.
 
 use alloc::string::String;
 

@@ -12,7 +12,7 @@ use crate::{
     effect::EffectNumber,
     engine::{Abilities, Handle, Profile},
     failure::Failure,
-    id::{DeliveryId, RunId},
+    id::{DeliveryId, RunId, TurnId},
     inbound::{Message, MessageKey},
     interaction::{Purpose, Question},
     process::{Attempt, Exit, Position, Process},
@@ -133,6 +133,8 @@ pub enum Event {
     GateRaised {
         /// Which launch.
         attempt: Attempt,
+        /// The turn that asks.
+        turn_id: TurnId,
         /// Where in its speech.
         position: Position,
         /// The engine's name for the request.
@@ -155,6 +157,8 @@ pub enum Event {
     TurnEnded {
         /// Which launch.
         attempt: Attempt,
+        /// The turn that ends, matched by its id [E7]: a process that is held for several turns may repeat itself.
+        turn_id: TurnId,
         /// Where in its speech.
         position: Position,
         /// How.
@@ -185,6 +189,11 @@ pub enum Event {
     ConversationSpoke,
     /// What was owed was done, and nothing else tells of it.
     EffectPerformed {
+        /// Which.
+        effect: EffectNumber,
+    },
+    /// What was owed certainly cannot be done any more: what it was meant for is over.
+    EffectMissed {
         /// Which.
         effect: EffectNumber,
     },
@@ -325,6 +334,7 @@ impl Event {
             Self::DeliveryFailed { .. } => "DeliveryFailed",
             Self::ConversationSpoke => "ConversationSpoke",
             Self::EffectPerformed { .. } => "EffectPerformed",
+            Self::EffectMissed { .. } => "EffectMissed",
         }
     }
 }

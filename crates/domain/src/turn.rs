@@ -10,7 +10,7 @@ use crate::{
     delivery::DeliveryStatus,
     failure::Failure,
     id::{InteractionId, RunId, TurnId},
-    inbound::MessageKey,
+    inbound::{InboundStatus, MessageKey},
     process::{Attempt, Exit, Process},
     time::Timestamp,
 };
@@ -105,6 +105,21 @@ impl ExecutionStatus {
             | Self::Failed
             | Self::Interrupted
             | Self::Superseded => true,
+        }
+    }
+}
+
+impl ExecutionStatus {
+    /// What a turn's status means for the messages that it took.
+    pub(crate) fn of_its_messages(self) -> InboundStatus {
+        match self {
+            Self::Running | Self::WaitingApproval | Self::WaitingUserInput | Self::PendingRecovery => {
+                InboundStatus::Accepted
+            }
+            Self::Completed => InboundStatus::Completed,
+            Self::Failed | Self::RecoveryRequired => InboundStatus::Failed,
+            Self::Interrupted => InboundStatus::Canceled,
+            Self::Superseded => InboundStatus::Superseded,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Everything in maps: for tests and the simulator. Nothing survives the process.
+//! Everything in maps: for tests and the simulator. Nothing survives the process, but a crash at any commit can
+//! be staged.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,8 +31,18 @@ pub struct MemoryStore {
     contents: Mutex<Contents>,
 }
 
-#[derive(Debug, Default)]
+/// Where a staged crash cuts a commit off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashPoint {
+    /// Nothing is written.
+    BeforeWrite,
+    /// Everything is written, and nobody hears of it.
+    AfterWrite,
+}
+
+#[derive(Clone, Debug, Default)]
 struct Contents {
+    crash: Option<CrashPoint>,
     journal: Vec<Entry>,
     tables: BTreeMap<RunId, Tables>,
     claims: BTreeMap<(String, String), Claimed>,
@@ -42,6 +53,21 @@ impl MemoryStore {
     /// An empty store.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Cuts the next commit off at this point.
+    pub fn crash_at(&self, point: CrashPoint) {
+        self.contents().crash = Some(point);
+    }
+
+    /// Whether a staged crash is still to come.
+    pub fn is_about_to_crash(&self) -> bool {
+        self.contents().crash.is_some()
+    }
+
+    /// A store with the same contents, as a backup would hold them.
+    pub fn copy(&self) -> Self {
+        Self { contents: Mutex::new(self.contents().clone()) }
     }
 
     /// Reads everything under one lock. A writer that panicked left its commit undone, so poison says nothing.
@@ -133,7 +159,17 @@ impl Contents {
 impl Journal for MemoryStore {
     fn commit(&self, commit: Commit) -> Answer<'_, Committed> {
         let mut contents = self.contents();
-        let committed = contents.check(&commit).map(|()| contents.write(commit));
+        let committed = match (contents.check(&commit), contents.crash.take()) {
+            (Err(error), _) => Err(error),
+            (Ok(()), None) => Ok(contents.write(commit)),
+            (Ok(()), Some(CrashPoint::BeforeWrite)) => {
+                Err(StoreError::Unavailable { reason: "staged crash before the write".to_owned() })
+            }
+            (Ok(()), Some(CrashPoint::AfterWrite)) => {
+                contents.write(commit);
+                Err(StoreError::OutcomeUnknown { reason: "staged crash after the write".to_owned() })
+            }
+        };
         Box::pin(async move { committed })
     }
 

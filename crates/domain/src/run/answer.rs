@@ -23,17 +23,16 @@ impl Draft {
         let Some(interaction) = self.run.interactions.iter_mut().find(named) else {
             return Err(Refused::StaleInteraction { interaction_id: reply.interaction_id });
         };
-        match reply::take(interaction, reply, at)? {
-            Taken::Again => Ok(News::Absorbed),
-            Taken::First(resolution) => {
-                interaction.state = InteractionState::Answered(resolution);
-                let interaction = interaction.clone();
-                self.count_decision(&reply.by);
-                self.take_down(interaction.interaction_id);
-                self.answered(&interaction, reply);
-                Ok(News::Changed)
-            }
-        }
+        let resolution = match reply::take(interaction, reply, at)? {
+            Taken::Again => return Ok(News::Absorbed),
+            Taken::First(resolution) => resolution,
+        };
+        interaction.state = InteractionState::Answered(resolution);
+        let interaction = interaction.clone();
+        self.count_decision(&reply.by);
+        self.take_down(interaction.interaction_id);
+        self.answered(&interaction, reply);
+        Ok(News::Changed)
     }
 
     /// Nobody answered: the question's policy does, or ends the run [D7].

@@ -21,18 +21,25 @@ impl Draft {
         }
         self.note_exit(attempt, exit);
         match &self.run.state {
-            RunState::Running(Working::Launching(_) | Working::Active(_)) => match exit {
-                Exit::Code(code) => {
-                    self.leave_dead_process();
-                    let message = format!("the engine ended with code {code} before its turn was over");
-                    self.fail(Failure::new(FailureCode::EngineFailed, message));
+            // An engine that can be asked may still know how the turn ended.
+            RunState::Running(Working::Recovering(_)) if self.run.abilities.recover => {
+                let turn_id = self.turn_id();
+                self.owe(Effect::Recover { attempt, turn_id });
+            }
+            RunState::Running(Working::Launching(_) | Working::Active(_) | Working::Recovering(_)) => {
+                match exit {
+                    Exit::Code(code) => {
+                        self.leave_dead_process();
+                        let message = format!("the engine ended with code {code} before its turn was over");
+                        self.fail(Failure::new(FailureCode::EngineFailed, message));
+                    }
+                    Exit::Unseen if self.run.abilities.recover => self.search(),
+                    Exit::Unseen => {
+                        self.leave_dead_process();
+                        self.outcome_unknown("the engine's process is gone and nobody saw how it ended");
+                    }
                 }
-                Exit::Unseen if self.run.abilities.recover => self.search(),
-                Exit::Unseen => {
-                    self.leave_dead_process();
-                    self.outcome_unknown("the engine's process is gone and nobody saw how it ended");
-                }
-            },
+            }
             RunState::Running(Working::Stopping(stopping)) => match stopping.reason {
                 StopReason::Interrupted => {
                     self.leave_dead_process();
@@ -43,11 +50,6 @@ impl Draft {
                     self.replace_superseded(None);
                 }
             },
-            // The search goes on: its result may still be readable.
-            RunState::Running(Working::Recovering(_)) => {
-                let (attempt, turn_id) = (attempt, self.turn_id());
-                self.owe(Effect::Recover { attempt, turn_id });
-            }
             RunState::WaitingUser(_) | RunState::Idle { .. } => {
                 self.leave_dead_process();
                 self.fail(Failure::new(
@@ -101,12 +103,18 @@ impl Draft {
                 turn.runtime_status = RuntimeStatus::Active;
                 News::Changed
             }
-            RunState::WaitingUser(_) | RunState::Idle { .. } if found => News::Changed,
+            // The search was for something that has gone on meanwhile: it is over all the same.
             RunState::Running(_)
             | RunState::WaitingUser(_)
             | RunState::Idle { .. }
             | RunState::Queued { .. }
-            | RunState::Finished(_) => News::Absorbed,
+            | RunState::Finished(_) => {
+                if found {
+                    News::Changed
+                } else {
+                    News::Absorbed
+                }
+            }
         }
     }
 
@@ -123,10 +131,12 @@ impl Draft {
                 self.fail(Failure::new(FailureCode::InteractionProcessLost, reason));
                 News::Changed
             }
+            // A held process was given a new turn while it was searched for.
+            RunState::Running(Working::Active(_) | Working::Stopping(_)) => {
+                self.process_exited(attempt, Exit::Unseen)
+            }
             RunState::Queued { .. }
-            | RunState::Running(
-                Working::Probing | Working::Launching(_) | Working::Active(_) | Working::Stopping(_),
-            )
+            | RunState::Running(Working::Probing | Working::Launching(_))
             | RunState::Finished(_) => News::Absorbed,
         }
     }

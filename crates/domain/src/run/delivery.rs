@@ -113,7 +113,7 @@ impl Draft {
     }
 
     /// The turn's own row follows the delivery that carries it.
-    fn mirror(&mut self, carries: Option<TurnId>, status: DeliveryStatus) {
+    pub(super) fn mirror(&mut self, carries: Option<TurnId>, status: DeliveryStatus) {
         let at = self.at;
         let carried = |turn: &&mut crate::turn::Turn| Some(turn.turn_id) == carries;
         if let Some(turn) = self.run.turns.iter_mut().find(carried) {

@@ -259,18 +259,9 @@ impl Draft {
         turn.execution_status = status;
         turn.result_persisted_at.get_or_insert(at);
         let turn_id = turn.turn_id;
-        let inbound_status = match status {
-            ExecutionStatus::Completed => InboundStatus::Completed,
-            ExecutionStatus::Failed | ExecutionStatus::RecoveryRequired => InboundStatus::Failed,
-            ExecutionStatus::Interrupted => InboundStatus::Canceled,
-            ExecutionStatus::Superseded => InboundStatus::Superseded,
-            ExecutionStatus::Running
-            | ExecutionStatus::WaitingApproval
-            | ExecutionStatus::WaitingUserInput
-            | ExecutionStatus::PendingRecovery => return,
-        };
+        let becomes = status.of_its_messages();
         for inbound in self.run.inbox.iter_mut().filter(|inbound| inbound.turn_id == Some(turn_id)) {
-            inbound.becomes(inbound_status, at);
+            inbound.becomes(becomes, at);
         }
     }
 

@@ -7,6 +7,7 @@ use crate::{
     delivery::Content,
     event::{Aftermath, Ending},
     failure::{Failure, FailureCode},
+    id::TurnId,
     interaction::{Asker, Closing, Question},
     process::{Attempt, Live, Position},
     settings::ExecutionMode,
@@ -16,7 +17,7 @@ use crate::{
 impl Draft {
     pub(super) fn turn_ended(
         &mut self,
-        attempt: Attempt,
+        (attempt, turn_id): (Attempt, TurnId),
         position: Position,
         ending: &Ending,
         aftermath: Aftermath,
@@ -32,7 +33,7 @@ impl Draft {
             | RunState::Idle { .. }
             | RunState::Finished(_) => return News::Absorbed,
         };
-        if !self.hears_the_end(attempt, position) {
+        if !self.is_latest_turn(turn_id) || !self.hears_the_end(attempt, position) {
             return News::Absorbed;
         }
         // The engine went on without an answer that it had asked for.

@@ -6,7 +6,7 @@ use super::{Active, Hold, News, RunState, Working, draft::Draft};
 use crate::{
     approval::Verdict,
     effect::Effect,
-    id::InteractionId,
+    id::{InteractionId, TurnId},
     interaction::{Asker, Closing, Interaction, InteractionState, Purpose, Question},
     process::{Attempt, Position},
     turn::ExecutionStatus,
@@ -18,13 +18,13 @@ const MOST_WAITING_GATES: usize = 32;
 impl Draft {
     pub(super) fn gate_raised(
         &mut self,
-        attempt: Attempt,
+        (attempt, turn_id): (Attempt, TurnId),
         position: Position,
         gate: &str,
         purpose: Purpose,
         question: &Question,
     ) -> News {
-        if !self.hears(attempt, position) {
+        if !self.is_latest_turn(turn_id) || !self.hears(attempt, position) {
             return News::Absorbed;
         }
         let asker = Asker::Gate { gate: String::from(gate), purpose };

@@ -9,6 +9,7 @@ use crate::{
     engine::Handle,
     event::Retry,
     failure::{Failure, FailureCode},
+    id::TurnId,
     process::{Attempt, Live, Position, Process},
     time::Seconds,
     turn::RuntimeStatus,
@@ -100,6 +101,11 @@ impl Draft {
 
     pub(super) fn progressed(&mut self, attempt: Attempt, position: Position) -> News {
         if self.hears(attempt, position) { News::Changed } else { News::Absorbed }
+    }
+
+    /// Whether this is the turn at work, and not an earlier one of the same process.
+    pub(super) fn is_latest_turn(&self, turn_id: TurnId) -> bool {
+        self.run.turns.last().is_some_and(|turn| turn.turn_id == turn_id)
     }
 
     /// Whether a fact of this attempt at this place of its speech is news. If so, it is now heard.

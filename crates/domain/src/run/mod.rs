@@ -72,12 +72,12 @@ pub fn apply(run: Option<&Run>, stamp: &Stamp, event: &Event) -> Result<Step, Re
             draft.handle_announced(*attempt, *position, handle)
         }
         Event::Progressed { attempt, position, .. } => draft.progressed(*attempt, *position),
-        Event::GateRaised { attempt, position, gate, purpose, question } => {
-            draft.gate_raised(*attempt, *position, gate, *purpose, question)
+        Event::GateRaised { attempt, turn_id, position, gate, purpose, question } => {
+            draft.gate_raised((*attempt, *turn_id), *position, gate, *purpose, question)
         }
         Event::GateWithdrawn { attempt, position, gate } => draft.gate_withdrawn(*attempt, *position, gate),
-        Event::TurnEnded { attempt, position, ending, aftermath } => {
-            draft.turn_ended(*attempt, *position, ending, *aftermath)
+        Event::TurnEnded { attempt, turn_id, position, ending, aftermath } => {
+            draft.turn_ended((*attempt, *turn_id), *position, ending, *aftermath)
         }
         Event::ReplyArrived { reply } => draft.reply_arrived(reply)?,
         Event::MessageArrived { message, on_busy } => draft.message_arrived(message, *on_busy)?,
@@ -92,6 +92,7 @@ pub fn apply(run: Option<&Run>, stamp: &Stamp, event: &Event) -> Result<Step, Re
         Event::DeliveryFailed { delivery_id, certainty } => draft.delivery_failed(*delivery_id, *certainty),
         Event::ConversationSpoke => draft.conversation_spoke(),
         Event::EffectPerformed { effect } => draft.effect_performed(*effect),
+        Event::EffectMissed { effect } => draft.effect_missed(*effect),
     };
     Ok(match news {
         News::Changed => draft.into_step(),

@@ -6,7 +6,7 @@ use alloc::{string::String, vec};
 
 use super::{Cancellation, Hold, RunState, Waiting, draft::Draft};
 use crate::{
-    delivery::{Content, Notice},
+    delivery::{Content, DeliveryStatus, Notice},
     failure::{Failure, FailureCode},
     interaction::{Asker, Choice, Closing, Interaction, Kind, Parked, Policy, Purpose, Question},
     policy::AutoReason,
@@ -45,7 +45,11 @@ impl Draft {
         self.run.interactions.push(interaction);
         self.run.state = RunState::WaitingUser(Waiting { interaction_id, hold, deadline });
         match self.run.settings.execution_mode {
-            ExecutionMode::Auto => self.decide_unanswered(AutoReason::AutoMode),
+            // Nobody is asked, so there is nothing to show.
+            ExecutionMode::Auto => {
+                self.mirror(carries, DeliveryStatus::Suppressed);
+                self.decide_unanswered(AutoReason::AutoMode);
+            }
             ExecutionMode::Interactive | ExecutionMode::Chat => {
                 self.deliver(Content::Question(interaction_id), carries);
             }

@@ -1,0 +1,141 @@
+//! Who answers, and what is decided when nobody does [D4]-[D8].
+
+use abide_domain::{
+    approval::Verdict,
+    effect::Effect,
+    event::Event,
+    failure::FailureCode,
+    interaction::{InteractionState, Kind, Policy, Purpose, Resolution, ResolutionMode},
+    policy::{AutoReason, MOST_AUTO_DECISIONS_IN_A_ROW},
+    refused::Refused,
+    reply::{self, Taken},
+    run::Status,
+    settings::{ExecutionMode, Unanswered},
+};
+
+use crate::teller::{About, RESUMABLE, STICKY, Story, question, reply};
+
+const UNATTENDED: About = About { unanswered: Unanswered::AutoDecide, ..RESUMABLE };
+const UNATTENDED_STICKY: About = About { unanswered: Unanswered::AutoDecide, ..STICKY };
+
+fn resolution(story: &Story) -> Resolution {
+    let answered = story.run().interactions.iter().find_map(|interaction| match &interaction.state {
+        InteractionState::Answered(resolution) => Some(resolution.clone()),
+        InteractionState::Open | InteractionState::Closed { .. } => None,
+    });
+    answered.expect("a question was just answered")
+}
+
+#[test]
+fn d5_unattended_and_resumable_the_deadline_resumes_the_run() {
+    let mut story = Story::asking(UNATTENDED, Policy::EngineJudgement);
+    story.deadline_passes();
+    assert_eq!(story.run().status(), Status::Queued);
+    let resolution = resolution(&story);
+    assert_eq!(resolution.resolution_mode, ResolutionMode::AutoDecideTimeout);
+    assert_eq!(resolution.auto_decide_reason, Some(AutoReason::UserNoReply));
+    assert_eq!(resolution.resolved_by, "policy");
+    assert_eq!(story.run().auto_decision_count, 1);
+    assert_eq!(story.run().last_auto_decision_at, Some(story.run().updated_at));
+}
+
+#[test]
+fn d5_unattended_and_sticky_the_automatic_reply_goes_to_the_living_process() {
+    let mut story = Story::asking(UNATTENDED_STICKY, Policy::SafeDefault);
+    story.deadline_passes();
+    assert_eq!(story.detail(), "running.active");
+    let Effect::Say { prompt, .. } = story.effect("Say") else { unreachable!() };
+    assert_eq!(prompt, "green", "the option marked safe");
+}
+
+#[test]
+fn d6_the_first_reply_wins_and_is_consumed_once() {
+    let mut story = Story::asking(UNATTENDED, Policy::EngineJudgement);
+    let id = story.question().interaction_id;
+    story.tell(Event::ReplyArrived { reply: reply(id, "red", Some("k")) });
+    assert_eq!(story.detail(), "queued");
+    // The same again, under its key, is no second answer; anything else is told that it is late. The run has
+    // forgotten the question by then, so the ledger's record is asked.
+    let record = story.run().interactions[0].clone();
+    let late = |text, key| reply::take(&record, &reply(id, text, key), story.run().updated_at);
+    assert_eq!(late("red", Some("k")), Ok(Taken::Again));
+    assert_eq!(late("blue", Some("k")), Err(Refused::IdempotencyConflict { interaction_id: id }));
+    assert_eq!(late("red", None), Err(Refused::StaleInteraction { interaction_id: id }));
+    assert_eq!(late("red", Some("other")), Err(Refused::StaleInteraction { interaction_id: id }));
+    let stale = story.refuses(Event::ReplyArrived { reply: reply(id, "red", Some("k")) });
+    assert_eq!(stale, Refused::StaleInteraction { interaction_id: id });
+    story.tell_in_vain(Event::DeadlinePassed { deadline: abide_domain::deadline::DeadlineKind::Answer(id) });
+    assert_eq!(story.run().auto_decision_count, 0);
+}
+
+#[test]
+fn d6_a_person_who_comes_after_the_deadline_is_told_so() {
+    let mut story = Story::asking(UNATTENDED, Policy::EngineJudgement);
+    let id = story.question().interaction_id;
+    story.deadline_passes();
+    let stale = story.refuses(Event::ReplyArrived { reply: reply(id, "red", None) });
+    assert_eq!(stale, Refused::StaleInteraction { interaction_id: id });
+}
+
+#[test]
+fn d7_abort_ends_the_run_instead_of_inventing_an_answer() {
+    for about in [UNATTENDED, UNATTENDED_STICKY] {
+        let mut story = Story::asking(about, Policy::Abort);
+        story.deadline_passes();
+        assert_eq!(story.run().status(), Status::Canceled);
+        assert_eq!(story.failure(), Some(FailureCode::InteractionAborted));
+    }
+}
+
+#[test]
+fn d7_a_timeout_never_acknowledges_a_risk_nor_approves() {
+    for policy in [Policy::EngineJudgement, Policy::SafeDefault] {
+        let mut story = Story::working(UNATTENDED);
+        story.asks(1, question(Kind::RiskAck, policy)).deadline_passes();
+        assert!(resolution(&story).text.starts_with("No."), "{policy:?}");
+
+        let mut story = Story::working(UNATTENDED);
+        story.raises(1, "g", Purpose::Approval).deadline_passes();
+        let Effect::Answer { verdict, .. } = story.effect("Answer") else { unreachable!() };
+        assert_eq!(verdict, Some(Verdict::Declined));
+    }
+}
+
+#[test]
+fn an_approval_is_what_a_person_said() {
+    for (text, expected) in [("yes", Verdict::Approved), ("rather not", Verdict::Declined)] {
+        let mut story = Story::working(RESUMABLE);
+        story.raises(1, "g", Purpose::Approval).replies(text);
+        let Effect::Answer { verdict, text: passed_on, .. } = story.effect("Answer") else { unreachable!() };
+        assert_eq!((verdict, passed_on.as_str()), (Some(expected), text));
+    }
+}
+
+#[test]
+fn an_auto_run_never_waits() {
+    let auto = About { mode: ExecutionMode::Auto, ..RESUMABLE };
+    let mut story = Story::working(auto);
+    story.asks(1, question(Kind::OpenText, Policy::EngineJudgement));
+    assert_eq!(story.run().status(), Status::Queued);
+    assert_eq!(resolution(&story).auto_decide_reason, Some(AutoReason::AutoMode));
+
+    let mut story = Story::working(auto);
+    story.raises(1, "g", Purpose::Approval);
+    assert_eq!(story.detail(), "running.active");
+    let Effect::Answer { verdict, .. } = story.effect("Answer") else { unreachable!() };
+    assert_eq!(verdict, Some(Verdict::Declined));
+}
+
+#[test]
+fn a_run_that_only_talks_to_itself_is_ended() {
+    let mut story = Story::working(About { mode: ExecutionMode::Auto, ..RESUMABLE });
+    for turn in 1.. {
+        story.asks(turn, question(Kind::OpenText, Policy::EngineJudgement));
+        if story.run().status() == Status::Canceled {
+            break;
+        }
+        story.admitted().started(turn + 1);
+    }
+    assert_eq!(story.failure(), Some(FailureCode::InteractionAborted));
+    assert_eq!(story.run().auto_decision_count, MOST_AUTO_DECISIONS_IN_A_ROW);
+}

@@ -1,0 +1,9 @@
+//! Stories of runs, told in events, each with its expected end. The names are the claims.
+
+mod deciding;
+mod delivering;
+mod recovering;
+mod resuming;
+mod talking;
+mod teller;
+mod waiting;

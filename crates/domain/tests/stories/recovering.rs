@@ -1,0 +1,212 @@
+//! Lost contact, dead processes, late news and stopped turns [A12] [E8].
+
+use abide_domain::{
+    engine::Abilities,
+    event::{Aftermath, Ending, Event},
+    failure::FailureCode,
+    interaction::{Asker, Parked, Policy, Purpose},
+    process::{Attempt, Exit, Position},
+    refused::Refused,
+    run::Status,
+    settings::{ExecutionMode, OnBusy},
+    turn::ExecutionStatus,
+};
+
+use crate::teller::{About, RESUMABLE, STICKY, Story, process};
+
+const READS_BACK: About = About { abilities: Abilities { recover: true, steer: false }, ..RESUMABLE };
+
+fn lost(attempt: u32) -> Event {
+    Event::ContactLost { attempt: Attempt(attempt) }
+}
+
+#[test]
+fn e8_a_lost_turn_is_searched_for_and_ends_normally_when_it_is_found() {
+    let mut story = Story::working(RESUMABLE);
+    story.tell(lost(1));
+    assert_eq!((story.detail().as_str(), story.owed()), ("running.recovering", vec!["Recover"]));
+    assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::PendingRecovery);
+    story.tell_in_vain(lost(1));
+    story.tell(Event::ContactRestored { attempt: Attempt(1), process: process(1) });
+    assert_eq!(story.detail(), "running.active");
+    story.completes(1, "done");
+    assert_eq!(story.run().status(), Status::Succeeded);
+}
+
+#[test]
+fn e8_a_result_that_was_read_back_is_the_normal_end() {
+    let mut story = Story::working(READS_BACK);
+    story.exits(1, Exit::Unseen);
+    assert_eq!(story.detail(), "running.recovering");
+    story.completes(1, "done");
+    assert_eq!((story.run().status(), story.run().result.as_deref()), (Status::Succeeded, Some("done")));
+}
+
+#[test]
+fn e8_a_turn_that_is_not_found_in_time_is_put_to_the_person_once() {
+    let mut story = Story::working(READS_BACK);
+    story.exits(1, Exit::Unseen).deadline_passes();
+    assert_eq!(story.detail(), "waiting_user.free");
+    assert_eq!(story.question().asker, Asker::Abide(Parked::OutcomeUnknown));
+    assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::RecoveryRequired);
+    assert_eq!(story.owed(), vec!["Terminate"], "it is never simply run again");
+    story.replies("continue");
+    assert_eq!(story.run().status(), Status::Queued);
+}
+
+#[test]
+fn e8_a_person_may_give_a_lost_turn_up() {
+    let mut story = Story::working(RESUMABLE);
+    story.exits(1, Exit::Unseen).replies("Stop");
+    assert_eq!(
+        (story.run().status(), story.failure()),
+        (Status::Canceled, Some(FailureCode::CanceledByUser))
+    );
+}
+
+#[test]
+fn e8_an_unattended_run_whose_turn_is_lost_fails() {
+    let mut story = Story::working(About { mode: ExecutionMode::Auto, ..RESUMABLE });
+    story.exits(1, Exit::Unseen);
+    assert_eq!(story.failure(), Some(FailureCode::RecoveryFailed));
+}
+
+#[test]
+fn an_engine_that_dies_without_a_word_has_failed() {
+    let mut story = Story::working(RESUMABLE);
+    story.exits(1, Exit::Code(0));
+    assert_eq!(story.failure(), Some(FailureCode::EngineFailed), "exit code 0 is not a result");
+}
+
+#[test]
+fn e11_lost_contact_does_not_touch_an_open_question() {
+    let mut story = Story::asking(STICKY, Policy::Abort);
+    let question = story.question().clone();
+    story.tell(lost(1));
+    assert_eq!((story.question(), story.owed()), (&question, vec!["Recover"]));
+    story.tell(Event::ContactRestored { attempt: Attempt(1), process: process(1) });
+    assert_eq!((story.question(), story.owed()), (&question, vec![]));
+}
+
+#[test]
+fn a12_only_a_process_that_is_really_gone_is_lost() {
+    let mut story = Story::asking(STICKY, Policy::Abort);
+    story.tell(lost(1)).tell(Event::RecoveryFailed { attempt: Attempt(1), reason: "gone".into() });
+    assert_eq!(story.failure(), Some(FailureCode::InteractionProcessLost));
+}
+
+#[test]
+fn news_of_an_old_attempt_changes_nothing() {
+    let mut story = Story::asking(RESUMABLE, Policy::Abort);
+    story.replies("red").admitted().started(2);
+    let attempt = Attempt(1);
+    let ending = Ending::Completed { text: "late".into() };
+    let aftermath = Aftermath::Exited(Exit::Code(0));
+    let turn_id = story.turn();
+    story.tell_in_vain(Event::TurnEnded { attempt, turn_id, position: Position(99), ending, aftermath });
+    story.tell_in_vain(Event::ProcessExited { attempt, exit: Exit::Code(1) });
+    story.tell_in_vain(lost(1));
+    story.tell_in_vain(Event::Progressed { attempt, position: Position(98), text: String::new() });
+}
+
+#[test]
+fn what_was_heard_before_a_restart_is_not_heard_again() {
+    let mut story = Story::working(RESUMABLE);
+    story.raises(1, "g1", Purpose::Input).replies("blue");
+    // The next daemon feeds the spool from its start.
+    let turn_id = story.turn();
+    let again = |position| Event::GateRaised {
+        attempt: Attempt(1),
+        turn_id,
+        position: Position(position),
+        gate: "g1".into(),
+        purpose: Purpose::Input,
+        question: crate::teller::question(abide_domain::interaction::Kind::OpenText, Policy::Abort),
+    };
+    story.tell_in_vain(again(1));
+    story.tell_in_vain(again(2));
+    assert_eq!(story.detail(), "running.active");
+}
+
+#[test]
+fn e7_a_process_that_repeats_the_end_of_a_turn_does_not_end_the_next_one() {
+    let mut story = Story::asking(STICKY, Policy::Abort);
+    let first = story.turn();
+    story.replies("red");
+    let ending = Ending::Completed { text: "of the first".into() };
+    let (attempt, position, aftermath) = (Attempt(1), Position(99), Aftermath::Alive);
+    story.tell_in_vain(Event::TurnEnded { attempt, turn_id: first, position, ending, aftermath });
+}
+
+#[test]
+fn a_stopped_turn_waits_for_the_person_who_stopped_it() {
+    let mut story = Story::working(RESUMABLE);
+    story.tell(Event::InterruptRequested { by: "ada".into() });
+    assert_eq!((story.detail().as_str(), story.owed()), ("running.stopping", vec!["Interrupt"]));
+    story.ends(1, Ending::Interrupted);
+    assert_eq!(story.question().asker, Asker::Abide(Parked::Interrupted));
+    story.replies("try the other way").admitted();
+    assert_eq!(story.run().turns.last().unwrap().prompt, "try the other way");
+}
+
+#[test]
+fn an_engine_that_does_not_obey_is_ended() {
+    let mut story = Story::working(RESUMABLE);
+    story.tell(Event::InterruptRequested { by: "ada".into() }).deadline_passes();
+    assert_eq!((story.detail().as_str(), story.owed()), ("waiting_user.free", vec!["Terminate"]));
+}
+
+#[test]
+fn a_turn_that_works_too_long_has_failed_even_if_it_then_exits_well() {
+    let mut story = Story::working(About { turn_timeout: Some(60), ..RESUMABLE });
+    story.deadline_passes();
+    assert_eq!(story.failure(), Some(FailureCode::TurnTimeout));
+    story.exits(1, Exit::Code(0));
+    assert_eq!(story.failure(), Some(FailureCode::TurnTimeout));
+}
+
+#[test]
+fn waiting_for_a_person_does_not_count_as_work() {
+    let mut story = Story::working(About { turn_timeout: Some(60), ..RESUMABLE });
+    story.raises(1, "g", Purpose::Approval);
+    assert_eq!(story.run().deadline(), None);
+    for _ in 0..100 {
+        story.tell_in_vain(lost(9));
+    }
+    story.replies("yes");
+    let left = story.run().deadline().unwrap().at.since(story.run().updated_at);
+    assert!(left.0 > 50, "{left:?} of 60 s are left");
+}
+
+#[test]
+fn a_finished_run_is_never_left() {
+    let mut story = Story::working(RESUMABLE);
+    story.completes(1, "done");
+    for request in [
+        Event::MessageArrived {
+            message: crate::teller::message("m9", "more"),
+            on_busy: Some(OnBusy::Supersede),
+        },
+        Event::CancelRequested { by: "ada".into() },
+        Event::InterruptRequested { by: "ada".into() },
+    ] {
+        assert_eq!(story.refuses(request), Refused::RunFinished { status: Status::Succeeded });
+    }
+    story.tell_in_vain(Event::ProcessExited { attempt: Attempt(1), exit: Exit::Code(0) });
+}
+
+#[test]
+fn cancelling_ends_what_runs_and_what_waits() {
+    for mut story in [
+        Story::created(RESUMABLE),
+        Story::working(RESUMABLE),
+        Story::asking(RESUMABLE, Policy::Abort),
+        Story::asking(STICKY, Policy::Abort),
+    ] {
+        let had_process = story.run().attempt().is_some();
+        story.tell(Event::CancelRequested { by: "ada".into() });
+        assert_eq!(story.run().status(), Status::Canceled);
+        assert_eq!(story.owed(), if had_process { vec!["Terminate"] } else { vec![] });
+        assert!(story.run().interactions.iter().all(|interaction| !interaction.is_open()));
+    }
+}

@@ -1,0 +1,128 @@
+//! How a run waits for a person, and for how long [A7] [A8] [A10].
+
+use abide_domain::{
+    deadline::DeadlineKind,
+    engine::ProfileKind,
+    failure::FailureCode,
+    interaction::{Kind, Policy, Purpose},
+    process::{Attempt, Exit},
+    run::{Hold, RunState},
+    slots::Occupancy,
+    turn::ExecutionStatus,
+};
+
+use crate::teller::{RESUMABLE, STICKY, Story, question};
+
+#[test]
+fn a8_a_resumable_wait_holds_neither_process_nor_slot_and_never_ends_by_itself() {
+    let story = Story::asking(RESUMABLE, Policy::EngineJudgement);
+    assert_eq!(story.detail(), "waiting_user.free");
+    assert_eq!((story.run().occupancy(), story.run().deadline()), (Occupancy::None, None));
+    assert_eq!(story.owed(), Vec::<&str>::new());
+}
+
+#[test]
+fn a8_a_sticky_wait_keeps_its_process_its_slot_and_its_deadline() {
+    let story = Story::asking(STICKY, Policy::EngineJudgement);
+    assert_eq!(story.detail(), "waiting_user.session");
+    assert_eq!(story.run().occupancy(), Occupancy::Holding);
+    assert_eq!(story.waits_until(), Some(DeadlineKind::Answer(story.question().interaction_id)));
+}
+
+#[test]
+fn a7_what_a_wait_needs_is_in_the_state_before_the_wait_begins() {
+    let resumable = Story::asking(RESUMABLE, Policy::Abort);
+    let run = resumable.run();
+    assert_eq!(run.profile.as_ref().unwrap().kind, ProfileKind::Resumable);
+    assert_eq!((run.turn_index, run.handle.as_ref().unwrap().handle_value.as_str()), (1, "session-1"));
+    assert_eq!(run.pending_interaction_id(), Some(resumable.question().interaction_id));
+
+    let sticky = Story::asking(STICKY, Policy::Abort);
+    let RunState::WaitingUser(waiting) = &sticky.run().state else { panic!() };
+    let Hold::Session(live) = &waiting.hold else { panic!() };
+    assert_eq!((live.process.pid, live.process.keeper.as_str()), (101, "k1"));
+    assert_eq!(waiting.deadline, sticky.question().deadline_at);
+}
+
+#[test]
+fn a8_a_reply_resumes_in_a_new_process_or_goes_to_the_living_one() {
+    let mut resumable = Story::asking(RESUMABLE, Policy::Abort);
+    resumable.replies("red");
+    assert_eq!(resumable.detail(), "queued");
+    resumable.admitted();
+    assert_eq!((resumable.detail().as_str(), resumable.owed()), ("running.launching", vec!["Launch"]));
+
+    let mut sticky = Story::asking(STICKY, Policy::Abort);
+    sticky.replies("red");
+    assert_eq!((sticky.detail().as_str(), sticky.owed()), ("running.active", vec!["Say"]));
+    assert_eq!(sticky.run().attempt(), Some(Attempt(1)));
+}
+
+#[test]
+fn a8_an_approval_inside_a_turn_keeps_its_process_and_has_no_deadline_where_the_engine_resumes() {
+    let mut story = Story::working(RESUMABLE);
+    story.raises(1, "g1", Purpose::Approval);
+    assert_eq!((story.detail().as_str(), story.run().deadline()), ("waiting_user.turn", None));
+    assert_eq!(story.run().occupancy(), Occupancy::Holding);
+    assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::WaitingApproval);
+
+    let mut sticky = Story::working(STICKY);
+    sticky.raises(1, "g1", Purpose::Approval);
+    assert!(sticky.run().deadline().is_some());
+}
+
+#[test]
+fn requests_of_one_turn_are_put_to_the_person_one_at_a_time() {
+    let mut story = Story::working(RESUMABLE);
+    story.raises(1, "g1", Purpose::Approval).raises(1, "g2", Purpose::Input);
+    let first = story.question().interaction_id;
+    story.replies("yes");
+    assert_eq!(story.detail(), "waiting_user.turn");
+    assert_ne!(story.question().interaction_id, first);
+    story.replies("blue");
+    assert_eq!((story.detail().as_str(), story.owed()), ("running.active", vec!["Answer", "Answer"]));
+}
+
+#[test]
+fn a10_a_strict_sticky_wait_that_nobody_answers_fails_and_its_process_is_ended() {
+    let mut story = Story::asking(STICKY, Policy::EngineJudgement);
+    story.deadline_passes();
+    assert_eq!(story.failure(), Some(FailureCode::InteractionWaitTimeout));
+    assert_eq!(story.owed(), vec!["Terminate"]);
+    assert_eq!(story.run().occupancy(), Occupancy::None);
+}
+
+#[test]
+fn a10_a_process_that_dies_while_it_waits_fails_the_run() {
+    for exit in [Exit::Code(0), Exit::Code(137), Exit::Unseen] {
+        let mut story = Story::asking(STICKY, Policy::EngineJudgement);
+        story.exits(1, exit);
+        assert_eq!(story.failure(), Some(FailureCode::InteractionProcessLost));
+        assert!(story.run().interactions.iter().all(|interaction| !interaction.is_open()));
+    }
+}
+
+#[test]
+fn a11_a_question_without_a_handle_is_never_asked() {
+    let mut story = Story::working(crate::teller::About { announces: false, ..RESUMABLE });
+    story.asks(1, question(Kind::OpenText, Policy::Abort));
+    assert_eq!(story.failure(), Some(FailureCode::SessionResumeFailed));
+    assert_eq!(story.run().interactions, vec![]);
+}
+
+#[test]
+fn a_sticky_process_that_ends_with_its_question_cannot_be_answered() {
+    let mut story = Story::working(STICKY);
+    let (turn_id, position) = (story.turn(), story.position());
+    story.tell(abide_domain::event::Event::TurnEnded {
+        attempt: Attempt(1),
+        turn_id,
+        position,
+        ending: abide_domain::event::Ending::Asked {
+            text: String::new(),
+            question: question(Kind::OpenText, Policy::Abort),
+        },
+        aftermath: abide_domain::event::Aftermath::Exited(Exit::Code(0)),
+    });
+    assert_eq!(story.failure(), Some(FailureCode::InteractionProcessLost));
+}

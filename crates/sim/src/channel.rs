@@ -1,0 +1,65 @@
+//! A fake conversation: it loses things, doubts things, and remembers what a person there has seen.
+
+use abide_domain::{
+    delivery::{Certainty, Content, Delivery},
+    id::{DeliveryId, TurnId},
+    turn::Turn,
+};
+
+use crate::dice::Dice;
+
+/// What reached the person, and under which key.
+#[derive(Debug, Default)]
+pub(crate) struct Channel {
+    pub(crate) shown: Vec<Shown>,
+}
+
+/// Something that a person has seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    pub(crate) key: DeliveryId,
+    pub(crate) content: Content,
+    pub(crate) carries: Option<TurnId>,
+    /// Whether the turn had been replaced when it was shown.
+    pub(crate) superseded: bool,
+    pub(crate) text: Option<String>,
+}
+
+/// How reliable the channel is today.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Weather {
+    Fair,
+    Foul,
+}
+
+impl Channel {
+    /// Tries to show something. A key that was shown before is not shown again.
+    pub(crate) fn send(
+        &mut self,
+        key: DeliveryId,
+        delivery: &Delivery,
+        turn: Option<&Turn>,
+        weather: Weather,
+        dice: &mut Dice,
+    ) -> Result<(), Certainty> {
+        let (arrives, said) = match weather {
+            Weather::Fair => (true, Ok(())),
+            Weather::Foul => match dice.below(5) {
+                0 => (false, Err(Certainty::Failed)),
+                1 => (false, Err(Certainty::Unknown)),
+                2 => (true, Err(Certainty::Unknown)),
+                _ => (true, Ok(())),
+            },
+        };
+        if arrives && !self.shown.iter().any(|shown| shown.key == key) {
+            self.shown.push(Shown {
+                key,
+                content: delivery.content.clone(),
+                carries: delivery.carries,
+                superseded: turn.is_some_and(|turn| turn.superseded.is_some()),
+                text: turn.and_then(|turn| turn.reply.clone()),
+            });
+        }
+        said
+    }
+}

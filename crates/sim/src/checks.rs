@@ -1,0 +1,339 @@
+//! The promises, checked: after every commit what can be seen at once, at the end of a history everything.
+
+use abide_domain::{
+    approval::Verdict,
+    delivery::{Content, DeliveryStatus},
+    engine::ProfileKind,
+    id::RunId,
+    inbound::InboundStatus,
+    interaction::{InteractionState, ResolutionMode},
+    run::{Finished, Hold, Run, RunState},
+    settings::Unanswered,
+    slots::Occupancy,
+    turn::{Cause, ExecutionStatus},
+};
+use abide_ports::store::{Inbounds, Interactions, Journal, Page, Seq, Tables, Upkeep};
+
+use crate::{
+    daemon::now,
+    engine::{Fate, answer_of},
+    world::{Tally, World},
+};
+
+/// A promise that was not kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Violation {
+    /// Which promise.
+    pub(crate) check: &'static str,
+    /// How.
+    pub(crate) detail: String,
+}
+
+fn broken(check: &'static str, detail: impl Into<String>) -> Violation {
+    Violation { check, detail: detail.into() }
+}
+
+fn ensure(holds: bool, check: &'static str, detail: impl FnOnce() -> String) -> Result<(), Violation> {
+    if holds { Ok(()) } else { Err(broken(check, detail())) }
+}
+
+impl World {
+    /// What can be seen of a run right after a commit.
+    pub(crate) fn check_run(&mut self, run: &Run) -> Result<(), Violation> {
+        let id = run.run_id;
+        let open: Vec<_> = run.interactions.iter().filter(|question| question.is_open()).collect();
+        let pending = run.pending_interaction_id();
+        ensure(
+            open.iter().map(|question| question.interaction_id).eq(pending),
+            "a waiting run has exactly one question that can be answered",
+            || format!("{id} is {} with {} open", run.state.detail(), open.len()),
+        )?;
+        if let RunState::WaitingUser(waiting) = &run.state {
+            ensure(
+                waiting.hold != Hold::Nothing || run.handle.is_some() || !run.has_history,
+                "a run waits without a process only if its session can be resumed",
+                || format!("{id} has no handle"),
+            )?;
+            ensure(
+                !matches!(waiting.hold, Hold::Session(_)) || self.is_sticky(run),
+                "a resumable wait holds neither process nor slot",
+                || format!("{id} holds a process"),
+            )?;
+            ensure(
+                waiting.deadline.is_none() || self.must_end(run),
+                "a strict resumable wait never ends by itself",
+                || format!("{id} has a deadline"),
+            )?;
+        }
+        if let (true, Some(handle)) = (run.has_history, &run.handle) {
+            let mut sessions = self.engines.keepers.iter().filter(|((owner, _), _)| *owner == id);
+            ensure(
+                sessions.any(|(_, keeper)| keeper.session == handle.handle_value),
+                "a handle names a session that an engine has",
+                || format!("{id} has the handle {}", handle.handle_value),
+            )?;
+        }
+        let strict = run.settings.unanswered == Unanswered::Strict;
+        let auto = run.settings.execution_mode == abide_domain::settings::ExecutionMode::Auto;
+        ensure(!strict || auto || run.auto_decision_count == 0, "nobody decides for a strict run", || {
+            format!("{id} was decided for {} times", run.auto_decision_count)
+        })?;
+        let held = self.all_runs().iter().filter(|run| run.occupancy() == Occupancy::Holding).count();
+        ensure(held <= self.slots, "no more runs work than there are slots", || {
+            format!("{held} of {} slots are held", self.slots)
+        })?;
+        let finished = self.finished.get(&id).copied().unwrap_or(run.status());
+        ensure(finished == run.status(), "a finished state is never left", || {
+            format!("{id} was {finished} and is {}", run.status())
+        })?;
+        if let RunState::Finished(_) = run.state {
+            self.finished.insert(id, run.status());
+        }
+        Ok(())
+    }
+
+    fn must_end(&self, run: &Run) -> bool {
+        self.is_sticky(run) || run.settings.unanswered == Unanswered::AutoDecide
+    }
+
+    /// As the engine is, not as the run believes.
+    fn is_sticky(&self, run: &Run) -> bool {
+        self.plans.get(&run.run_id).is_some_and(|plan| plan.kind == ProfileKind::StickyProcess)
+    }
+
+    /// Everything, once the world has come to rest.
+    pub(crate) fn check_the_end(&mut self) -> Result<(), Violation> {
+        let runs = self.all_runs();
+        self.check_journal()?;
+        self.check_messages()?;
+        self.check_replies()?;
+        for run in &runs {
+            self.check_tables(run.run_id)?;
+            self.check_turns(run.run_id)?;
+            self.check_sessions(run)?;
+        }
+        self.check_shown()?;
+        for run in &runs {
+            self.check_at_rest(run)?;
+        }
+        self.check_processes(&runs)?;
+        self.check_slots(&runs)
+    }
+
+    fn check_at_rest(&self, run: &Run) -> Result<(), Violation> {
+        let id = run.run_id;
+        ensure(run.owed.is_empty(), "what is owed is performed", || {
+            let names: Vec<_> = run.owed.iter().map(|owed| owed.effect.name()).collect();
+            format!("{id} ({}) still owes {names:?}", run.state.detail())
+        })?;
+        let overdue = run.deadline().is_some_and(|deadline| deadline.at < self.clock.now());
+        ensure(!overdue, "a deadline is kept", || format!("{id} is {} past it", run.state.detail()))?;
+        let resting = matches!(run.state, RunState::Finished(_) | RunState::Idle { .. });
+        ensure(resting, "every run comes to rest", || format!("{id} is {}", run.state.detail()))
+    }
+
+    fn check_tables(&self, run: RunId) -> Result<(), Violation> {
+        let entries = now(self.store.entries_of(run, Seq(0), usize::MAX)).unwrap_or_default();
+        let live = now(self.store.tables_of(run)).unwrap_or_default();
+        // A bent rule is bent in the journal's reading too, or every fault would be caught here alone.
+        if self.fault.is_some() {
+            return Ok(());
+        }
+        let derived = Tables::derive(&entries)
+            .map_err(|difference| broken("the journal adds up to the tables", difference.to_string()))?;
+        let differing = derived.differing(&live);
+        ensure(differing.is_empty(), "the journal adds up to the tables", || {
+            format!("{run} differs in {differing:?}")
+        })
+    }
+
+    fn check_journal(&self) -> Result<(), Violation> {
+        let entries = now(self.store.entries(Seq(0), usize::MAX)).unwrap_or_default();
+        let gapless = entries.iter().zip(1..).all(|(entry, place)| entry.seq == Seq(place));
+        ensure(gapless, "the journal has no gaps", || "a sequence number is missing".into())
+    }
+
+    /// A turn reaches an engine once, and what stands under its name is its own.
+    fn check_turns(&self, run: RunId) -> Result<(), Violation> {
+        let tables = now(self.store.tables_of(run)).unwrap_or_default();
+        for turn in tables.turns.values() {
+            let times = self.engines.executed.get(&turn.turn_id).map_or(0, |executed| executed.times);
+            ensure(times <= 1, "a turn is carried out once", || {
+                format!("{} was carried out {times} times", turn.turn_id)
+            })?;
+            let own = turn.reply.as_ref().is_none_or(|reply| *reply == answer_of(turn.turn_id));
+            ensure(own, "a turn's answer is its own", || format!("{} says {:?}", turn.turn_id, turn.reply))?;
+            let done = turn.execution_status == ExecutionStatus::Completed;
+            ensure(!done || times == 1, "a completed turn was carried out", || {
+                format!("{} was not", turn.turn_id)
+            })?;
+        }
+        let mut causes: Vec<_> = tables.turns.values().map(|turn| turn.cause.clone()).collect();
+        let all = causes.len();
+        causes.sort_by_key(|cause| format!("{cause:?}"));
+        causes.dedup();
+        ensure(causes.len() == all, "a message or reply starts one turn", || {
+            format!("{run} has {all} turns for {} causes", causes.len())
+        })?;
+        for (turn, executed) in self.engines.executed.iter().filter(|(_, executed)| executed.run == run) {
+            ensure(tables.turns.contains_key(turn), "nothing is done that was not committed first", || {
+                format!("{turn} ({}) is in no ledger", executed.prompt)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A run that goes on does so in the session in which it began.
+    fn check_sessions(&self, run: &Run) -> Result<(), Violation> {
+        let Some(handle) = &run.handle else { return Ok(()) };
+        if let RunState::Finished(Finished::Failed(_) | Finished::Canceled(_)) = run.state {
+            return Ok(());
+        }
+        let tables = now(self.store.tables_of(run.run_id)).unwrap_or_default();
+        for turn in tables.turns.values().filter(|turn| turn.execution_status == ExecutionStatus::Completed) {
+            for attempt in &turn.attempts {
+                let Some(keeper) = self.engines.keepers.get(&(run.run_id, attempt.attempt)) else { continue };
+                let announced =
+                    keeper.spool.iter().any(|(_, said)| matches!(said, crate::engine::Said::Session(_)));
+                ensure(
+                    !announced || keeper.session == handle.handle_value,
+                    "a run goes on in the session in which it began",
+                    || {
+                        format!(
+                            "{} ran in {} and not in {}",
+                            turn.turn_id, keeper.session, handle.handle_value
+                        )
+                    },
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was acknowledged is there, was done once, or says why not.
+    fn check_messages(&self) -> Result<(), Violation> {
+        for (key, run) in &self.people.acknowledged {
+            let prompts = self.engines.executed.values().filter(|executed| executed.prompt == key.message_id);
+            let steered = self.engines.steered.get(&key.message_id).copied().unwrap_or_default();
+            let times = prompts.map(|executed| executed.times).sum::<u32>() + steered;
+            ensure(times <= 1, "a message is carried out once", || {
+                format!("{} was carried out {times} times", key.message_id)
+            })?;
+            if self.fault == Some(crate::faults::Fault::ForgetMessageKeys) {
+                continue;
+            }
+            let inbound = now(self.store.inbound(key.clone())).ok().flatten();
+            let Some(inbound) = inbound else {
+                return Err(broken("what is acknowledged is stored", format!("{} is gone", key.message_id)));
+            };
+            ensure(inbound.is_settled(), "every message comes to an end", || {
+                format!("{} of {run} is {:?}", key.message_id, inbound.execution_status)
+            })?;
+            let done = inbound.execution_status == InboundStatus::Completed;
+            ensure(!done || times == 1, "a completed message was carried out", || {
+                format!("{} was carried out {times} times", key.message_id)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A question is answered once, by whom it says, and permission comes from people only.
+    fn check_replies(&self) -> Result<(), Violation> {
+        for (id, text) in &self.people.taken_replies {
+            let recorded = now(self.store.interaction(*id)).ok().flatten();
+            let state = recorded.map(|interaction| interaction.state);
+            let kept = matches!(&state, Some(InteractionState::Answered(answer))
+                if answer.text == *text && answer.resolution_mode == ResolutionMode::UserReply);
+            ensure(kept, "an accepted reply is the recorded answer", || {
+                format!("{id}: {text} became {state:?}")
+            })?;
+        }
+        for (at, keeper) in &self.engines.keepers {
+            for (gate, (times, verdict)) in &keeper.answers {
+                ensure(*times <= 1, "a question is answered once", || {
+                    format!("{gate} was answered {times} times")
+                })?;
+                if *verdict == Some(Verdict::Approved) {
+                    ensure(self.person_approved(at.0, gate), "only a person approves", || {
+                        format!("{gate} was approved by nobody")
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn person_approved(&self, run: RunId, gate: &str) -> bool {
+        let tables = now(self.store.tables_of(run)).unwrap_or_default();
+        tables.interactions.values().any(|interaction| {
+            let of_gate = matches!(&interaction.asker,
+                abide_domain::interaction::Asker::Gate { gate: its, .. } if its == gate);
+            let by_person = matches!(&interaction.state, InteractionState::Answered(answer)
+                if answer.resolution_mode == ResolutionMode::UserReply && answer.text == "yes");
+            of_gate && by_person
+        })
+    }
+
+    /// Every living process belongs to a run that holds it.
+    fn check_processes(&self, runs: &[Run]) -> Result<(), Violation> {
+        for ((run, attempt), keeper) in &self.engines.keepers {
+            let held = runs.iter().any(|it| it.run_id == *run && it.attempt() == Some(*attempt));
+            ensure(held || keeper.fate != Fate::Alive, "no process is left behind", || {
+                format!("process {run}/{} lives and nobody holds it", attempt.0)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_slots(&self, runs: &[Run]) -> Result<(), Violation> {
+        let held = runs.iter().filter(|run| run.occupancy() == Occupancy::Holding).count();
+        let known = self.daemon.desk.occupancy();
+        ensure(known == (held, 0), "no slot leaks", || format!("{known:?} are counted, {held} are held"))
+    }
+
+    /// What people saw was meant to be seen, under one key; what was finished was seen or is called unavailable.
+    fn check_shown(&self) -> Result<(), Violation> {
+        for shown in &self.channel.shown {
+            ensure(!shown.superseded, "a superseded turn is never shown", || format!("{shown:?}"))?;
+            if let Content::Result(turn) = &shown.content {
+                let keys = self.channel.shown.iter().filter(|other| other.content == shown.content).count();
+                ensure(keys == 1, "a result is shown once", || {
+                    format!("{turn} was shown under {keys} keys")
+                })?;
+                let own = shown.text.as_ref().is_none_or(|text| *text == answer_of(*turn));
+                ensure(own, "what is shown is the turn's own", || format!("{shown:?}"))?;
+            }
+        }
+        for run in self.all_runs().iter().filter(|run| run.settings.conversation_ref.is_some()) {
+            let tables = now(self.store.tables_of(run.run_id)).unwrap_or_default();
+            for turn in tables.turns.values() {
+                let shown = self.channel.shown.iter().any(|shown| shown.carries == Some(turn.turn_id));
+                let delivered = turn.delivery_status == DeliveryStatus::Delivered;
+                ensure(shown || !delivered, "delivered means shown", || format!("{} was not", turn.turn_id))?;
+                let finished = turn.execution_status == ExecutionStatus::Completed
+                    && matches!(turn.cause, Cause::Message(_));
+                let told = turn.delivery_status != DeliveryStatus::Pending
+                    && turn.delivery_status != DeliveryStatus::NotReady;
+                ensure(!finished || told, "a result is delivered or called undelivered", || {
+                    format!("{} is {:?}", turn.turn_id, turn.delivery_status)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What happened in this history, in numbers.
+    pub(crate) fn tally(&self) -> Tally {
+        let runs = self.all_runs();
+        let questions = now(self.store.open_interactions(Page::first(1)));
+        debug_assert!(questions.is_ok_and(|open| open.items.is_empty()), "at rest nothing is open");
+        Tally {
+            events: self.daemon.taken,
+            crashes: self.daemon.restarts,
+            runs: runs.len() as u64,
+            replies: self.people.taken_replies.len() as u64,
+            auto_decisions: runs.iter().map(|run| u64::from(run.auto_decision_count)).sum(),
+            deliveries: self.channel.shown.len() as u64,
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! The daemon of the simulated world: the real desk, and a hand that performs what is owed and listens to
+//! processes. Everything in here is gone when it dies; everything else must be enough to go on.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use abide_daemon::{Desk, Outcome};
+use abide_domain::{
+    effect::{Effect, Owed},
+    engine::{Abilities, Profile, ProfileKind},
+    event::{Aftermath, Ending, Event, Retry},
+    failure::{Failure, FailureCode},
+    id::{DeliveryId, RunId, TurnId},
+    process::{Attempt, Exit, Position},
+    run::{Run, RunState, Working},
+    time::{Seconds, Timestamp},
+};
+use abide_ports::{
+    clock::Clock,
+    store::{Deliveries, Effects, Page, Runs, Turns},
+};
+use abide_store::memory::MemoryStore;
+
+use crate::{
+    checks::Violation,
+    engine::{Fate, Keeper, Order, Said, answer_of, handle},
+    faults::{Fault, bent_rules},
+    time::FakeClock,
+    world::{Halt, World},
+};
+
+/// What dies with the daemon.
+pub(crate) struct Daemon {
+    pub(crate) desk: Desk,
+    /// How much of each spool was read.
+    read: BTreeMap<(RunId, Attempt), usize>,
+    /// Orders that a faulty daemon does not know of any more.
+    forgotten: BTreeSet<(RunId, u32)>,
+    started_at: Timestamp,
+    /// Events that were taken since the world began.
+    pub(crate) taken: u64,
+    pub(crate) restarts: u64,
+}
+
+impl Daemon {
+    pub(crate) fn start(store: &Arc<MemoryStore>, clock: &Arc<FakeClock>, slots: usize) -> Self {
+        let desk = now(Desk::with_rules(store.clone(), clock.clone(), slots, bent_rules))
+            .expect("memory can always be read");
+        Self {
+            desk,
+            read: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
+            started_at: clock.now(),
+            taken: 0,
+            restarts: 0,
+        }
+    }
+}
+
+impl World {
+    /// A new daemon on what the old one left. What is owed comes first: the old one may have done it without saying
+    /// so. Then it looks for every process that a run holds. Only then does it take anything new.
+    pub(crate) fn restart_daemon(&mut self) -> Result<(), Violation> {
+        loop {
+            self.note(|| "a new daemon starts".into());
+            let (taken, restarts) = (self.daemon.taken, self.daemon.restarts + 1);
+            self.daemon = Daemon::start(&self.store, &self.clock, self.slots);
+            (self.daemon.taken, self.daemon.restarts) = (taken, restarts);
+            let owed = now(self.store.owed(None, usize::MAX)).expect("memory can always be read");
+            if self.fault == Some(Fault::ForgetOwedAtRestart) {
+                self.daemon.forgotten = owed.iter().map(|(run, owed)| (*run, owed.number.0)).collect();
+            }
+            match self.perform_everything().and_then(|()| self.reconcile()) {
+                Ok(()) => return Ok(()),
+                Err(Halt::Violated(violation)) => return Err(violation),
+                // It died again while starting.
+                Err(Halt::Crashed) => {}
+            }
+        }
+    }
+
+    fn reconcile(&mut self) -> Result<(), Halt> {
+        for run in self.all_runs() {
+            let held = run.live().map(|live| live.attempt);
+            let gone = held.filter(|attempt| {
+                let keeper = self.engines.keepers.get(&(run.run_id, *attempt));
+                keeper.is_none_or(|keeper| keeper.fate == Fate::Vanished && keeper.spool.is_empty())
+            });
+            if let Some(attempt) = gone {
+                self.take(run.run_id, Event::ProcessExited { attempt, exit: Exit::Unseen })?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn take(&mut self, run: RunId, event: Event) -> Result<(), Halt> {
+        self.before_the_desk();
+        let name = event.name();
+        if self.fault == Some(Fault::ActBeforeCommit) && self.store.is_about_to_crash() {
+            self.act_too_early(run, &event);
+        }
+        let outcome = now(self.daemon.desk.take(run, event));
+        self.note(|| match &outcome {
+            Ok(Outcome::Changed(run)) => format!("{name} makes {} {}", run.run_id, run.state.detail()),
+            Ok(Outcome::Absorbed) => format!("{name} is no news to {run}"),
+            Ok(Outcome::Repeated(_)) => format!("{name} was taken before by {run}"),
+            Err(error) => format!("{name} is not taken by {run}: {error}"),
+        });
+        self.judge(outcome).map(|_| ())
+    }
+
+    // Performing.
+
+    pub(crate) fn perform_something(&mut self) -> Result<(), Halt> {
+        let owed = self.first_owed();
+        let Some((run, owed)) = self.dice.pick(&owed) else { return Ok(()) };
+        self.perform(run, owed)
+    }
+
+    pub(crate) fn perform_everything(&mut self) -> Result<(), Halt> {
+        for _ in 0..50 {
+            let owed = self.first_owed();
+            if owed.is_empty() {
+                break;
+            }
+            for (run, owed) in owed {
+                self.perform(run, owed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first order of each run that is due: a run's orders are carried out in their sequence.
+    fn first_owed(&mut self) -> Vec<(RunId, Owed)> {
+        let all = now(self.store.owed(None, usize::MAX)).unwrap_or_default();
+        let mut first: BTreeMap<RunId, Owed> = BTreeMap::new();
+        for (run, owed) in all {
+            let known = !self.daemon.forgotten.contains(&(run, owed.number.0));
+            if known && owed.due_at <= self.clock.now() {
+                first.entry(run).or_insert(owed);
+            }
+        }
+        first.into_iter().collect()
+    }
+
+    fn perform(&mut self, run: RunId, owed: Owed) -> Result<(), Halt> {
+        self.note(|| format!("the daemon performs {} for {run}", owed.effect.name()));
+        let fact = self.carry_out(run, &owed);
+        // It may die between doing a thing and saying that it did.
+        if self.dice.percent(3) && !self.people.behave {
+            self.note(|| "the daemon is killed before it can say so".into());
+            return Err(Halt::Crashed);
+        }
+        self.take(run, fact)
+    }
+
+    /// Does what an order says and returns the fact that reports it.
+    fn carry_out(&mut self, run: RunId, owed: &Owed) -> Event {
+        let performed = Event::EffectPerformed { effect: owed.number };
+        match &owed.effect {
+            Effect::Probe { .. } => self.probe(run),
+            Effect::Launch { attempt, turn_id, session, prompt } => {
+                let known = self.engines.keepers.contains_key(&(run, *attempt));
+                if !known && !self.people.behave && self.dice.percent(8) {
+                    let retry = self.dice.one_of([Retry::Later, Retry::Later, Retry::Never]);
+                    let failure = Failure::new(FailureCode::EngineNotFound, "it would not start");
+                    return Event::LaunchFailed { attempt: *attempt, failure, retry };
+                }
+                let plan = self.plans[&run].clone();
+                let order = Order { run, attempt: *attempt, turn: *turn_id, session, prompt };
+                let keeper = self.engines.launch(&order, &plan, &mut self.dice);
+                match keeper.fate {
+                    Fate::Vanished => Event::ProcessExited { attempt: *attempt, exit: Exit::Unseen },
+                    Fate::Alive | Fate::Exited(_) => {
+                        Event::AttemptStarted { attempt: *attempt, process: keeper.process.clone() }
+                    }
+                }
+            }
+            Effect::Say { attempt, turn_id, prompt } => {
+                let plan = self.plans[&run].clone();
+                let at = (run, *attempt);
+                self.engines.say(at, owed.number, *turn_id, prompt, &plan, &mut self.dice);
+                performed
+            }
+            Effect::Answer { attempt, gate, verdict, .. } => {
+                self.engines.answer((run, *attempt), owed.number, gate, *verdict);
+                performed
+            }
+            Effect::Steer { attempt, message, .. } => {
+                let taken = self.engines.steer((run, *attempt), owed.number, &message.message_id);
+                if taken { performed } else { Event::EffectMissed { effect: owed.number } }
+            }
+            Effect::Interrupt { attempt } => {
+                self.engines.interrupt((run, *attempt), owed.number, &mut self.dice);
+                performed
+            }
+            Effect::Terminate { attempt } => {
+                self.engines.terminate((run, *attempt));
+                performed
+            }
+            Effect::Recover { attempt, .. } => self.recover(run, *attempt),
+            Effect::Deliver { delivery_id } => self.deliver(*delivery_id),
+        }
+    }
+
+    fn probe(&mut self, run: RunId) -> Event {
+        if !self.people.behave && self.dice.percent(3) {
+            let failure = Failure::new(FailureCode::EngineNotFound, "there is no such program");
+            return Event::EngineUnusable { failure };
+        }
+        let plan = &self.plans[&run];
+        let chosen = plan.names_ours && plan.kind == ProfileKind::Resumable;
+        Event::ProfileResolved {
+            profile: Profile {
+                kind: plan.kind,
+                reason: "so it is".into(),
+                session_timeout_sec: Seconds(600),
+            },
+            abilities: Abilities { steer: plan.steers, recover: plan.reads_back },
+            handle: chosen.then(|| handle(&format!("ours-{run}"))),
+        }
+    }
+
+    fn recover(&mut self, run: RunId, attempt: Attempt) -> Event {
+        let Some(keeper) = self.engines.keepers.get(&(run, attempt)) else {
+            return Event::RecoveryFailed { attempt, reason: "there is no trace of it".into() };
+        };
+        // A process that is over and was heard to its end has nothing more to say.
+        let read = self.daemon.read.get(&(run, attempt)).copied().unwrap_or_default();
+        let heard_out = keeper.fate != Fate::Alive && read >= keeper.spool.len();
+        if heard_out {
+            Event::RecoveryFailed { attempt, reason: "it is over and did not say how".into() }
+        } else {
+            Event::ContactRestored { attempt, process: keeper.process.clone() }
+        }
+    }
+
+    fn deliver(&mut self, delivery_id: DeliveryId) -> Event {
+        let Ok(Some(delivery)) = now(self.store.delivery(delivery_id)) else {
+            return Event::DeliveryConfirmed { delivery_id };
+        };
+        let turn = delivery.carries.and_then(|turn| now(self.store.turn(turn)).ok().flatten());
+        let key = match self.fault {
+            Some(Fault::DeliverUnderNewKeys) => DeliveryId(self.clock.stamp().fresh),
+            _ => delivery_id,
+        };
+        match self.channel.send(key, &delivery, turn.as_ref(), self.weather, &mut self.dice) {
+            Ok(()) => Event::DeliveryConfirmed { delivery_id },
+            Err(certainty) => Event::DeliveryFailed { delivery_id, certainty },
+        }
+    }
+
+    /// What a daemon would do that acts first and commits afterwards.
+    fn act_too_early(&mut self, run: RunId, event: &Event) {
+        let before = now(self.store.run(run)).ok().flatten();
+        if let Ok(step) = bent_rules(before.as_ref(), &self.clock.stamp(), event) {
+            for owed in &step.effects {
+                self.carry_out(run, owed);
+            }
+        }
+    }
+
+    // Hearing.
+
+    pub(crate) fn hear_something(&mut self) -> Result<(), Halt> {
+        // Mostly somebody with something to say, sometimes anybody.
+        let unread = |(at, keeper): (&(RunId, Attempt), &Keeper)| {
+            let read = self.daemon.read.get(at).copied().unwrap_or_default();
+            (read < keeper.spool.len()).then_some(*at)
+        };
+        let talking: Vec<_> = self.engines.keepers.iter().filter_map(unread).collect();
+        let all: Vec<_> = self.engines.keepers.keys().copied().collect();
+        let from = if self.dice.percent(70) && !talking.is_empty() { talking } else { all };
+        let Some(at) = self.dice.pick(&from) else { return Ok(()) };
+        self.hear(at)
+    }
+
+    pub(crate) fn hear_all(&mut self, at: (RunId, Attempt)) -> Result<(), Halt> {
+        for _ in 0..20 {
+            self.hear(at)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the next fact from a process's spool, or what became of the process when there is none left.
+    fn hear(&mut self, at: (RunId, Attempt)) -> Result<(), Halt> {
+        let (run, attempt) = at;
+        let Some(keeper) = self.engines.keepers.get(&at) else { return Ok(()) };
+        let read = self.daemon.read.get(&at).copied().unwrap_or_default();
+        let repeats = !self.people.behave && read > 0 && self.dice.percent(5);
+        let place = if repeats { self.dice.below(read) } else { read };
+        if let Some((turn_id, said)) = keeper.spool.get(place).cloned() {
+            let exit = keeper.exit();
+            if !repeats {
+                self.daemon.read.insert(at, read + 1);
+            }
+            let event = fact((attempt, turn_id), Position(place as u64 + 1), said, exit);
+            return self.take(run, event);
+        }
+        let Some(exit) = keeper.exit() else { return Ok(()) };
+        // Heard to the end. Say it once for each daemon; the turn may also be read back from the engine's own files.
+        let over = usize::MAX / 2;
+        if read >= over {
+            return Ok(());
+        }
+        self.daemon.read.insert(at, over);
+        self.take(run, Event::ProcessExited { attempt, exit })?;
+        self.read_back(run, attempt)
+    }
+
+    /// An engine that can be asked may still know how a lost turn ended.
+    fn read_back(&mut self, run: RunId, attempt: Attempt) -> Result<(), Halt> {
+        let Ok(Some(state)) = now(self.store.run(run)) else { return Ok(()) };
+        let RunState::Running(Working::Recovering(_)) = state.state else { return Ok(()) };
+        if state.attempt() != Some(attempt) || self.dice.percent(50) {
+            return Ok(());
+        }
+        let Some(turn) = state.turns.last() else { return Ok(()) };
+        if !self.engines.executed.contains_key(&turn.turn_id) {
+            return Ok(());
+        }
+        let (turn_id, position) = (turn.turn_id, Position(u64::MAX));
+        let ending = Ending::Completed { text: answer_of(turn_id) };
+        let aftermath = Aftermath::Exited(Exit::Unseen);
+        self.take(run, Event::TurnEnded { attempt, turn_id, position, ending, aftermath })
+    }
+
+    pub(crate) fn contact_is_lost(&mut self) -> Result<(), Halt> {
+        let all: Vec<_> = self.engines.keepers.keys().copied().collect();
+        let Some((run, attempt)) = self.dice.pick(&all) else { return Ok(()) };
+        self.take(run, Event::ContactLost { attempt })
+    }
+
+    // Time and slots.
+
+    pub(crate) fn ring(&mut self) -> Result<(), Halt> {
+        let due = now(self.store.due(self.clock.now(), 100)).unwrap_or_default();
+        for (run, deadline) in due {
+            let forgets = self.fault == Some(Fault::ForgetDeadlinesAtRestart);
+            let set_before = now(self.store.run(run)).ok().flatten();
+            let set_before = set_before.is_some_and(|run| run.updated_at <= self.daemon.started_at);
+            if !(forgets && self.daemon.restarts > 0 && set_before) {
+                self.take(run, Event::DeadlinePassed { deadline: deadline.kind })?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn admit(&mut self) -> Result<(), Halt> {
+        let outcome = now(self.daemon.desk.admit());
+        if let Ok(admitted) = outcome {
+            self.daemon.taken += admitted as u64;
+        }
+        self.judge(outcome.map(|_| Outcome::Absorbed)).map(|_| ())
+    }
+
+    pub(crate) fn all_runs(&self) -> Vec<Run> {
+        now(self.store.runs(None, Page::first(usize::MAX))).map(|runs| runs.items).unwrap_or_default()
+    }
+}
+
+fn fact((attempt, turn_id): (Attempt, TurnId), position: Position, said: Said, exit: Option<Exit>) -> Event {
+    match said {
+        Said::Session(session) => Event::HandleAnnounced { attempt, position, handle: handle(&session) },
+        Said::Progress => Event::Progressed { attempt, position, text: "…".into() },
+        Said::Gate { gate, purpose, question } => {
+            Event::GateRaised { attempt, turn_id, position, gate, purpose, question }
+        }
+        Said::Withdrawn { gate } => Event::GateWithdrawn { attempt, position, gate },
+        Said::End(ending) => {
+            let aftermath = exit.map_or(Aftermath::Alive, Aftermath::Exited);
+            Event::TurnEnded { attempt, turn_id, position, ending, aftermath }
+        }
+    }
+}
+
+/// Nothing in this world is slow: a future is ready when it is asked.
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => unreachable!("nothing in the simulated world waits"),
+    }
+}

@@ -1,0 +1,170 @@
+//! Rules broken on purpose, each of which the checks must notice.
+//!
+//! A fault sits at a seam of the world (what is performed, what is remembered at a restart, what the store keeps) or
+//! bends the domain's own rules by wrapping them. The domain itself has no idea.
+
+use std::cell::Cell;
+
+use abide_domain::{
+    approval::Verdict,
+    effect::Effect,
+    event::Event,
+    interaction::InteractionState,
+    process::Position,
+    refused::Refused,
+    run::{self, Hold, Run, RunState, Step, StopReason, Working},
+    settings::Unanswered,
+    time::Stamp,
+};
+
+/// A rule that is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Fault {
+    /// An answered question stays open and can be answered again.
+    ConsumeReplyTwice,
+    /// Deadlines that were set before a restart are not looked at after it.
+    ForgetDeadlinesAtRestart,
+    /// What was owed before a restart is not performed after it.
+    ForgetOwedAtRestart,
+    /// Orders are carried out before they are committed.
+    ActBeforeCommit,
+    /// A commit is acknowledged before it is durable.
+    AcknowledgeTooEarly,
+    /// News of an old attempt is taken as news of the current one.
+    IgnoreFence,
+    /// What was heard before is heard again.
+    ForgetWhatWasHeard,
+    /// A waiting run keeps its slot.
+    KeepSlotWhileWaiting,
+    /// A timeout approves.
+    ApproveOnTimeout,
+    /// A strict run is answered by a timeout.
+    DecideForStrictRuns,
+    /// Every try of a delivery has a key of its own.
+    DeliverUnderNewKeys,
+    /// A superseded turn's late answer counts.
+    ShowSupersededTurns,
+    /// A question is asked though the session cannot be resumed.
+    AskWithoutHandle,
+    /// A resume is believed whatever session the engine announces.
+    BelieveAnyResume,
+    /// A message that comes twice is taken twice.
+    ForgetMessageKeys,
+    /// A message brings a finished run back to life.
+    LeaveFinishedStates,
+}
+
+thread_local! {
+    /// The fault that the rules of this thread have; rules are a plain function and cannot carry it.
+    static BROKEN: Cell<Option<Fault>> = const { Cell::new(None) };
+}
+
+/// Sets the fault of this thread's rules.
+pub(crate) fn break_rules(fault: Option<Fault>) {
+    BROKEN.set(fault);
+}
+
+/// The domain's rules with this thread's fault in them.
+pub(crate) fn bent_rules(run: Option<&Run>, stamp: &Stamp, event: &Event) -> Result<Step, Refused> {
+    let (Some(fault), Some(before)) = (BROKEN.get(), run) else { return run::apply(run, stamp, event) };
+    let mut run = before.clone();
+    let mut event = event.clone();
+    bend_before(fault, &mut run, &mut event);
+    let mut step = run::apply(Some(&run), stamp, &event)?;
+    if fault == Fault::DecideForStrictRuns {
+        step.run.settings = before.settings.clone();
+    }
+    bend_after(fault, before, &event, &mut step);
+    Ok(step)
+}
+
+fn bend_before(fault: Fault, run: &mut Run, event: &mut Event) {
+    if let (Fault::IgnoreFence, Some(current), Some(attempt)) = (fault, run.attempt(), attempt_of(event)) {
+        *attempt = current;
+    }
+    let deaf_to_order = matches!(fault, Fault::ForgetWhatWasHeard | Fault::IgnoreFence);
+    if let (true, Some(live), Some(position)) = (deaf_to_order, run.live(), position_of(event)) {
+        *position = Position(live.heard.0 + 1);
+    }
+    match (fault, &mut *event) {
+        (Fault::BelieveAnyResume, Event::HandleAnnounced { handle, .. }) => {
+            if let Some(known) = &run.handle {
+                handle.handle_value.clone_from(&known.handle_value);
+            }
+        }
+        (Fault::AskWithoutHandle, Event::TurnEnded { .. }) => {
+            run.handle.get_or_insert_with(|| crate::engine::handle("made up"));
+        }
+        (Fault::LeaveFinishedStates, Event::MessageArrived { .. }) => {
+            if let RunState::Finished(_) = run.state {
+                run.state = RunState::Idle { held: None };
+            }
+        }
+        (Fault::DecideForStrictRuns, Event::TurnEnded { .. } | Event::DeadlinePassed { .. }) => {
+            run.settings.unanswered = Unanswered::AutoDecide;
+        }
+        (Fault::ShowSupersededTurns, Event::TurnEnded { .. }) => {
+            if let RunState::Running(Working::Stopping(stopping)) = &mut run.state {
+                stopping.reason = StopReason::Interrupted;
+                if let Some(turn) = run.turns.last_mut() {
+                    turn.execution_status = abide_domain::turn::ExecutionStatus::Running;
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "a fault touches the few events that it names")]
+fn bend_after(fault: Fault, before: &Run, event: &Event, step: &mut Step) {
+    match fault {
+        Fault::ConsumeReplyTwice => {
+            if let Event::ReplyArrived { reply } = event {
+                for interaction in &mut step.run.interactions {
+                    if interaction.interaction_id == reply.interaction_id {
+                        interaction.state = InteractionState::Open;
+                    }
+                }
+            }
+        }
+        Fault::KeepSlotWhileWaiting => {
+            if let (RunState::WaitingUser(waiting), Some(live)) = (&mut step.run.state, before.live())
+                && waiting.hold == Hold::Nothing
+            {
+                waiting.hold = Hold::Session(live.clone());
+            }
+        }
+        Fault::ApproveOnTimeout => {
+            let by_policy = step.run.auto_decision_count > before.auto_decision_count;
+            for owed in &mut step.run.owed {
+                if let (true, Effect::Answer { verdict, .. }) = (by_policy, &mut owed.effect) {
+                    *verdict = verdict.map(|_| Verdict::Approved);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The attempt that an event speaks of, to be tampered with.
+#[expect(clippy::wildcard_enum_match_arm, reason = "a fault touches the few events that it names")]
+fn attempt_of(event: &mut Event) -> Option<&mut abide_domain::process::Attempt> {
+    match event {
+        Event::TurnEnded { attempt, .. }
+        | Event::GateRaised { attempt, .. }
+        | Event::ProcessExited { attempt, .. }
+        | Event::HandleAnnounced { attempt, .. } => Some(attempt),
+        _ => None,
+    }
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "a fault touches the few events that it names")]
+fn position_of(event: &mut Event) -> Option<&mut Position> {
+    match event {
+        Event::TurnEnded { position, .. }
+        | Event::GateRaised { position, .. }
+        | Event::HandleAnnounced { position, .. }
+        | Event::Progressed { position, .. } => Some(position),
+        _ => None,
+    }
+}

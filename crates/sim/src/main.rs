@@ -1,0 +1,54 @@
+//! Whole histories of the daemon in a world that lies, dies, repeats itself and comes late, replayable by seed.
+//!
+//! The desk, the domain and the memory store are the real ones. Engines, people, the conversation and the clock are
+//! not: they misbehave as real ones were seen to, and then come to rest, so that every promise can be checked.
+
+mod channel;
+mod checks;
+mod daemon;
+mod dice;
+mod engine;
+mod faults;
+mod people;
+mod report;
+mod time;
+mod world;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use faults::Fault;
+
+/// Simulates histories of the daemon and checks its promises after each.
+#[derive(Debug, Parser)]
+#[command(after_help = "Examples:
+  cargo xtask sim                          20,000 histories
+  cargo xtask sim --seed 4711              one of them, told as a story
+  cargo xtask sim --mutants                every deliberate fault, and the check that notices it
+  cargo xtask sim --fault ignore-fence --seed 12")]
+struct Arguments {
+    /// How many histories.
+    #[arg(long, default_value_t = 20_000)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Live through this one only and tell its story.
+    #[arg(long, conflicts_with = "mutants")]
+    seed: Option<u64>,
+    /// Break one rule on purpose.
+    #[arg(long, value_enum)]
+    fault: Option<Fault>,
+    /// Break every rule once, and show which check notices.
+    #[arg(long)]
+    mutants: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match (arguments.seed, arguments.mutants) {
+        (Some(seed), _) => report::story(seed, arguments.fault),
+        (None, true) => report::mutants(arguments.from),
+        (None, false) => report::histories(arguments.from, arguments.seeds, arguments.fault),
+    }
+}

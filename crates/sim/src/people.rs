@@ -1,0 +1,258 @@
+//! People: they want things, say things twice, answer late, and try again when they get no answer.
+
+use abide_daemon::{DeskError, Outcome};
+use abide_domain::{
+    event::{Event, Idempotency, NewRun},
+    id::{InteractionId, RunId},
+    inbound::{Message, MessageKey},
+    reply::{Answerer, Reply},
+    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
+    time::Seconds,
+};
+use abide_ports::{
+    clock::Clock,
+    store::{Interactions, Page, Runs},
+};
+
+use crate::{
+    daemon::now,
+    engine::Plan,
+    world::{Halt, World},
+};
+
+/// What people have done and were told.
+#[derive(Debug, Default)]
+pub(crate) struct People {
+    pub(crate) behave: bool,
+    next: u32,
+    runs: usize,
+    /// Requests without an answer yet; they will be made again, word for word.
+    unanswered: Vec<Request>,
+    /// Requests with an answer; some people make them again all the same.
+    answered: Vec<Request>,
+    /// Messages that we were told are safe, and the run that took them.
+    pub(crate) acknowledged: Vec<(MessageKey, RunId)>,
+    /// Replies that we were told were taken.
+    pub(crate) taken_replies: Vec<(InteractionId, String)>,
+    seen_questions: Vec<InteractionId>,
+}
+
+#[derive(Clone, Debug)]
+enum Request {
+    Create(Box<NewRun>),
+    Say { run: RunId, message: Message, on_busy: OnBusy },
+}
+
+const MOST_RUNS: usize = 4;
+
+impl World {
+    pub(crate) fn somebody_wants_a_run(&mut self) -> Result<(), Halt> {
+        if let (true, Some(request)) = (self.dice.percent(30), self.dice.pick(&self.people.answered)) {
+            return self.request(request);
+        }
+        if self.people.runs >= MOST_RUNS {
+            return Ok(());
+        }
+        self.people.runs += 1;
+        self.people.next += 1;
+        let key = format!("create-{}", self.people.next);
+        let message = message(&key);
+        let settings = self.random_settings();
+        let run_id = RunId(self.clock.stamp().fresh);
+        let idempotency = Some(Idempotency { key, fingerprint: "same".into() });
+        let plan = Plan::random(&mut self.dice);
+        self.plans.insert(run_id, plan);
+        let new = NewRun { run_id, settings, message, idempotency };
+        self.request(Request::Create(Box::new(new)))
+    }
+
+    pub(crate) fn somebody_says_something(&mut self) -> Result<(), Halt> {
+        if let (true, Some(request)) = (self.dice.percent(30), self.dice.pick(&self.people.answered)) {
+            return self.request(request);
+        }
+        let Some(run) = self.some_run() else { return Ok(()) };
+        self.people.next += 1;
+        let message = message(&format!("say-{}", self.people.next));
+        let on_busy = self.dice.one_of([OnBusy::Queue, OnBusy::Steer, OnBusy::Supersede]);
+        self.request(Request::Say { run, message, on_busy })
+    }
+
+    /// Makes every request again that got no answer.
+    pub(crate) fn repeat_unacknowledged(&mut self) -> Result<(), Halt> {
+        for request in std::mem::take(&mut self.people.unanswered) {
+            self.request(request)?;
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, request: Request) -> Result<(), Halt> {
+        self.note(|| match &request {
+            Request::Create(new) => {
+                format!("somebody wants {} ({:?})", new.run_id, new.settings.execution_mode)
+            }
+            Request::Say { run, message, on_busy } => {
+                format!("somebody says {} to {run} ({on_busy:?})", message.key.message_id)
+            }
+        });
+        let key = match &request {
+            Request::Create(new) => new.message.key.clone(),
+            Request::Say { message, .. } => message.key.clone(),
+        };
+        self.before_the_desk();
+        let outcome = match self.as_received(&request) {
+            Request::Create(new) => now(self.daemon.desk.create(*new)),
+            Request::Say { run, message, on_busy } => {
+                now(self.daemon.desk.message(run, message, Some(on_busy)))
+            }
+        };
+        match self.judge(outcome) {
+            Ok(Some(run)) => {
+                self.people.acknowledged.push((key, run));
+                self.people.answered.push(request);
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            Err(halt) => {
+                self.people.unanswered.push(request);
+                Err(halt)
+            }
+        }
+    }
+
+    /// The request as it reaches the desk; under a fault, keys are lost on the way.
+    fn as_received(&mut self, request: &Request) -> Request {
+        let mut request = request.clone();
+        if let Request::Create(new) = &mut request {
+            // Every request that reaches us is given a run of its own, until its key is looked at.
+            let plan = self.plans[&new.run_id].clone();
+            new.run_id = RunId(self.clock.stamp().fresh);
+            self.plans.insert(new.run_id, plan);
+        }
+        if self.fault == Some(crate::faults::Fault::ForgetMessageKeys) {
+            self.people.next += 1;
+            let suffix = format!("~{}", self.people.next);
+            match &mut request {
+                Request::Create(new) => {
+                    new.message.key.message_id.push_str(&suffix);
+                    new.idempotency = None;
+                }
+                Request::Say { message, .. } => message.key.message_id.push_str(&suffix),
+            }
+        }
+        request
+    }
+
+    pub(crate) fn somebody_answers(&mut self) -> Result<(), Halt> {
+        let open = self.open_questions();
+        for id in &open {
+            if !self.people.seen_questions.contains(id) {
+                self.people.seen_questions.push(*id);
+            }
+        }
+        // Mostly what is open now, sometimes something seen long ago.
+        let from = if self.dice.percent(80) { &open } else { &self.people.seen_questions };
+        let Some(id) = self.dice.pick(from) else { return Ok(()) };
+        let times = 1 + self.dice.below(2);
+        let key = self.dice.percent(50).then(|| format!("reply-{id}"));
+        for _ in 0..times {
+            let text = self.dice.one_of(["yes", "no", "stop", "continue", "use the blue one"]);
+            self.answer(id, text, key.clone())?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn answer_everything(&mut self) -> Result<(), Halt> {
+        for id in self.open_questions() {
+            self.answer(id, "go on", None)?;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, id: InteractionId, text: &str, key: Option<String>) -> Result<(), Halt> {
+        self.note(|| format!("somebody answers {id}: {text}"));
+        let by = Answerer::Person("ada".into());
+        let reply = Reply { interaction_id: id, text: text.into(), by, idempotency_key: key };
+        self.before_the_desk();
+        let outcome = now(self.daemon.desk.reply(reply));
+        let taken = matches!(outcome, Ok(Outcome::Changed(_)));
+        self.judge(outcome)?;
+        if taken {
+            self.people.taken_replies.push((id, text.to_owned()));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn somebody_interrupts(&mut self) -> Result<(), Halt> {
+        let Some(run) = self.some_run() else { return Ok(()) };
+        self.note(|| format!("somebody interrupts {run}"));
+        self.take(run, Event::InterruptRequested { by: "ada".into() })
+    }
+
+    pub(crate) fn somebody_cancels(&mut self) -> Result<(), Halt> {
+        let Some(run) = self.some_run() else { return Ok(()) };
+        self.note(|| format!("somebody cancels {run}"));
+        self.take(run, Event::CancelRequested { by: "ada".into() })
+    }
+
+    pub(crate) fn conversation_speaks(&mut self) -> Result<(), Halt> {
+        let outcome = now(self.daemon.desk.conversation_spoke("chat"));
+        self.judge(outcome.map(|()| Outcome::Absorbed)).map(|_| ())
+    }
+
+    fn open_questions(&self) -> Vec<InteractionId> {
+        let open = now(self.store.open_interactions(Page::first(100)));
+        open.map(|listing| listing.items.iter().map(|it| it.interaction_id).collect()).unwrap_or_default()
+    }
+
+    fn some_run(&mut self) -> Option<RunId> {
+        let runs = now(self.store.runs(None, Page::first(100))).ok()?;
+        let runs: Vec<_> = runs.items.iter().map(|run| run.run_id).collect();
+        self.dice.pick(&runs)
+    }
+
+    fn random_settings(&mut self) -> Settings {
+        let modes = [
+            ExecutionMode::Auto,
+            ExecutionMode::Interactive,
+            ExecutionMode::Interactive,
+            ExecutionMode::Chat,
+        ];
+        Settings {
+            engine: "fake".into(),
+            workspace: "/w".into(),
+            execution_mode: self.dice.one_of(modes),
+            conversation_ref: self.dice.percent(60).then(|| "chat".into()),
+            unanswered: self.dice.one_of([Unanswered::Strict, Unanswered::AutoDecide]),
+            session_timeout_sec: Seconds(600),
+            turn_timeout_sec: self.dice.percent(25).then_some(Seconds(300)),
+            on_busy: OnBusy::Queue,
+            model: None,
+            sandbox: None,
+            skill: None,
+            labels: Default::default(),
+        }
+    }
+
+    /// Whether the desk's answer is an acknowledgement, a refusal, or no answer at all.
+    pub(crate) fn judge(&mut self, outcome: Result<Outcome, DeskError>) -> Result<Option<RunId>, Halt> {
+        match outcome {
+            Ok(Outcome::Changed(run)) => {
+                let run_id = run.run_id;
+                self.daemon.taken += 1;
+                self.check_run(&run)?;
+                Ok(Some(run_id))
+            }
+            Ok(Outcome::Repeated(run)) => Ok(Some(run)),
+            Ok(Outcome::Absorbed) | Err(DeskError::Refused(_) | DeskError::KeyReused { .. }) => Ok(None),
+            Err(DeskError::Store(error)) => {
+                self.note(|| format!("the daemon dies: {error}"));
+                Err(Halt::Crashed)
+            }
+        }
+    }
+}
+
+fn message(id: &str) -> Message {
+    let key = MessageKey { channel: "chat".into(), message_id: id.to_owned() };
+    Message { key, text: id.to_owned() }
+}

@@ -1,0 +1,131 @@
+//! Running many histories at once, and telling what came of them.
+
+use std::{
+    process::ExitCode,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use clap::ValueEnum;
+
+use crate::{
+    checks::Violation,
+    faults::Fault,
+    world::{Tally, Tells, World},
+};
+
+/// How many histories a fault may go unnoticed for.
+const PATIENCE: u64 = 3_000;
+
+/// Lives through so many histories and reports the first promise that was broken.
+pub(crate) fn histories(from: u64, seeds: u64, fault: Option<Fault>) -> ExitCode {
+    match search(from, seeds, fault) {
+        Ok(tally) => {
+            println!(
+                "{seeds} histories: {} runs, {} events, {} crashes and restarts, {} replies, {} automatic \
+                 decisions, {} things shown; 0 promises broken",
+                tally.runs,
+                tally.events,
+                tally.crashes,
+                tally.replies,
+                tally.auto_decisions,
+                tally.deliveries,
+            );
+            ExitCode::SUCCESS
+        }
+        Err((seed, violation)) => {
+            println!("seed {seed} breaks a promise: {}\n  {}", violation.check, violation.detail);
+            let again = fault.map_or(String::new(), |fault| format!(" --fault {}", name(fault)));
+            println!("to see its story: cargo xtask sim --seed {seed}{again}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Tells the story of one history.
+pub(crate) fn story(seed: u64, fault: Option<Fault>) -> ExitCode {
+    let mut world = World::new(seed, fault, Tells::Everything);
+    let lived = world.live();
+    for line in world.story() {
+        println!("{line}");
+    }
+    match lived {
+        Ok(tally) => {
+            println!("seed {seed} keeps every promise: {tally:?}");
+            ExitCode::SUCCESS
+        }
+        Err(violation) => {
+            println!("seed {seed} breaks a promise: {}\n  {}", violation.check, violation.detail);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Breaks every rule on purpose and shows which check notices.
+pub(crate) fn mutants(from: u64) -> ExitCode {
+    let mut unnoticed = 0;
+    for fault in Fault::value_variants() {
+        match search(from, PATIENCE, Some(*fault)) {
+            Err((seed, violation)) => {
+                println!("{:<28} seed {seed:<5} noticed by: {}", name(*fault), violation.check);
+            }
+            Ok(_) => {
+                unnoticed += 1;
+                println!("{:<28} NOT NOTICED in {PATIENCE} histories", name(*fault));
+            }
+        }
+    }
+    println!("{} passed, {unnoticed} failed", Fault::value_variants().len() - unnoticed);
+    if unnoticed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The lowest seed that breaks a promise, or what all of them came to.
+fn search(from: u64, seeds: u64, fault: Option<Fault>) -> Result<Tally, (u64, Violation)> {
+    let (next, total) = (AtomicU64::new(from), Mutex::new(Tally::default()));
+    let worst: Mutex<Option<(u64, Violation)>> = Mutex::new(None);
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    let found = worst.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+                    if seed >= from + seeds || found {
+                        break;
+                    }
+                    match World::new(seed, fault, Tells::Nothing).live() {
+                        Ok(tally) => total.lock().unwrap_or_else(PoisonError::into_inner).add(&tally),
+                        Err(violation) => {
+                            let mut worst = worst.lock().unwrap_or_else(PoisonError::into_inner);
+                            if worst.as_ref().is_none_or(|(earlier, _)| seed < *earlier) {
+                                *worst = Some((seed, violation));
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    match worst.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(found) => Err(found),
+        None => Ok(total.into_inner().unwrap_or_else(PoisonError::into_inner)),
+    }
+}
+
+fn name(fault: Fault) -> String {
+    fault.to_possible_value().map_or_else(|| format!("{fault:?}"), |value| value.get_name().to_owned())
+}
+
+impl Tally {
+    fn add(&mut self, other: &Self) {
+        self.events += other.events;
+        self.crashes += other.crashes;
+        self.runs += other.runs;
+        self.replies += other.replies;
+        self.auto_decisions += other.auto_decisions;
+        self.deliveries += other.deliveries;
+    }
+}

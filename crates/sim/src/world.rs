@@ -1,0 +1,254 @@
+//! The simulated world: people, engines, a conversation, a clock, and a daemon in the middle that may die at any
+//! commit. One seed is one history.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use abide_domain::{id::RunId, process::Attempt, run::Status};
+use abide_store::memory::{CrashPoint, MemoryStore};
+
+use crate::{
+    channel::{Channel, Weather},
+    checks::Violation,
+    daemon::Daemon,
+    dice::Dice,
+    engine::{Engines, Plan},
+    faults::Fault,
+    people::People,
+    time::FakeClock,
+};
+
+/// Everything there is.
+pub(crate) struct World {
+    pub(crate) dice: Dice,
+    pub(crate) clock: Arc<FakeClock>,
+    pub(crate) store: Arc<MemoryStore>,
+    /// With [`Fault::AcknowledgeTooEarly`], what would be left if the power went now.
+    pub(crate) on_disk: Option<MemoryStore>,
+    pub(crate) engines: Engines,
+    pub(crate) plans: BTreeMap<RunId, Plan>,
+    pub(crate) people: People,
+    pub(crate) channel: Channel,
+    pub(crate) weather: Weather,
+    pub(crate) daemon: Daemon,
+    pub(crate) slots: usize,
+    pub(crate) fault: Option<Fault>,
+    /// How each finished run ended when that was first seen.
+    pub(crate) finished: BTreeMap<RunId, Status>,
+    story: Option<Vec<String>>,
+}
+
+/// What a history came to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) events: u64,
+    pub(crate) crashes: u64,
+    pub(crate) runs: u64,
+    pub(crate) replies: u64,
+    pub(crate) auto_decisions: u64,
+    pub(crate) deliveries: u64,
+}
+
+/// Why a history was stopped.
+#[derive(Debug)]
+pub(crate) enum Halt {
+    /// The daemon died at a commit and must be started again.
+    Crashed,
+    /// A promise was broken.
+    Violated(Violation),
+}
+
+impl From<Violation> for Halt {
+    fn from(violation: Violation) -> Self {
+        Self::Violated(violation)
+    }
+}
+
+/// How many things happen before the world is brought to rest.
+const TROUBLED_ACTIONS: usize = 160;
+/// How many it may take to come to rest.
+const QUIET_ROUNDS: usize = 400;
+
+impl World {
+    /// A new world. With a story, everything that happens is written down.
+    pub(crate) fn new(seed: u64, fault: Option<Fault>, tells: Tells) -> Self {
+        let mut dice = Dice::new(seed);
+        let clock = Arc::new(FakeClock::new());
+        let store = Arc::new(MemoryStore::new());
+        let slots = 1 + dice.below(3);
+        crate::faults::break_rules(fault);
+        let daemon = Daemon::start(&store, &clock, slots);
+        Self {
+            dice,
+            clock,
+            store,
+            on_disk: None,
+            engines: Engines::default(),
+            plans: BTreeMap::new(),
+            people: People::default(),
+            channel: Channel::default(),
+            weather: Weather::Foul,
+            daemon,
+            slots,
+            fault,
+            finished: BTreeMap::new(),
+            story: matches!(tells, Tells::Everything).then(Vec::new),
+        }
+    }
+
+    /// Lives through the whole history: trouble first, then rest, then the reckoning.
+    pub(crate) fn live(&mut self) -> Result<Tally, Violation> {
+        for _ in 0..TROUBLED_ACTIONS {
+            let acted = self.act();
+            self.after(acted)?;
+        }
+        self.calm_down();
+        for round in 0..QUIET_ROUNDS {
+            let before = self.daemon.taken;
+            let acted = self.rest();
+            self.after(acted)?;
+            if self.daemon.taken == before && round > 2 {
+                break;
+            }
+        }
+        self.tell_the_end();
+        self.check_the_end()?;
+        Ok(self.tally())
+    }
+
+    fn tell_the_end(&mut self) {
+        for run in self.all_runs() {
+            self.note(|| format!("in the end {} is {}", run.run_id, run.state.detail()));
+        }
+        let ((held, queued), slots) = (self.daemon.desk.occupancy(), self.slots);
+        self.note(|| format!("in the end {held} of {slots} slots are held, {queued} runs wait"));
+    }
+
+    /// Tells what happened, in order.
+    pub(crate) fn story(&self) -> &[String] {
+        self.story.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn note(&mut self, line: impl FnOnce() -> String) {
+        if let Some(story) = &mut self.story {
+            let seconds = self.clock.now().0 as f64 / 1e6;
+            story.push(format!("{seconds:>12.6}  {}", line()));
+        }
+    }
+
+    /// One thing happens, somewhere.
+    fn act(&mut self) -> Result<(), Halt> {
+        if self.dice.percent(3) && !self.store.is_about_to_crash() {
+            let point = self.dice.one_of([CrashPoint::BeforeWrite, CrashPoint::AfterWrite]);
+            self.store.crash_at(point);
+        }
+        match self.dice.below(100) {
+            0..5 => self.somebody_wants_a_run(),
+            5..12 => self.somebody_says_something(),
+            12..22 => self.somebody_answers(),
+            22..24 => self.somebody_interrupts(),
+            24..25 => self.somebody_cancels(),
+            25..45 => self.a_few_times(Self::perform_something),
+            45..65 => self.a_few_times(Self::hear_something),
+            65..88 => self.a_few_times(Self::some_process_lives_on),
+            88..94 => self.time_passes(),
+            94..95 => self.conversation_speaks(),
+            95..97 => self.admit(),
+            97..98 => self.contact_is_lost(),
+            98..99 => {
+                self.note(|| "the daemon is killed".into());
+                Err(Halt::Crashed)
+            }
+            _ => {
+                if self.dice.percent(20) {
+                    self.note(|| "the machine goes down with every process".into());
+                    self.engines.reboot();
+                    return Err(Halt::Crashed);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Everybody behaves from now on, so that what was promised can be waited for.
+    fn calm_down(&mut self) {
+        self.note(|| "from here on everybody behaves".into());
+        self.weather = Weather::Fair;
+        self.people.behave = true;
+        for plan in self.plans.values_mut() {
+            plan.behave();
+        }
+    }
+
+    /// Everybody does what they can.
+    fn rest(&mut self) -> Result<(), Halt> {
+        self.repeat_unacknowledged()?;
+        self.conversation_speaks()?;
+        self.perform_everything()?;
+        let all: Vec<_> = self.engines.keepers.keys().copied().collect();
+        for at in all {
+            let Some(keeper) = self.engines.keepers.get_mut(&at) else { continue };
+            keeper.unhang();
+            for _ in 0..12 {
+                keeper.live_on();
+            }
+            self.hear_all(at)?;
+        }
+        self.perform_everything()?;
+        self.answer_everything()?;
+        self.admit()?;
+        self.clock.advance(4_000_000_000);
+        self.ring()
+    }
+
+    /// With [`Fault::AcknowledgeTooEarly`], what the desk is about to write will not survive a crash.
+    pub(crate) fn before_the_desk(&mut self) {
+        if self.fault == Some(Fault::AcknowledgeTooEarly) {
+            self.on_disk = Some(self.store.copy());
+        }
+    }
+
+    /// Starts the daemon again if it died.
+    fn after(&mut self, acted: Result<(), Halt>) -> Result<(), Violation> {
+        match acted {
+            Ok(()) => Ok(()),
+            Err(Halt::Violated(violation)) => Err(violation),
+            Err(Halt::Crashed) => {
+                if let Some(on_disk) = self.on_disk.take() {
+                    self.store = Arc::new(on_disk);
+                }
+                self.restart_daemon()
+            }
+        }
+    }
+
+    fn a_few_times(&mut self, act: fn(&mut Self) -> Result<(), Halt>) -> Result<(), Halt> {
+        for _ in 0..=self.dice.below(3) {
+            act(self)?;
+        }
+        Ok(())
+    }
+
+    fn some_process_lives_on(&mut self) -> Result<(), Halt> {
+        let alive: Vec<(RunId, Attempt)> = self.engines.alive().collect();
+        let Some(at) = self.dice.pick(&alive) else { return Ok(()) };
+        let did = self.engines.keepers.get_mut(&at).and_then(crate::engine::Keeper::live_on);
+        if let Some(did) = did {
+            self.note(|| format!("process {}/{} {did}", at.0, at.1.0));
+        }
+        Ok(())
+    }
+
+    fn time_passes(&mut self) -> Result<(), Halt> {
+        let span = self.dice.one_of([1, 5, 20, 700]);
+        self.clock.advance(span * 1_000_000);
+        self.note(|| format!("{span} s pass"));
+        self.ring()
+    }
+}
+
+/// Whether a history is written down while it happens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tells {
+    Nothing,
+    Everything,
+}
