@@ -68,6 +68,9 @@ pub(crate) fn run(workspace: &Workspace, only: &[Step]) -> Result<()> {
         eprintln!("{:<9} {:<15} {took}", step.name(), outcome.told());
     }
     eprintln!("{:<9} {:<15} {}", "in all", "", whole.read());
+    let count = |wanted: Outcome| done.iter().filter(|(_, outcome, _)| *outcome == wanted).count();
+    let (passed, failed, absent) = (count(Outcome::Passed), count(Outcome::Failed), count(Outcome::Absent));
+    eprintln!("\nsteps: {passed} passed, {failed} failed, {absent} skipped");
     match failure {
         Some(error) => Err(error),
         None => Ok(()),

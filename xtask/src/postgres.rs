@@ -13,6 +13,7 @@ use std::process::{Child, ChildStderr};
 use std::{env, thread};
 
 use anyhow::{Context, Result, bail};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process};
 use tempfile::TempDir;
 
@@ -105,8 +106,8 @@ fn account(passwd: &str, name: &str) -> Option<User> {
 /// files when the account cannot reach the former (a checkout in a closed home).
 fn make_home(preferred: &Path, user: Option<User>) -> Result<TempDir> {
     fs::create_dir_all(preferred).with_context(|| format!("could not create {}", preferred.display()))?;
-    sweep(preferred);
     for parent in [preferred.to_path_buf(), env::temp_dir()] {
+        sweep(&parent);
         let home = tempfile::Builder::new()
             .prefix(&format!("{PREFIX}{}-", std::process::id()))
             .tempdir_in(&parent)
@@ -130,7 +131,7 @@ fn make_home(preferred: &Path, user: Option<User>) -> Result<TempDir> {
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let owner = entry.file_name().to_str().and_then(owner);
-        if owner.is_some_and(|owner| test_kill_process(owner).is_err()) {
+        if owner.is_some_and(|owner| test_kill_process(owner) == Err(Errno::SRCH)) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -67,6 +67,10 @@ impl Shell {
         eprintln!("+ {}", self.line());
         let mut child = self.spawn()?;
         CURRENT.store(child.id().cast_signed(), Ordering::SeqCst);
+        // The signal may have come before there was anything to pass it to.
+        if interrupted() {
+            end_current();
+        }
         let status = child.wait();
         CURRENT.store(0, Ordering::SeqCst);
         let status = status.with_context(|| format!("could not wait for `{}`", self.line()))?;
@@ -136,10 +140,7 @@ pub(crate) fn watch_signals() -> Result<()> {
             if signal == SIGINT && io::stdin().is_terminal() {
                 continue;
             }
-            if let Some(child) = Pid::from_raw(CURRENT.load(Ordering::SeqCst)) {
-                // It may have ended in the meantime, which is as good.
-                let _ = kill_process(child, Signal::TERM);
-            }
+            end_current();
         }
     });
     Ok(())
@@ -147,6 +148,13 @@ pub(crate) fn watch_signals() -> Result<()> {
 
 pub(crate) fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
+}
+
+fn end_current() {
+    if let Some(child) = Pid::from_raw(CURRENT.load(Ordering::SeqCst)) {
+        // It may have ended in the meantime, which is as good.
+        let _ = kill_process(child, Signal::TERM);
+    }
 }
 
 fn typed(word: &OsStr) -> String {

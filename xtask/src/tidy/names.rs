@@ -1,8 +1,8 @@
 //! Documents name only what exists. What stands between backticks is looked up when it has the form of a path of
 //! ours (`xtask/src`), of a type (`Tree`), or of a function (`tree::load`, `load()`).
 //!
-//! Decisions and the changelog are history and may name what is gone. A name in capitals, in angle brackets or with
-//! a star is a placeholder. Fenced blocks are searched for paths only: the rest of them is often not Rust.
+//! Decisions and the changelog are history and may name what is gone. `NAME`, `NNNN`, angle brackets and
+//! stars are placeholders. Fenced blocks are searched for paths only: the rest of them is often not Rust.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -160,9 +160,9 @@ fn is_type(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_uppercase()) && name.contains(|c: char| c.is_ascii_lowercase())
 }
 
+/// `NAME`, `NNNN-title.md`, `<story>`, `*.jsonl`: a form, not a thing.
 fn placeholder(part: &str) -> bool {
-    part.contains(['*', '<', '…'])
-        || (part.contains(char::is_alphabetic) && part.chars().all(|c| c.is_ascii_uppercase() || c == '_'))
+    part.contains(['*', '<', '…']) || part.split(|c| !is_name(c)).any(|word| ["NAME", "NNNN"].contains(&word))
 }
 
 /// `a/{b,c}.rs` names both `a/b.rs` and `a/c.rs`.
@@ -179,9 +179,9 @@ fn expand(path: &str) -> Vec<String> {
 /// Whether a known file is what the path names, or lies in it. A placeholder stands for any one part.
 fn matches(path: &str, known: &str) -> bool {
     let mut known = known.split('/');
-    path.trim_end_matches('/').split('/').all(|part| {
-        known.next().is_some_and(|there| part == there || placeholder(part.split('.').next().unwrap_or(part)))
-    })
+    path.trim_end_matches('/')
+        .split('/')
+        .all(|part| known.next().is_some_and(|there| part == there || placeholder(part)))
 }
 
 #[cfg(test)]
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_exists_may_be_named() {
-        let says = "`crates/domain`, `crates/domain/src/{reply,run/apply}.rs`, `crates/*/src`, `crates/NAME/src/`\n\
+        let says = "`crates/domain`, `crates/domain/src/{reply,run/apply}.rs`, `crates/*/src`, `crates/NAME/src/<x>.rs`\n\
                     `Reply`, `run::apply`, `Reply::late()`, `apply()`, `domain::reply`, `abide_domain::Reply`\n\
                     `tokio::spawn`, `std::time::Instant`, `NAME`, `lower_case`, `cargo xtask ci`, `Content-Type`\n\
                     ```\ncrates/domain   the rules\nGoneType\n```\n";
@@ -212,9 +212,11 @@ mod tests {
 
     #[test]
     fn a_path_that_is_gone_is_found_in_prose_and_in_fences() {
-        let says = "see `crates/store/`\n```\ncrates/domain/src/{reply,gone}.rs\n```\n";
+        let says =
+            "see `crates/store/` and `crates/NAME/gone.rs`\n```\ncrates/domain/src/{reply,gone}.rs\n```\n";
         let expected = [
             "ARCHITECTURE.md:1: `crates/store/` is not there",
+            "ARCHITECTURE.md:1: `crates/NAME/gone.rs` is not there",
             "ARCHITECTURE.md:3: `crates/domain/src/{reply,gone}.rs` is not there",
         ];
         assert_eq!(map(says), expected);
