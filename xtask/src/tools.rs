@@ -102,6 +102,7 @@ impl CrateTool {
         Shell::new("cargo")
             .args(["install", "--locked", "--quiet", "--version", self.version, self.package, "--root"])
             .arg(&cache)
+            .dir(&workspace.root)
             .env("CARGO_TARGET_DIR", cache.join("build"))
             // These run for a second or two: the time that full optimisation takes is never won back.
             .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
