@@ -1,3 +1,22 @@
-//! The project's own chores: up, test, ci, tidy, bench.
+//! The project's own chores: `cargo xtask up`, `test`, `sim`, `bench`, `tidy` and `ci`.
+//!
+//! Nothing that a user of Abide runs is here; this binary is never shipped.
 
-fn main() {}
+mod args;
+mod bench;
+mod ci;
+mod postgres;
+mod shell;
+mod sim;
+mod stopwatch;
+mod test;
+mod tidy;
+mod tools;
+mod up;
+mod workspace;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    args::main()
+}

@@ -19,29 +19,29 @@ use abide_domain::{
 };
 
 /// A run and everything needed to go on with its story.
-pub struct Story {
+pub(crate) struct Story {
     run: Option<Run>,
     now: i64,
     told: u128,
     spoken: u64,
     news: News,
     /// Everything ever ordered, by name.
-    pub ordered: Vec<&'static str>,
+    pub(crate) ordered: Vec<&'static str>,
 }
 
 /// What kind of run a story is about.
 #[derive(Clone, Copy)]
-pub struct About {
-    pub kind: ProfileKind,
-    pub mode: ExecutionMode,
-    pub unanswered: Unanswered,
-    pub abilities: Abilities,
-    pub conversation: bool,
-    pub turn_timeout: Option<u32>,
-    pub announces: bool,
+pub(crate) struct About {
+    pub(crate) kind: ProfileKind,
+    pub(crate) mode: ExecutionMode,
+    pub(crate) unanswered: Unanswered,
+    pub(crate) abilities: Abilities,
+    pub(crate) conversation: bool,
+    pub(crate) turn_timeout: Option<u32>,
+    pub(crate) announces: bool,
 }
 
-pub const RESUMABLE: About = About {
+pub(crate) const RESUMABLE: About = About {
     kind: ProfileKind::Resumable,
     mode: ExecutionMode::Interactive,
     unanswered: Unanswered::Strict,
@@ -50,12 +50,12 @@ pub const RESUMABLE: About = About {
     turn_timeout: None,
     announces: true,
 };
-pub const STICKY: About = About { kind: ProfileKind::StickyProcess, ..RESUMABLE };
-pub const TIMEOUT: u32 = 600;
+pub(crate) const STICKY: About = About { kind: ProfileKind::StickyProcess, ..RESUMABLE };
+pub(crate) const TIMEOUT: u32 = 600;
 
 impl Story {
     /// A run that was created and has no slot yet.
-    pub fn created(about: About) -> Self {
+    pub(crate) fn created(about: About) -> Self {
         let mut story =
             Self { run: None, now: 0, told: 0, spoken: 0, news: News::Changed, ordered: Vec::new() };
         let settings = Settings {
@@ -79,7 +79,7 @@ impl Story {
     }
 
     /// A run whose first turn works in process 1 and has named its session.
-    pub fn working(about: About) -> Self {
+    pub(crate) fn working(about: About) -> Self {
         let mut story = Self::created(about);
         story.tell(Event::Admitted);
         let reason = "because".into();
@@ -93,42 +93,42 @@ impl Story {
     }
 
     /// A run that waits for the answer to the question with which its first turn ended.
-    pub fn asking(about: About, policy: Policy) -> Self {
+    pub(crate) fn asking(about: About, policy: Policy) -> Self {
         let mut story = Self::working(about);
         story.asks(1, question(Kind::ChooseOne, policy));
         story
     }
 
-    pub fn run(&self) -> &Run {
+    pub(crate) fn run(&self) -> &Run {
         self.run.as_ref().expect("every story begins with a run")
     }
 
-    pub fn detail(&self) -> String {
+    pub(crate) fn detail(&self) -> String {
         self.run().state.detail()
     }
 
-    pub fn failure(&self) -> Option<FailureCode> {
+    pub(crate) fn failure(&self) -> Option<FailureCode> {
         self.run().error().map(|failure| failure.code)
     }
 
     /// The open question.
-    pub fn question(&self) -> &Interaction {
+    pub(crate) fn question(&self) -> &Interaction {
         let open: Vec<_> = self.run().interactions.iter().filter(|it| it.is_open()).collect();
         assert_eq!(open.len(), 1, "a waiting run has exactly one question that can be answered");
         open[0]
     }
 
-    pub fn owed(&self) -> Vec<&'static str> {
+    pub(crate) fn owed(&self) -> Vec<&'static str> {
         self.run().owed.iter().map(|owed| owed.effect.name()).collect()
     }
 
-    pub fn effect(&self, name: &str) -> Effect {
+    pub(crate) fn effect(&self, name: &str) -> Effect {
         self.run().owed.iter().find(|owed| owed.effect.name() == name).expect("it is owed").effect.clone()
     }
 
     // Telling.
 
-    pub fn attempt(&mut self, event: Event) -> Result<(), Refused> {
+    pub(crate) fn attempt(&mut self, event: Event) -> Result<(), Refused> {
         self.told += 100;
         self.now += 1_000_000;
         let stamp = Stamp { at: Timestamp(self.now), fresh: Fresh(self.told) };
@@ -139,105 +139,105 @@ impl Story {
         Ok(())
     }
 
-    pub fn tell(&mut self, event: Event) -> &mut Self {
+    pub(crate) fn tell(&mut self, event: Event) -> &mut Self {
         let name = event.name();
         self.attempt(event).unwrap_or_else(|refused| panic!("{name} was refused: {refused}"));
         self
     }
 
     /// Tells something that must change nothing.
-    pub fn tell_in_vain(&mut self, event: Event) {
+    pub(crate) fn tell_in_vain(&mut self, event: Event) {
         let before = self.run().clone();
         let name = event.name();
         self.tell(event);
         assert_eq!((self.news, self.run()), (News::Absorbed, &before), "{name} is no news");
     }
 
-    pub fn refuses(&mut self, event: Event) -> Refused {
+    pub(crate) fn refuses(&mut self, event: Event) -> Refused {
         let before = self.run().clone();
         let refused = self.attempt(event).expect_err("it must be refused");
         assert_eq!(self.run(), &before);
         refused
     }
 
-    pub fn started(&mut self, attempt: u32) -> &mut Self {
+    pub(crate) fn started(&mut self, attempt: u32) -> &mut Self {
         self.spoken = 0;
         self.tell(started(attempt))
     }
 
-    pub fn announces(&mut self, attempt: u32, session: &str) -> &mut Self {
+    pub(crate) fn announces(&mut self, attempt: u32, session: &str) -> &mut Self {
         let position = self.position();
         self.tell(Event::HandleAnnounced { attempt: Attempt(attempt), position, handle: handle(session) })
     }
 
-    pub fn asks(&mut self, attempt: u32, question: Question) -> &mut Self {
+    pub(crate) fn asks(&mut self, attempt: u32, question: Question) -> &mut Self {
         let ending = Ending::Asked { text: "thinking".into(), question };
         self.ends(attempt, ending)
     }
 
-    pub fn completes(&mut self, attempt: u32, text: &str) -> &mut Self {
+    pub(crate) fn completes(&mut self, attempt: u32, text: &str) -> &mut Self {
         self.ends(attempt, Ending::Completed { text: text.into() })
     }
 
     /// Ends the turn the way that the run's profile means: a sticky process lives on.
-    pub fn ends(&mut self, attempt: u32, ending: Ending) -> &mut Self {
+    pub(crate) fn ends(&mut self, attempt: u32, ending: Ending) -> &mut Self {
         let sticky = self.run().profile.as_ref().expect("it is resolved").kind == ProfileKind::StickyProcess;
         let aftermath = if sticky { Aftermath::Alive } else { Aftermath::Exited(Exit::Code(0)) };
         let (turn_id, position) = (self.turn(), self.position());
         self.tell(Event::TurnEnded { attempt: Attempt(attempt), turn_id, position, ending, aftermath })
     }
 
-    pub fn raises(&mut self, attempt: u32, gate: &str, purpose: Purpose) -> &mut Self {
+    pub(crate) fn raises(&mut self, attempt: u32, gate: &str, purpose: Purpose) -> &mut Self {
         let (attempt, turn_id, position) = (Attempt(attempt), self.turn(), self.position());
         let (gate, question) = (gate.into(), question(Kind::Confirm, Policy::EngineJudgement));
         self.tell(Event::GateRaised { attempt, turn_id, position, gate, purpose, question })
     }
 
-    pub fn exits(&mut self, attempt: u32, exit: Exit) -> &mut Self {
+    pub(crate) fn exits(&mut self, attempt: u32, exit: Exit) -> &mut Self {
         self.tell(Event::ProcessExited { attempt: Attempt(attempt), exit })
     }
 
-    pub fn replies(&mut self, text: &str) -> &mut Self {
+    pub(crate) fn replies(&mut self, text: &str) -> &mut Self {
         let reply = reply(self.question().interaction_id, text, None);
         self.tell(Event::ReplyArrived { reply })
     }
 
-    pub fn says(&mut self, id: &str, on_busy: OnBusy) -> &mut Self {
+    pub(crate) fn says(&mut self, id: &str, on_busy: OnBusy) -> &mut Self {
         self.tell(Event::MessageArrived { message: message(id, id), on_busy: Some(on_busy) })
     }
 
-    pub fn admitted(&mut self) -> &mut Self {
+    pub(crate) fn admitted(&mut self) -> &mut Self {
         self.tell(Event::Admitted)
     }
 
-    pub fn fails_to_launch(&mut self, attempt: u32, code: FailureCode, retry: Retry) -> &mut Self {
+    pub(crate) fn fails_to_launch(&mut self, attempt: u32, code: FailureCode, retry: Retry) -> &mut Self {
         let failure = Failure::new(code, "no");
         self.tell(Event::LaunchFailed { attempt: Attempt(attempt), failure, retry })
     }
 
     /// Carries out an order that nothing else reports.
-    pub fn performs(&mut self, name: &str) -> &mut Self {
+    pub(crate) fn performs(&mut self, name: &str) -> &mut Self {
         let effect = self.number(name);
         self.tell(Event::EffectPerformed { effect })
     }
 
-    pub fn number(&self, name: &str) -> EffectNumber {
+    pub(crate) fn number(&self, name: &str) -> EffectNumber {
         self.run().owed.iter().find(|owed| owed.effect.name() == name).expect("it is owed").number
     }
 
     /// Lets the run's deadline pass.
-    pub fn deadline_passes(&mut self) -> &mut Self {
+    pub(crate) fn deadline_passes(&mut self) -> &mut Self {
         let Deadline { at, kind } = self.run().deadline().expect("the run waits for a point in time");
         self.now = at.0;
         self.tell(Event::DeadlinePassed { deadline: kind })
     }
 
-    pub fn waits_until(&self) -> Option<DeadlineKind> {
+    pub(crate) fn waits_until(&self) -> Option<DeadlineKind> {
         self.run().deadline().map(|deadline| deadline.kind)
     }
 
     /// The result of the first pending delivery.
-    pub fn delivery(&mut self, outcome: Result<(), Certainty>) -> &mut Self {
+    pub(crate) fn delivery(&mut self, outcome: Result<(), Certainty>) -> &mut Self {
         let Effect::Deliver { delivery_id } = self.effect("Deliver") else { unreachable!() };
         self.tell(match outcome {
             Ok(()) => Event::DeliveryConfirmed { delivery_id },
@@ -246,25 +246,25 @@ impl Story {
     }
 
     /// The latest turn.
-    pub fn turn(&self) -> TurnId {
+    pub(crate) fn turn(&self) -> TurnId {
         self.run().turns.last().expect("a turn has begun").turn_id
     }
 
-    pub fn position(&mut self) -> Position {
+    pub(crate) fn position(&mut self) -> Position {
         self.spoken += 1;
         Position(self.spoken)
     }
 }
 
-pub fn started(attempt: u32) -> Event {
+pub(crate) fn started(attempt: u32) -> Event {
     Event::AttemptStarted { attempt: Attempt(attempt), process: process(attempt) }
 }
 
-pub fn process(attempt: u32) -> Process {
+pub(crate) fn process(attempt: u32) -> Process {
     Process { keeper: format!("k{attempt}"), pid: 100 + attempt, start_time: 7, boot_id: "b".into() }
 }
 
-pub fn handle(session: &str) -> Handle {
+pub(crate) fn handle(session: &str) -> Handle {
     Handle {
         engine: "any".into(),
         handle_type: HandleType::SessionId,
@@ -273,12 +273,12 @@ pub fn handle(session: &str) -> Handle {
     }
 }
 
-pub fn message(id: &str, text: &str) -> Message {
+pub(crate) fn message(id: &str, text: &str) -> Message {
     let key = MessageKey { channel: "api".into(), message_id: id.into() };
     Message { key, text: text.into() }
 }
 
-pub fn question(kind: Kind, policy: Policy) -> Question {
+pub(crate) fn question(kind: Kind, policy: Policy) -> Question {
     Question {
         kind,
         prompt: "which?".into(),
@@ -291,7 +291,7 @@ pub fn question(kind: Kind, policy: Policy) -> Question {
     }
 }
 
-pub fn reply(interaction_id: InteractionId, text: &str, key: Option<&str>) -> Reply {
+pub(crate) fn reply(interaction_id: InteractionId, text: &str, key: Option<&str>) -> Reply {
     let by = Answerer::Person("ada".into());
     Reply { interaction_id, text: text.into(), by, idempotency_key: key.map(Into::into) }
 }

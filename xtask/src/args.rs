@@ -1,0 +1,101 @@
+//! The command line: which chores there are, their help, and the exit code each ends with.
+//!
+//! What a chore does is in the file of its name.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::workspace::Workspace;
+use crate::{bench, ci, shell, sim, test, tidy, up};
+
+/// The chores of this repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", arg_required_else_help = true)]
+struct Args {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Build the `abide` binary in release mode and run `abide up`.
+    #[command(after_help = "Examples:\n  cargo xtask up\n  cargo xtask up --listen 127.0.0.1:5000")]
+    Up {
+        /// Passed on to `abide up`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Install what the tests need, start a throw-away Postgres, and run every test.
+    #[command(after_help = "Examples:\n  cargo xtask test\n  cargo xtask test reply_to_another\n\n\
+        With a FILTER only the tests whose name contains it run: no doc tests, no simulator.\n\
+        Tests find the database in ABIDE_TEST_POSTGRES_URL.")]
+    Test {
+        /// Parts of test names; without any, everything runs.
+        filter: Vec<String>,
+    },
+    /// Run the simulator, optimised and with every assertion on.
+    #[command(after_help = "Examples:\n  cargo xtask sim --seeds 20000\n  \
+        cargo xtask sim --seed 4711     # replay one history and print its story\n  \
+        cargo xtask sim --mutants       # show that each deliberate fault is caught")]
+    Sim {
+        /// Passed on to the simulator.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Measure something by name.
+    #[command(after_help = "Examples:\n  cargo xtask bench store\n  cargo xtask bench terminal")]
+    Bench {
+        /// What to measure; an unknown name lists the known ones.
+        name: String,
+        /// Passed on to the benchmark.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Check what the compiler does not: documents, dependency arrows, headers, links.
+    Tidy,
+    /// Everything that must be green before a change lands.
+    #[command(after_help = "Examples:\n  cargo xtask ci\n  cargo xtask ci --step clippy\n  \
+        cargo xtask ci --step deny --step typos")]
+    Ci {
+        /// Run only this step; may be given several times.
+        #[arg(long = "step", value_enum)]
+        steps: Vec<ci::Step>,
+    },
+}
+
+pub(crate) fn main() -> ExitCode {
+    let args = Args::parse();
+    let done =
+        shell::watch_signals().and_then(|()| Workspace::load()).and_then(|workspace| match args.chore {
+            Chore::Up { args } => up::run(&workspace, &args),
+            Chore::Test { filter } => test::run(&workspace, &filter),
+            Chore::Sim { args } => sim::run(&workspace, &args),
+            Chore::Bench { name, args } => bench::run(&workspace, &name, &args),
+            Chore::Tidy => tidy::run(&workspace),
+            Chore::Ci { steps } => ci::run(&workspace, &steps),
+        });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) if shell::interrupted() => {
+            eprintln!("interrupted");
+            ExitCode::from(130)
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Args;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,78 @@
+//! The benchmarks by name. What each measures is in its crate; here is only which there are and what they need.
+
+use anyhow::{Context, Result, bail};
+
+use crate::postgres::{self, Postgres};
+use crate::shell::Shell;
+use crate::tools;
+use crate::workspace::Workspace;
+
+struct Bench {
+    name: &'static str,
+    package: &'static str,
+    about: &'static str,
+    needs: Needs,
+}
+
+#[derive(Clone, Copy)]
+enum Needs {
+    Nothing,
+    Postgres,
+}
+
+const BENCHES: &[Bench] = &[
+    Bench {
+        name: "store",
+        package: "abide-store",
+        about: "durable appends a second, beside a bare commit loop and a bare sync loop",
+        needs: Needs::Postgres,
+    },
+    Bench {
+        name: "terminal",
+        package: "abide-terminal",
+        about: "commands and output through persistent shells",
+        needs: Needs::Nothing,
+    },
+];
+
+pub(crate) fn run(workspace: &Workspace, name: &str, args: &[String]) -> Result<()> {
+    let bench = find(name)?;
+    workspace
+        .member(bench.package)
+        .with_context(|| format!("nothing to measure yet: the package {} is missing", bench.package))?;
+    let cargo = Shell::new("cargo")
+        .args(["bench", "--package", bench.package, "--bench", bench.name, "--"])
+        .args(args)
+        .dir(&workspace.root);
+    match bench.needs {
+        Needs::Nothing => cargo.run(),
+        Needs::Postgres => {
+            tools::for_tests()?;
+            let server = Postgres::start(workspace)?;
+            cargo.env(postgres::URL_VARIABLE, server.url()).run()
+        }
+    }
+}
+
+fn find(name: &str) -> Result<&'static Bench> {
+    match BENCHES.iter().find(|bench| bench.name == name) {
+        Some(bench) => Ok(bench),
+        None => {
+            let known: String =
+                BENCHES.iter().map(|bench| format!("\n  {:<10}{}", bench.name, bench.about)).collect();
+            bail!("there is no benchmark `{name}`; these are known:{known}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::find;
+
+    #[test]
+    fn an_unknown_name_lists_the_known() {
+        let error = find("speed").err().unwrap().to_string();
+        assert!(error.starts_with("there is no benchmark `speed`; these are known:\n  store "), "{error}");
+        assert!(error.contains("\n  terminal "), "{error}");
+    }
+}

@@ -1,0 +1,133 @@
+//! Everything that must be green before a change lands, one step after the other, the same at home and in CI.
+//!
+//! The first failing step ends the run and says how it is run alone. A step that could not run because its crate
+//! is not there yet is reported as such, never as passed.
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+
+use crate::shell::Shell;
+use crate::sim::{self, Simulated};
+use crate::stopwatch::{Stopwatch, Took};
+use crate::workspace::Workspace;
+use crate::{test, tidy, tools};
+
+/// In this order: what is quick and fails often comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Step {
+    /// The sources are formatted.
+    Fmt,
+    /// What the compiler does not check: documents, arrows, headers, links.
+    Tidy,
+    /// No lint fires in any target.
+    Clippy,
+    /// The tests of all crates, on a throw-away Postgres.
+    Test,
+    /// The examples in the documentation.
+    Doctest,
+    /// The simulator's seeds.
+    Sim,
+    /// The documentation builds without a warning, private items included.
+    Rustdoc,
+    /// Licences, banned crates, and where crates come from.
+    Deny,
+    /// No crate declares a dependency that it does not use.
+    Machete,
+    /// No typing mistakes.
+    Typos,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Passed,
+    Absent,
+    Failed,
+}
+
+pub(crate) fn run(workspace: &Workspace, only: &[Step]) -> Result<()> {
+    let all = Step::value_variants();
+    let steps: Vec<Step> =
+        all.iter().copied().filter(|step| only.is_empty() || only.contains(step)).collect();
+    let whole = Stopwatch::start();
+    let mut done: Vec<(Step, Outcome, Took)> = Vec::new();
+    let mut failure = None;
+    for step in steps {
+        eprintln!("\n== {} ==", step.name());
+        let watch = Stopwatch::start();
+        let result = step.run(workspace);
+        let outcome = result.as_ref().copied().unwrap_or(Outcome::Failed);
+        done.push((step, outcome, watch.read()));
+        if let Err(error) = result {
+            let name = step.name();
+            failure = Some(error.context(format!("step {name} failed; alone: cargo xtask ci --step {name}")));
+            break;
+        }
+    }
+    eprintln!("\n== summary ==");
+    for (step, outcome, took) in &done {
+        eprintln!("{:<9} {:<15} {took}", step.name(), outcome.told());
+    }
+    eprintln!("{:<9} {:<15} {}", "in all", "", whole.read());
+    let count = |wanted: Outcome| done.iter().filter(|(_, outcome, _)| *outcome == wanted).count();
+    let (passed, failed, absent) = (count(Outcome::Passed), count(Outcome::Failed), count(Outcome::Absent));
+    eprintln!("\nsteps: {passed} passed, {failed} failed, {absent} skipped");
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+impl Step {
+    fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    fn run(self, workspace: &Workspace) -> Result<Outcome> {
+        let cargo = |args: &[&str]| Shell::new("cargo").args(args).dir(&workspace.root);
+        match self {
+            Self::Fmt => cargo(&["fmt", "--all", "--check"]).run().context("`cargo fmt --all` repairs it")?,
+            Self::Tidy => tidy::run(workspace)?,
+            Self::Clippy => {
+                cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])
+                    .run()?;
+            }
+            Self::Test => test::tests(workspace, &[])?,
+            Self::Doctest => test::doc_tests(workspace)?,
+            Self::Sim => {
+                return Ok(match sim::run_for_tests(workspace)? {
+                    Simulated::Passed => Outcome::Passed,
+                    Simulated::Absent => Outcome::Absent,
+                });
+            }
+            Self::Rustdoc => {
+                cargo(&["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
+                    .env("RUSTDOCFLAGS", "-D warnings")
+                    .run()?;
+            }
+            // Advisories are left out: their database is not a package of any registry, so a machine that reaches
+            // only registries could never pass.
+            Self::Deny => Shell::new(tools::DENY.ready(workspace)?)
+                .args(["--locked", "check", "licenses", "bans", "sources"])
+                .dir(&workspace.root)
+                .run()?,
+            Self::Machete => {
+                Shell::new(tools::MACHETE.ready(workspace)?)
+                    .args(["crates", "xtask"])
+                    .dir(&workspace.root)
+                    .run()?;
+            }
+            Self::Typos => Shell::new(tools::TYPOS.ready(workspace)?).dir(&workspace.root).run()?,
+        }
+        Ok(Outcome::Passed)
+    }
+}
+
+impl Outcome {
+    fn told(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Absent => "NOT THERE YET",
+            Self::Failed => "FAILED",
+        }
+    }
+}

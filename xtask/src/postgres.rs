@@ -1,0 +1,252 @@
+//! A Postgres server for one chore: made in an empty folder, reachable on loopback with a password of its own,
+//! durable like a real one (fsync stays on), and gone when the value is dropped.
+//!
+//! Should this process be killed outright, the kernel tells the server (`setpriv --pdeathsig`), and the folder is
+//! swept by the next chore that needs a server. Existing servers of the machine are neither used nor touched.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr};
+use std::{env, thread};
+
+use anyhow::{Context, Result, bail};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process};
+use tempfile::TempDir;
+
+use crate::shell::{Shell, User, which};
+use crate::workspace::Workspace;
+
+/// The variable in which tests and benchmarks find the server.
+pub(crate) const URL_VARIABLE: &str = "ABIDE_TEST_POSTGRES_URL";
+
+/// A running server.
+pub(crate) struct Postgres {
+    server: Child,
+    url: String,
+    // Dropped after the server has been stopped.
+    _home: TempDir,
+}
+
+impl Postgres {
+    pub(crate) fn start(workspace: &Workspace) -> Result<Self> {
+        let binaries = binaries().context("no Postgres server found; install the package postgresql")?;
+        let user = unprivileged()?;
+        let home = make_home(&workspace.target.join("postgres"), user)?;
+        let password = random_hex()?;
+        init(&binaries, home.path(), user, &password)?;
+        // The port is free when we look and may be taken when the server binds it, so a failure is tried again.
+        let mut last = None;
+        for _ in 0..3 {
+            let port = free_port()?;
+            match serve(&binaries, home.path(), user, port) {
+                Ok(server) => {
+                    let url = format!("postgres://abide:{password}@127.0.0.1:{port}/postgres");
+                    return Ok(Self { server, url, _home: home });
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.context("a server was tried")?)
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        stop(&mut self.server);
+    }
+}
+
+/// The folder that holds `postgres` and `initdb`, the newest if there are several.
+pub(crate) fn binaries() -> Option<PathBuf> {
+    let on_path = which("postgres").and_then(|path| path.parent().map(Path::to_path_buf));
+    let complete = |dir: &PathBuf| dir.join("postgres").is_file() && dir.join("initdb").is_file();
+    // Debian keeps servers off the path, one folder for each major version.
+    let mut versions: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
+        .collect();
+    versions.sort();
+    on_path.into_iter().chain(versions.into_iter().rev().map(|(_, dir)| dir)).find(complete)
+}
+
+/// Postgres refuses to run as root: then it runs as the first of these accounts that exists.
+fn unprivileged() -> Result<Option<User>> {
+    if !geteuid().is_root() {
+        return Ok(None);
+    }
+    let passwd = fs::read_to_string("/etc/passwd").context("could not read the list of accounts")?;
+    let found = ["postgres", "nobody"].into_iter().find_map(|name| account(&passwd, name));
+    match found {
+        Some(user) => Ok(Some(user)),
+        None => bail!("Postgres does not run as root, and there is no account `postgres` or `nobody`"),
+    }
+}
+
+fn account(passwd: &str, name: &str) -> Option<User> {
+    let mut fields = passwd
+        .lines()
+        .map(|line| line.split(':'))
+        .find_map(|mut fields| if fields.next() == Some(name) { Some(fields) } else { None })?;
+    let uid = fields.nth(1)?.parse().ok()?;
+    let gid = fields.next()?.parse().ok()?;
+    Some(User { uid, gid })
+}
+
+/// An empty folder that belongs to the server's account: under the target folder, or among the system's temporary
+/// files when the account cannot reach the former (a checkout in a closed home).
+fn make_home(preferred: &Path, user: Option<User>) -> Result<TempDir> {
+    fs::create_dir_all(preferred).with_context(|| format!("could not create {}", preferred.display()))?;
+    for parent in [preferred.to_path_buf(), env::temp_dir()] {
+        sweep(&parent);
+        let home = tempfile::Builder::new()
+            .prefix(&format!("{PREFIX}{}-", std::process::id()))
+            .tempdir_in(&parent)
+            .with_context(|| format!("could not create a folder in {}", parent.display()))?;
+        if let Some(User { uid, gid }) = user {
+            chown(home.path(), Some(uid), Some(gid))
+                .context("could not hand the folder to the server's account")?;
+        }
+        if Shell::new("test").arg("-w").arg(home.path()).user(user).dir(Path::new("/")).read().is_ok() {
+            return Ok(home);
+        }
+    }
+    bail!(
+        "the server's account can write neither in {} nor in {}",
+        preferred.display(),
+        env::temp_dir().display()
+    )
+}
+
+/// Removes what chores that were killed outright have left.
+fn sweep(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let owner = entry.file_name().to_str().and_then(owner);
+        if owner.is_some_and(|owner| test_kill_process(owner) == Err(Errno::SRCH)) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// The chore that made a folder of this name.
+fn owner(folder: &str) -> Option<Pid> {
+    let (pid, _) = folder.strip_prefix(PREFIX)?.split_once('-')?;
+    Pid::from_raw(pid.parse().ok()?)
+}
+
+fn init(binaries: &Path, home: &Path, user: Option<User>, password: &str) -> Result<()> {
+    let password_file = home.join("password");
+    fs::write(&password_file, password).context("could not write the password")?;
+    if let Some(User { uid, gid }) = user {
+        chown(&password_file, Some(uid), Some(gid)).context("could not hand over the password")?;
+    }
+    Shell::new(binaries.join("initdb"))
+        .args(["--username=abide", "--auth=scram-sha-256", "--encoding=UTF8", "--no-locale", "--pwfile"])
+        .arg(&password_file)
+        .arg("--pgdata")
+        .arg(home.join("data"))
+        .user(user)
+        .dir(home)
+        .read()
+        .context("could not make a database cluster")?;
+    Ok(())
+}
+
+/// Starts the server and comes back when it takes connections.
+fn serve(binaries: &Path, home: &Path, user: Option<User>, port: u16) -> Result<Child> {
+    let postgres = binaries.join("postgres");
+    let shell = match which("setpriv") {
+        Some(setpriv) => Shell::new(setpriv).args(["--pdeathsig", "INT"]).arg(postgres),
+        None => Shell::new(postgres),
+    };
+    let mut server = shell
+        .arg("-D")
+        .arg(home.join("data"))
+        .args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="])
+        .args(["-c", "fsync=on", "-c", "max_connections=200", "-c", "lc_messages=C", "-p"])
+        .arg(port.to_string())
+        .user(user)
+        .dir(home)
+        .start()?;
+    let log = home.join("log");
+    let ready =
+        server.stderr.take().context("its errors are on a pipe").and_then(|said| await_ready(said, &log));
+    match ready {
+        Ok(()) => Ok(server),
+        Err(error) => {
+            stop(&mut server);
+            Err(error)
+        }
+    }
+}
+
+/// Reads the server's log until it is ready, then leaves a thread to write the rest to `log`.
+fn await_ready(stderr: ChildStderr, log: &Path) -> Result<()> {
+    let mut log = File::create(log).context("could not create the server's log")?;
+    let mut lines = BufReader::new(stderr);
+    let mut said = String::new();
+    loop {
+        let start = said.len();
+        if lines.read_line(&mut said).context("could not read the server's log")? == 0 {
+            bail!("the server did not start:\n{said}");
+        }
+        if said[start..].contains("database system is ready to accept connections") {
+            break;
+        }
+    }
+    log.write_all(said.as_bytes()).context("could not write the server's log")?;
+    thread::spawn(move || std::io::copy(&mut lines, &mut log));
+    Ok(())
+}
+
+/// Ends the server at once. Nothing of it is kept, so no checkpoint is waited for.
+fn stop(server: &mut Child) {
+    let pid = Pid::from_child(server);
+    if kill_process(pid, Signal::QUIT).is_ok() {
+        let _ = server.wait();
+    }
+}
+
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("no free port on loopback")?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// Others on this machine can reach the port, so the password must not be guessed.
+fn random_hex() -> Result<String> {
+    let mut bytes = [0_u8; 16];
+    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("no randomness")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+const PREFIX: &str = "server-of-";
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::Pid;
+
+    use super::{User, account, owner};
+
+    #[test]
+    fn an_account_is_found_by_its_whole_name() {
+        let passwd = "postgresql:x:1:2::/:/bin/sh\npostgres:x:102:105:PostgreSQL:/var/lib:/bin/sh\n";
+        let User { uid, gid } = account(passwd, "postgres").unwrap();
+        assert_eq!((uid, gid), (102, 105));
+        assert!(account(passwd, "nobody").is_none());
+    }
+
+    #[test]
+    fn a_folder_tells_which_chore_made_it() {
+        assert_eq!(owner("server-of-4711-Xy3"), Pid::from_raw(4711));
+        assert_eq!(owner("somebody-elses"), None);
+    }
+}

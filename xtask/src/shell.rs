@@ -1,0 +1,194 @@
+//! The one door through which chores start other programs.
+//!
+//! Each command is echoed before it runs, so that what a chore did can be repeated by hand. A signal that asks
+//! this process to end is passed to the command that is running, and the chore then unwinds as after any failure:
+//! that is what stops a throw-away server on Ctrl-C. No shell is ever involved; arguments are passed as they are.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::{env, thread};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// A command to be run.
+pub(crate) struct Shell {
+    command: Command,
+}
+
+/// The account a command runs under when it must not be ours.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct User {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+impl Shell {
+    #[expect(clippy::disallowed_methods, reason = "this is the door: every chore starts programs through it")]
+    pub(crate) fn new(program: impl AsRef<OsStr>) -> Self {
+        Self { command: Command::new(program) }
+    }
+
+    pub(crate) fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.command.arg(arg);
+        self
+    }
+
+    pub(crate) fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    pub(crate) fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(key, value);
+        self
+    }
+
+    pub(crate) fn dir(mut self, dir: &Path) -> Self {
+        self.command.current_dir(dir);
+        self
+    }
+
+    pub(crate) fn user(mut self, user: Option<User>) -> Self {
+        if let Some(User { uid, gid }) = user {
+            self.command.uid(uid).gid(gid);
+        }
+        self
+    }
+
+    /// Echoes and runs the command with our own input and output, and fails unless it succeeds.
+    pub(crate) fn run(mut self) -> Result<()> {
+        eprintln!("+ {}", self.line());
+        let mut child = self.spawn()?;
+        CURRENT.store(child.id().cast_signed(), Ordering::SeqCst);
+        // The signal may have come before there was anything to pass it to.
+        if interrupted() {
+            end_current();
+        }
+        let status = child.wait();
+        CURRENT.store(0, Ordering::SeqCst);
+        let status = status.with_context(|| format!("could not wait for `{}`", self.line()))?;
+        if interrupted() {
+            bail!("interrupted");
+        }
+        if !status.success() {
+            bail!("`{}` failed with {status}", self.line());
+        }
+        Ok(())
+    }
+
+    /// Runs the command silently and gives back what it printed.
+    pub(crate) fn read(mut self) -> Result<String> {
+        let output = self.command.stdin(Stdio::null()).output().with_context(|| self.cannot_start())?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("`{}` failed with {}: {}", self.line(), output.status, said.trim());
+        }
+        String::from_utf8(output.stdout).with_context(|| format!("`{}` printed bytes, not text", self.line()))
+    }
+
+    /// Starts the command in a group of its own, out of reach of the terminal's Ctrl-C, with its standard error
+    /// on a pipe. Whoever starts it must end it.
+    pub(crate) fn start(mut self) -> Result<Child> {
+        eprintln!("+ {} &", self.line());
+        self.command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        self.spawn()
+    }
+
+    /// Becomes the command; comes back only if that failed.
+    pub(crate) fn replace(mut self) -> anyhow::Error {
+        eprintln!("+ {}", self.line());
+        let error = self.command.exec();
+        anyhow::Error::new(error).context(self.cannot_start())
+    }
+
+    fn spawn(&mut self) -> Result<Child> {
+        self.command.spawn().with_context(|| self.cannot_start())
+    }
+
+    fn cannot_start(&self) -> String {
+        format!("could not start `{}`", self.line())
+    }
+
+    /// The command as one would type it. Values from the environment are left out: some are secrets.
+    fn line(&self) -> String {
+        let words = std::iter::once(self.command.get_program()).chain(self.command.get_args());
+        words.map(typed).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// The first program of this name on the path.
+pub(crate) fn which(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|dir| dir.join(name)).find(|candidate| candidate.is_file())
+}
+
+/// From now on SIGINT and SIGTERM end the running command instead of us.
+pub(crate) fn watch_signals() -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("could not listen for signals")?;
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            INTERRUPTED.store(true, Ordering::SeqCst);
+            // A terminal has already told the whole foreground group; a second SIGINT would mean "kill at once"
+            // to nextest.
+            if signal == SIGINT && io::stdin().is_terminal() {
+                continue;
+            }
+            end_current();
+        }
+    });
+    Ok(())
+}
+
+pub(crate) fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::SeqCst)
+}
+
+fn end_current() {
+    if let Some(child) = Pid::from_raw(CURRENT.load(Ordering::SeqCst)) {
+        // It may have ended in the meantime, which is as good.
+        let _ = kill_process(child, Signal::TERM);
+    }
+}
+
+fn typed(word: &OsStr) -> String {
+    let word = OsString::from(word).to_string_lossy().into_owned();
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+/// The process that signals are passed to; 0 between commands.
+static CURRENT: AtomicI32 = AtomicI32::new(0);
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+#[cfg(test)]
+mod tests {
+    use super::Shell;
+
+    #[test]
+    fn a_failure_names_the_command_as_one_would_type_it() {
+        let error = Shell::new("sh").args(["-c", "exit 3"]).run().unwrap_err();
+        assert_eq!(error.to_string(), "`sh -c 'exit 3'` failed with exit status: 3");
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let error = Shell::new("no-such-program").args(["--version"]).read().unwrap_err();
+        assert_eq!(error.to_string(), "could not start `no-such-program --version`");
+    }
+
+    #[test]
+    fn what_a_command_printed_is_given_back_whole() {
+        assert_eq!(Shell::new("printf").args(["a b\n"]).read().unwrap(), "a b\n");
+    }
+}

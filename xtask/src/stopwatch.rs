@@ -1,0 +1,44 @@
+//! How long a step took, as a person reads it. The only place where chores look at a clock.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+pub(crate) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    #[expect(clippy::disallowed_methods, reason = "chores report real durations and decide nothing by them")]
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(crate) fn read(&self) -> Took {
+        Took(self.0.elapsed())
+    }
+}
+
+/// A duration in minutes and seconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Took(Duration);
+
+impl fmt::Display for Took {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        match seconds / 60 {
+            0 => write!(f, "{:.1} s", self.0.as_secs_f64()),
+            minutes => write!(f, "{minutes} min {:02} s", seconds % 60),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Took;
+
+    #[test]
+    fn seconds_and_minutes_read_naturally() {
+        assert_eq!(Took(Duration::from_millis(840)).to_string(), "0.8 s");
+        assert_eq!(Took(Duration::from_secs(125)).to_string(), "2 min 05 s");
+    }
+}

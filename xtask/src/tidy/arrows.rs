@@ -1,0 +1,184 @@
+//! Which crate may depend on which, and on what from outside. The table is in `table.rs`; this file only compares
+//! it with what `cargo metadata` says of the manifests.
+
+use super::Finding;
+use super::table::TABLE;
+use super::tree::Tree;
+use crate::workspace::{Dependency, Kind, Member, Workspace};
+
+/// What one crate may depend on.
+pub(super) struct Row {
+    /// The name of its folder.
+    pub(super) name: &'static str,
+    /// Crates of ours, as normal or build dependencies.
+    pub(super) uses: &'static [&'static str],
+    /// Further crates of ours, as dev-dependencies.
+    pub(super) in_tests: &'static [&'static str],
+    /// Crates of others, as normal or build dependencies.
+    pub(super) outside: Outside,
+}
+
+pub(super) enum Outside {
+    Free,
+    Only(&'static [&'static str]),
+    Not(&'static [&'static str]),
+}
+
+pub(super) fn check(tree: &Tree, workspace: &Workspace) -> Vec<Finding> {
+    workspace.members.iter().flat_map(|member| check_member(tree, workspace, member)).collect()
+}
+
+fn check_member(tree: &Tree, workspace: &Workspace, member: &Member) -> Vec<Finding> {
+    let manifest = format!("{}/Cargo.toml", member.dir);
+    let Some(row) = TABLE.iter().find(|row| row.name == member.short()) else {
+        let wrong = format!("the crate {} is not in the table of arrows", member.short());
+        return vec![Finding::new(&manifest, 1, wrong, "give it a row in xtask/src/tidy/table.rs")];
+    };
+    let findings = member.dependencies.iter().filter_map(|dependency| {
+        let (wrong, remedy) = match workspace.member(&dependency.package) {
+            Some(ours) => wrong_arrow(row, ours.short(), dependency.kind)?,
+            None => wrong_outsider(row, dependency)?,
+        };
+        Some(Finding::new(&manifest, line_of(tree, &manifest, &dependency.package), wrong, remedy))
+    });
+    findings.collect()
+}
+
+fn wrong_arrow(row: &Row, to: &str, kind: Kind) -> Option<(String, String)> {
+    let from = row.name;
+    let in_tests = kind == Kind::Dev;
+    let allowed = row.uses.contains(&to) || (in_tests && (to == TESTKIT || row.in_tests.contains(&to)));
+    if allowed {
+        return None;
+    }
+    let wrong = match kind {
+        Kind::Normal | Kind::Build => format!("{from} must not depend on {to}"),
+        Kind::Dev => format!("the tests of {from} must not depend on {to}"),
+    };
+    let remedy = if to == TESTKIT {
+        "make it a dev-dependency".to_owned()
+    } else {
+        "turn the dependency round, or argue for the arrow in xtask/src/tidy/table.rs".to_owned()
+    };
+    Some((wrong, remedy))
+}
+
+fn wrong_outsider(row: &Row, dependency: &Dependency) -> Option<(String, String)> {
+    let package = dependency.package.as_str();
+    let known = match (dependency.kind, &row.outside) {
+        (Kind::Dev, _) | (_, Outside::Free) => true,
+        (Kind::Normal | Kind::Build, Outside::Only(few)) => few.contains(&package),
+        (Kind::Normal | Kind::Build, Outside::Not(banned)) => !banned.contains(&package),
+    };
+    if known {
+        return None;
+    }
+    let remedy = match row.outside {
+        Outside::Only(few) => format!("it may know {} and nothing else", few.join(", ")),
+        Outside::Free | Outside::Not(_) => "do this work in a crate whose purpose it is".to_owned(),
+    };
+    Some((format!("{} must not know {package}", row.name), remedy))
+}
+
+fn line_of(tree: &Tree, manifest: &str, package: &str) -> usize {
+    let named = |line: &str| line.strip_prefix(package).is_some_and(|rest| rest.starts_with(['.', ' ', '=']));
+    let at = tree.text(manifest).and_then(|text| text.lines().position(named));
+    at.map_or(1, |index| index + 1)
+}
+
+const TESTKIT: &str = "testkit";
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::super::table::TABLE;
+    use super::super::tree::Tree;
+    use super::check;
+    use crate::workspace::{Dependency, Kind, Member, Workspace};
+
+    /// Crates by the names of their folders, each with what it depends on.
+    fn told(crates: &[(&str, &[(&str, Kind)])]) -> Vec<String> {
+        let dependency =
+            |(name, kind): &(&str, Kind)| Dependency { package: (*name).to_owned(), kind: *kind };
+        let member = |(name, dependencies): &(&str, &[(&str, Kind)])| Member {
+            package: format!("abide-{name}"),
+            dir: format!("crates/{name}"),
+            dependencies: dependencies.iter().map(dependency).collect(),
+        };
+        let members = crates.iter().map(member).collect();
+        let workspace = Workspace { root: PathBuf::new(), target: PathBuf::new(), members };
+        let tree = Tree::of(&[("crates/domain/Cargo.toml", "[dependencies]\ntokio.workspace = true\n")]);
+        check(&tree, &workspace).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn arrows_of_the_table_pass() {
+        let store: &[_] =
+            &[("abide-domain", Kind::Normal), ("abide-testkit", Kind::Dev), ("rusqlite", Kind::Normal)];
+        let crates: &[(&str, &[_])] = &[
+            ("domain", &[("serde", Kind::Normal), ("proptest", Kind::Dev)]),
+            ("testkit", &[]),
+            ("store", store),
+        ];
+        assert!(told(crates).is_empty());
+    }
+
+    #[test]
+    fn a_forbidden_arrow_is_found_in_normal_and_build_and_dev_dependencies() {
+        let arrow = "turn the dependency round, or argue for the arrow in xtask/src/tidy/table.rs";
+        for (kind, subject) in [
+            (Kind::Normal, "domain must not depend on store"),
+            (Kind::Build, "domain must not depend on store"),
+            (Kind::Dev, "the tests of domain must not depend on store"),
+        ] {
+            let said = told(&[("domain", &[("abide-store", kind)]), ("store", &[])]);
+            assert_eq!(said, [format!("crates/domain/Cargo.toml:1: {subject}; {arrow}")]);
+        }
+    }
+
+    #[test]
+    fn testkit_is_only_ever_a_dev_dependency() {
+        let said = told(&[("store", &[("abide-testkit", Kind::Normal)]), ("testkit", &[])]);
+        let expected =
+            "crates/store/Cargo.toml:1: store must not depend on testkit; make it a dev-dependency";
+        assert_eq!(said, [expected]);
+    }
+
+    #[test]
+    fn the_domain_knows_two_crates_of_others() {
+        let said = told(&[("domain", &[("tokio", Kind::Normal)])]);
+        let expected = "crates/domain/Cargo.toml:2: domain must not know tokio; \
+                        it may know serde, thiserror and nothing else";
+        assert_eq!(said, [expected]);
+    }
+
+    #[test]
+    fn the_store_knows_no_http() {
+        let said = told(&[("store", &[("axum", Kind::Normal)])]);
+        let expected = "crates/store/Cargo.toml:1: store must not know axum; \
+                        do this work in a crate whose purpose it is";
+        assert_eq!(said, [expected]);
+    }
+
+    #[test]
+    fn a_crate_without_a_row_is_told_where_to_add_it() {
+        let expected = "crates/utils/Cargo.toml:1: the crate utils is not in the table of arrows; \
+                        give it a row in xtask/src/tidy/table.rs";
+        assert_eq!(told(&[("utils", &[])]), [expected]);
+    }
+
+    #[test]
+    fn the_table_has_no_circle() {
+        // Every normal arrow leads to a row; following arrows for as many steps as there are rows must run out.
+        let step = |names: Vec<&'static str>| -> Vec<&'static str> {
+            let rows = names.iter().map(|name| TABLE.iter().find(|row| row.name == *name).unwrap());
+            let mut next: Vec<_> = rows.flat_map(|row| row.uses.iter().copied()).collect();
+            next.sort_unstable();
+            next.dedup();
+            next
+        };
+        let all = TABLE.iter().map(|row| row.name).collect();
+        assert!((0..TABLE.len()).fold(all, |names, _| step(names)).is_empty());
+    }
+}

@@ -1,0 +1,39 @@
+//! Every Rust file opens by saying what it is for.
+
+use super::Finding;
+use super::tree::Tree;
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let silent = tree.ending(".rs").filter(|(_, text)| !opens(text));
+    silent
+        .map(|(path, _)| {
+            let wrong = "the file does not say what it is for";
+            Finding::new(path, 1, wrong, "open it with `//!` and a sentence that excludes something")
+        })
+        .collect()
+}
+
+fn opens(text: &str) -> bool {
+    let said = text.lines().next().and_then(|first| first.strip_prefix("//!"));
+    said.is_some_and(|said| !said.trim().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::told;
+    use super::check;
+
+    #[test]
+    fn a_file_without_a_header_is_found() {
+        let files = [
+            ("crates/a/src/lib.rs", "//! What a is.\nmod b;\n"),
+            ("crates/a/src/b.rs", "use x;\n//! Too late.\n"),
+            ("crates/a/src/c.rs", "//!\n"),
+            ("crates/a/src/d.rs", ""),
+            ("crates/a/README.md", "# A\n"),
+        ];
+        let end = "1: the file does not say what it is for; open it with `//!` and a sentence that excludes something";
+        let expected = ["b", "c", "d"].map(|file| format!("crates/a/src/{file}.rs:{end}"));
+        assert_eq!(told(check, &files), expected);
+    }
+}

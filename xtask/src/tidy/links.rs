@@ -1,0 +1,64 @@
+//! A relative link in a document leads to a file of the repository.
+
+use super::Finding;
+use super::markdown::{Place, lines, targets};
+use super::tree::Tree;
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    tree.ending(".md").flat_map(|(path, text)| check_document(tree, path, text)).collect()
+}
+
+fn check_document(tree: &Tree, path: &str, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for line in lines(text).filter(|line| line.place == Place::Prose) {
+        for target in targets(line.text) {
+            let file = target.split('#').next().unwrap_or_default();
+            let elsewhere = file.contains("://") || file.starts_with("mailto:") || file.is_empty();
+            if !elsewhere && !resolve(path, file).is_some_and(|file| tree.has(&file)) {
+                let wrong = format!("the link to {target} leads nowhere");
+                findings.push(Finding::new(path, line.number, wrong, "correct it or take it out"));
+            }
+        }
+    }
+    findings
+}
+
+/// Where a link of the document at `from` leads, from the root; nothing if it leaves the repository.
+fn resolve(from: &str, target: &str) -> Option<String> {
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    if target.starts_with('/') {
+        parts.clear();
+    }
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            name => parts.push(name),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::told;
+    use super::check;
+
+    #[test]
+    fn links_to_what_is_there_or_elsewhere_pass() {
+        let text = "[a](../README.md) [b](b.md#part) [c](#here) [d](https://example.test/x) [e](../crates/)\n\
+                    ```\n[not](a-link)\n```\n`[nor](this)`\n";
+        let files = [("docs/a.md", text), ("docs/b.md", ""), ("README.md", ""), ("crates/x/README.md", "")];
+        assert_eq!(told(check, &files), [""; 0]);
+    }
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_found() {
+        let text = "fine\n[a](gone.md) and [b](../../outside.md)\n\n[c]: gone/too.md\n";
+        let said =
+            ["2: the link to gone.md", "2: the link to ../../outside.md", "4: the link to gone/too.md"];
+        let expected = said.map(|said| format!("docs/a.md:{said} leads nowhere; correct it or take it out"));
+        assert_eq!(told(check, &[("docs/a.md", text)]), expected);
+    }
+}

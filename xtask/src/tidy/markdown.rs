@@ -1,0 +1,81 @@
+//! The little of Markdown that the rules need: prose lines, fenced lines, what stands between backticks, and links.
+
+/// A line of a document, counted from 1.
+pub(super) struct Line<'a> {
+    pub(super) number: usize,
+    pub(super) text: &'a str,
+    pub(super) place: Place,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Prose,
+    /// Between two lines of three backticks or tildes.
+    Fence,
+}
+
+/// The lines without the fences themselves.
+pub(super) fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+    let mut fence: Option<&str> = None;
+    text.lines().enumerate().filter_map(move |(index, text)| {
+        let mark = ["```", "~~~"].into_iter().find(|mark| text.trim_start().starts_with(mark));
+        match (fence, mark) {
+            (None, Some(mark)) => fence = Some(mark),
+            (Some(open), Some(mark)) if open == mark => fence = None,
+            (None, None) => return Some(Line { number: index + 1, text, place: Place::Prose }),
+            (Some(_), _) => return Some(Line { number: index + 1, text, place: Place::Fence }),
+        }
+        None
+    })
+}
+
+/// What stands between backticks in a line of prose.
+pub(super) fn spans(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+/// Where the links of a line of prose lead: `[text](target)` and `[name]: target`.
+pub(super) fn targets(line: &str) -> Vec<String> {
+    let prose: String = line.split('`').step_by(2).collect();
+    let mut found: Vec<String> = prose
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split([')', ' ']).next())
+        .map(|target| target.trim_matches(['<', '>']).to_owned())
+        .collect();
+    if let Some((name, target)) = prose.trim_start().split_once("]: ")
+        && name.starts_with('[')
+        && !name.starts_with("[^")
+    {
+        found.extend(target.split_whitespace().next().map(str::to_owned));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Place, lines, spans, targets};
+
+    #[test]
+    fn fences_are_told_from_prose() {
+        let places: Vec<_> =
+            lines("a\n```text\nb\n~~~\n```\nc\n").map(|line| (line.number, line.text, line.place)).collect();
+        assert_eq!(
+            places,
+            [
+                (1, "a", Place::Prose),
+                (3, "b", Place::Fence),
+                (4, "~~~", Place::Fence),
+                (6, "c", Place::Prose)
+            ]
+        );
+    }
+
+    #[test]
+    fn spans_and_links_are_found_and_links_in_spans_are_not() {
+        let line = "see `run::apply` in [it](a.md#b), ![picture](<b.png>) and `[no](link)`";
+        assert_eq!(spans(line).collect::<Vec<_>>(), ["run::apply", "[no](link)"]);
+        assert_eq!(targets(line), ["a.md#b", "b.png"]);
+        assert_eq!(targets("[name]: docs/x.md \"Title\""), ["docs/x.md"]);
+    }
+}

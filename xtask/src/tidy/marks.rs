@@ -1,0 +1,79 @@
+//! No lint is silenced for good, and nothing is left unfinished without saying so: what is known to be wrong is
+//! marked FIXME, and a test asserts it as it is.
+
+use super::Finding;
+use super::source::{Source, is_name};
+use super::tree::Tree;
+
+/// In code.
+const MACROS: &[&str] = &["todo", "unimplemented", "dbg"];
+/// In comments, as whole words.
+const WORDS: &[&str] = &["TODO", "XXX", "HACK", "WIP"];
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    tree.ending(".rs").flat_map(|(path, text)| check_file(path, &Source::split(text))).collect()
+}
+
+fn check_file(path: &str, source: &Source) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, line) in source.code.lines().enumerate() {
+        if silences(line) {
+            let remedy = "repair the code, or use `#[expect(…, reason = \"…\")]`";
+            findings.push(Finding::new(path, index + 1, "a lint is silenced with `allow`", remedy));
+        }
+        for name in MACROS.iter().filter(|name| calls(line, name)) {
+            let wrong = format!("`{name}!` stands in code");
+            findings.push(Finding::new(path, index + 1, wrong, "finish it or take it out"));
+        }
+    }
+    for (index, line) in source.comments.lines().enumerate() {
+        for word in line.split(|c| !is_name(c)).filter(|word| WORDS.contains(word)) {
+            let wrong = format!("an unfinished mark, {word}");
+            let remedy = "finish it, or assert what is wrong in a test and mark it FIXME";
+            findings.push(Finding::new(path, index + 1, wrong, remedy));
+        }
+    }
+    findings
+}
+
+/// `#[allow(…)]`, also inside `cfg_attr`, however it is spaced.
+fn silences(line: &str) -> bool {
+    let dense: String = line.split_whitespace().collect();
+    let at_start = dense.starts_with("#[allow(") || dense.starts_with("#![allow(");
+    at_start || dense.contains("#[allow(") || (dense.contains("cfg_attr(") && dense.contains(",allow("))
+}
+
+fn calls(line: &str, name: &str) -> bool {
+    line.match_indices(name).any(|(at, _)| {
+        !line[..at].ends_with(is_name) && line[at + name.len()..].trim_start().starts_with('!')
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::told;
+    use super::check;
+
+    fn lines(text: &str) -> Vec<String> {
+        told(check, &[("a.rs", text)])
+            .iter()
+            .filter_map(|said| said.split(';').next().map(str::to_owned))
+            .collect()
+    }
+
+    #[test]
+    fn a_silenced_lint_is_found_and_an_expected_one_is_not() {
+        assert_eq!(lines("#[allow(dead_code)]"), ["a.rs:1: a lint is silenced with `allow`"]);
+        assert_eq!(lines("\n#![ allow(dead_code)]"), ["a.rs:2: a lint is silenced with `allow`"]);
+        assert_eq!(lines("#[cfg_attr(test, allow(x))]"), ["a.rs:1: a lint is silenced with `allow`"]);
+        assert!(lines("#[expect(dead_code, reason = \"…\")]\nfn allow() { rules.allow(x) }").is_empty());
+    }
+
+    #[test]
+    fn unfinished_code_is_found_and_a_fixme_is_not() {
+        assert_eq!(lines("fn f() { todo!() }"), ["a.rs:1: `todo!` stands in code"]);
+        assert_eq!(lines("let x = dbg! (y);"), ["a.rs:1: `dbg!` stands in code"]);
+        assert_eq!(lines("// TODO: later"), ["a.rs:1: an unfinished mark, TODO"]);
+        assert!(lines("// FIXME: one too many\nlet s = \"TODO todo!()\"; let TODO = my_todo!();").is_empty());
+    }
+}

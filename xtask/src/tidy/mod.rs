@@ -1,0 +1,75 @@
+//! What the compiler does not check. One file for each rule; each rule is a function from the tree to findings,
+//! with tests that show it failing.
+//!
+//! Whether generated files are fresh is not decided here but by the tests that generate them.
+
+mod arrows;
+mod header;
+mod length;
+mod links;
+mod markdown;
+mod marks;
+mod names;
+mod places;
+mod purity;
+mod source;
+mod table;
+mod tree;
+
+use std::fmt;
+
+use anyhow::{Result, bail};
+
+use self::tree::Tree;
+use crate::workspace::Workspace;
+
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    let tree = Tree::load(&workspace.root)?;
+    let mut findings: Vec<Finding> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
+    findings.extend(arrows::check(&tree, workspace));
+    findings.sort();
+    findings.dedup();
+    for finding in &findings {
+        eprintln!("{finding}");
+    }
+    match findings.len() {
+        0 => {
+            eprintln!("tidy: {} files, {} crates, nothing to say", tree.len(), workspace.members.len());
+            Ok(())
+        }
+        1 => bail!("tidy has one finding"),
+        many => bail!("tidy has {many} findings"),
+    }
+}
+
+/// The rules that need nothing but the files. The arrows need the workspace too.
+const RULES: &[fn(&Tree) -> Vec<Finding>] =
+    &[header::check, length::check, links::check, marks::check, names::check, places::check, purity::check];
+
+/// One thing that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Finding {
+    path: String,
+    /// Counted from 1.
+    line: usize,
+    wrong: String,
+    remedy: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, wrong: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line, wrong: wrong.into(), remedy: remedy.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}; {}", self.path, self.line, self.wrong, self.remedy)
+    }
+}
+
+/// What the rules' tests share: a rule, some files, and the findings as a person would see them.
+#[cfg(test)]
+fn told(rule: impl Fn(&Tree) -> Vec<Finding>, files: &[(&str, &str)]) -> Vec<String> {
+    rule(&Tree::of(files)).iter().map(Finding::to_string).collect()
+}

@@ -1,0 +1,252 @@
+//! Documents name only what exists. What stands between backticks is looked up when it has the form of a path of
+//! ours (`xtask/src`), of a type (`Tree`), or of a function (`tree::load`, `load()`).
+//!
+//! Decisions and the changelog are history and may name what is gone. `NAME`, `NNNN`, angle brackets and
+//! stars are placeholders. Fenced blocks are searched for paths only: the rest of them is often not Rust.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Finding;
+use super::markdown::{Place, lines, spans};
+use super::source::{Source, is_name};
+use super::tree::Tree;
+
+const MAP: &str = "ARCHITECTURE.md";
+const FOLDERS: &[&str] = &["crates/", "xtask/", "docs/", "console/", ".ci/", ".cargo/"];
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let index = Index::of(tree);
+    let mut findings: Vec<Finding> = tree
+        .ending(".md")
+        .filter(|(path, _)| speaks_of_today(path))
+        .flat_map(|(path, text)| check_document(&index, path, text))
+        .collect();
+    if tree.text(MAP).is_none() {
+        let remedy = "write it: bird's eye, code map, invariants, glossary";
+        findings.push(Finding::new(MAP, 1, "there is no map of the code", remedy));
+    }
+    findings
+}
+
+fn speaks_of_today(path: &str) -> bool {
+    let root = ["README.md", "CONTRIBUTING.md", MAP].contains(&path);
+    let docs = path.starts_with("docs/") && !path.starts_with("docs/decisions/");
+    root || docs || (path.starts_with("crates/") && path.ends_with("/README.md"))
+}
+
+fn check_document(index: &Index<'_>, path: &str, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for line in lines(text) {
+        let named: Vec<Named<'_>> = match line.place {
+            Place::Prose => spans(line.text).filter_map(Named::read).collect(),
+            Place::Fence => line.text.split_whitespace().filter_map(Named::read_path).collect(),
+        };
+        for name in named.iter().filter(|name| !index.knows(name)) {
+            let (wrong, remedy) = name.gone();
+            findings.push(Finding::new(path, line.number, wrong, remedy));
+        }
+    }
+    findings
+}
+
+/// Something of ours that a document names.
+enum Named<'a> {
+    Path(&'a str),
+    Type(&'a str),
+    /// What is looked up last, after the module or type it belongs to, if that is said.
+    Member(Option<&'a str>, &'a str, &'a str),
+}
+
+impl<'a> Named<'a> {
+    fn read(span: &'a str) -> Option<Self> {
+        Self::read_path(span).or_else(|| Self::read_rust(span))
+    }
+
+    fn read_path(word: &'a str) -> Option<Self> {
+        let word =
+            word.trim_start_matches(['(', '"', '\'']).trim_end_matches([')', '"', '\'', ',', ';', '.']);
+        let ours = FOLDERS.iter().any(|folder| word.starts_with(folder));
+        (ours && !word.contains(char::is_whitespace)).then_some(Self::Path(word))
+    }
+
+    fn read_rust(span: &'a str) -> Option<Self> {
+        let name = span.strip_suffix("()").unwrap_or(span);
+        let called = name.len() < span.len();
+        let parts: Vec<&str> = name.split("::").collect();
+        let all_names = parts.iter().all(|part| {
+            part.chars().all(is_name) && part.starts_with(|c: char| c.is_alphabetic() || c == '_')
+        });
+        if !all_names || parts.iter().any(|part| placeholder(part)) {
+            return None;
+        }
+        match parts.as_slice() {
+            [one] if called => Some(Self::Member(None, one, span)),
+            [one] if is_type(one) => Some(Self::Type(one)),
+            [] | [_] => None,
+            ["std" | "core" | "alloc", ..] => None,
+            [.., owner, last] => Some(Self::Member(Some(owner), last, span)),
+        }
+    }
+
+    fn gone(&self) -> (String, &'static str) {
+        match self {
+            Self::Path(path) => (format!("`{path}` is not there"), "name what took its place"),
+            Self::Type(name) => {
+                let remedy = "name what took its place, or take the backticks off if it is no Rust type";
+                (format!("no source has a `{name}`"), remedy)
+            }
+            Self::Member(_, _, whole) => (format!("no source has a `{whole}`"), "name what took its place"),
+        }
+    }
+}
+
+/// Where each name occurs in code.
+struct Index<'a> {
+    tree: &'a Tree,
+    files_by_name: BTreeMap<String, BTreeSet<&'a str>>,
+    /// Crates of others, as Rust code spells them. What they contain is not our concern.
+    outsiders: BTreeSet<String>,
+}
+
+impl<'a> Index<'a> {
+    fn of(tree: &'a Tree) -> Self {
+        let mut files_by_name: BTreeMap<String, BTreeSet<&'a str>> = BTreeMap::new();
+        for (path, text) in tree.ending(".rs") {
+            for name in Source::split(text).names() {
+                match files_by_name.get_mut(name) {
+                    Some(files) => drop(files.insert(path)),
+                    None => drop(files_by_name.insert(name.to_owned(), BTreeSet::from([path]))),
+                }
+            }
+        }
+        let packages = tree.text("Cargo.lock").unwrap_or_default().lines().filter_map(|line| {
+            let name = line.strip_prefix("name = \"")?.strip_suffix('"')?;
+            (!name.starts_with("abide") && name != "xtask").then(|| name.replace('-', "_"))
+        });
+        Self { tree, files_by_name, outsiders: packages.collect() }
+    }
+
+    fn knows(&self, named: &Named<'_>) -> bool {
+        match named {
+            Named::Path(path) => {
+                expand(path).iter().all(|path| self.tree.paths().any(|known| matches(path, known)))
+            }
+            Named::Type(name) => self.files_by_name.contains_key(*name),
+            Named::Member(None, name, _) => self.files_by_name.contains_key(*name),
+            Named::Member(Some(owner), name, _) => {
+                let has =
+                    |file: &&str| self.files_by_name.get(*name).is_some_and(|files| files.contains(file));
+                let mut files = self.tree.ending(".rs").map(|(path, _)| path);
+                self.outsiders.contains(*owner)
+                    || files.any(|file| (has(&file) || lies_in(file, name)) && self.belongs(file, owner))
+            }
+        }
+    }
+
+    /// Whether the file is the module or crate `owner`, lies in it, or holds a type or module of that name.
+    fn belongs(&self, file: &str, owner: &str) -> bool {
+        let folder = owner.strip_prefix("abide_").unwrap_or(owner);
+        let inside = self.files_by_name.get(owner).is_some_and(|files| files.contains(file));
+        lies_in(file, folder) || (is_type(owner) && inside)
+    }
+}
+
+/// Whether the file is a module of this name, or lies in one.
+fn lies_in(file: &str, module: &str) -> bool {
+    file.split('/').any(|part| part.strip_suffix(".rs").unwrap_or(part) == module)
+}
+
+fn is_type(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_uppercase()) && name.contains(|c: char| c.is_ascii_lowercase())
+}
+
+/// `NAME`, `NNNN-title.md`, `<story>`, `*.jsonl`: a form, not a thing.
+fn placeholder(part: &str) -> bool {
+    part.contains(['*', '<', '…']) || part.split(|c| !is_name(c)).any(|word| ["NAME", "NNNN"].contains(&word))
+}
+
+/// `a/{b,c}.rs` names both `a/b.rs` and `a/c.rs`.
+fn expand(path: &str) -> Vec<String> {
+    let braces = path.split_once('{').and_then(|(head, rest)| Some((head, rest.split_once('}')?)));
+    match braces {
+        Some((head, (choices, tail))) => {
+            choices.split(',').flat_map(|choice| expand(&format!("{head}{}{tail}", choice.trim()))).collect()
+        }
+        None => vec![path.split('#').next().unwrap_or(path).to_owned()],
+    }
+}
+
+/// Whether a known file is what the path names, or lies in it. A placeholder stands for any one part.
+fn matches(path: &str, known: &str) -> bool {
+    let mut known = known.split('/');
+    path.trim_end_matches('/')
+        .split('/')
+        .all(|part| known.next().is_some_and(|there| part == there || placeholder(part)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::told;
+    use super::check;
+
+    /// What is wrong with a map that says this, of a small repository.
+    fn map(says: &str) -> Vec<String> {
+        let files = [
+            ("ARCHITECTURE.md", says),
+            ("Cargo.lock", "name = \"abide-domain\"\nname = \"tokio\"\n"),
+            ("crates/domain/src/run/apply.rs", "//! `GoneType`\npub fn apply() -> Step { \"Quoted\" }\n"),
+            ("crates/domain/src/reply.rs", "pub struct Reply; impl Reply { fn late(&self) {} }\n"),
+        ];
+        let said = told(check, &files);
+        said.iter().filter_map(|said| said.split(';').next().map(str::to_owned)).collect()
+    }
+
+    #[test]
+    fn what_exists_may_be_named() {
+        let says = "`crates/domain`, `crates/domain/src/{reply,run/apply}.rs`, `crates/*/src`, `crates/NAME/src/<x>.rs`\n\
+                    `Reply`, `run::apply`, `Reply::late()`, `apply()`, `domain::reply`, `abide_domain::Reply`\n\
+                    `tokio::spawn`, `std::time::Instant`, `NAME`, `lower_case`, `cargo xtask ci`, `Content-Type`\n\
+                    ```\ncrates/domain   the rules\nGoneType\n```\n";
+        assert_eq!(map(says), [""; 0]);
+    }
+
+    #[test]
+    fn a_path_that_is_gone_is_found_in_prose_and_in_fences() {
+        let says =
+            "see `crates/store/` and `crates/NAME/gone.rs`\n```\ncrates/domain/src/{reply,gone}.rs\n```\n";
+        let expected = [
+            "ARCHITECTURE.md:1: `crates/store/` is not there",
+            "ARCHITECTURE.md:1: `crates/NAME/gone.rs` is not there",
+            "ARCHITECTURE.md:3: `crates/domain/src/{reply,gone}.rs` is not there",
+        ];
+        assert_eq!(map(says), expected);
+    }
+
+    #[test]
+    fn a_type_that_is_gone_is_found_even_if_a_comment_or_a_string_still_says_it() {
+        let expected =
+            ["GoneType", "Quoted"].map(|name| format!("ARCHITECTURE.md:1: no source has a `{name}`"));
+        assert_eq!(map("`GoneType` and `Quoted`"), expected);
+    }
+
+    #[test]
+    fn a_function_that_is_gone_or_belongs_to_another_module_is_found() {
+        let gone = ["run::refuse", "reply::apply", "refuse()", "Reply::apply"];
+        let says = gone.map(|name| format!("`{name}`")).join("\n");
+        let expected: Vec<_> = (1..)
+            .zip(gone)
+            .map(|(line, name)| format!("ARCHITECTURE.md:{line}: no source has a `{name}`"))
+            .collect();
+        assert_eq!(map(&says), expected);
+    }
+
+    #[test]
+    fn history_may_name_what_is_gone_and_a_missing_map_is_found() {
+        let files = [("docs/decisions/0001-x.md", "`crates/gone`"), ("docs/now.md", "`crates/gone`")];
+        let expected = [
+            "docs/now.md:1: `crates/gone` is not there; name what took its place",
+            "ARCHITECTURE.md:1: there is no map of the code; write it: bird's eye, code map, invariants, glossary",
+        ];
+        assert_eq!(told(check, &files), expected);
+    }
+}

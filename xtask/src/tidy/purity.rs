@@ -1,0 +1,61 @@
+//! The domain cannot even name a clock, a file or a map with random order: it is built without `std`.
+//!
+//! What it may depend on is in the table of arrows.
+
+use super::Finding;
+use super::source::Source;
+use super::tree::Tree;
+
+const ROOT: &str = "crates/domain/src/lib.rs";
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let Some(text) = tree.text(ROOT) else {
+        return vec![Finding::new(
+            ROOT,
+            1,
+            "the domain is gone",
+            "say in xtask/src/tidy/purity.rs where it went",
+        )];
+    };
+    let code = Source::split(text).code;
+    let mut findings = Vec::new();
+    if !code.lines().any(|line| line.trim() == "#![no_std]") {
+        findings.push(Finding::new(ROOT, 1, "the domain is built with `std`", "put `#![no_std]` back"));
+    }
+    // Tests may link it, which is a line of its own under `cfg(test)`.
+    let lines: Vec<&str> = code.lines().map(str::trim).collect();
+    for (index, _) in lines.iter().enumerate().filter(|(_, line)| **line == "extern crate std;") {
+        let for_tests = index > 0 && lines[index - 1] == "#[cfg(test)]";
+        if !for_tests {
+            let remedy = "use `alloc`, or let the value come in with the event";
+            findings.push(Finding::new(ROOT, index + 1, "the domain brings `std` back", remedy));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::told;
+    use super::{ROOT, check};
+
+    #[test]
+    fn a_domain_without_std_passes() {
+        let text = "//! Pure.\n#![no_std]\nextern crate alloc;\n#[cfg(test)]\nextern crate std;\n";
+        assert!(told(check, &[(ROOT, text)]).is_empty());
+    }
+
+    #[test]
+    fn std_in_the_domain_is_found() {
+        let expected = ["crates/domain/src/lib.rs:1: the domain is built with `std`; put `#![no_std]` back"];
+        assert_eq!(told(check, &[(ROOT, "//! Pure. #![no_std]\n// #![no_std]\n")]), expected);
+        let expected = ["crates/domain/src/lib.rs:2: the domain brings `std` back; \
+                         use `alloc`, or let the value come in with the event"];
+        assert_eq!(told(check, &[(ROOT, "#![no_std]\nextern crate std;\n")]), expected);
+    }
+
+    #[test]
+    fn a_missing_domain_is_found() {
+        assert_eq!(told(check, &[]).len(), 1);
+    }
+}

@@ -1,0 +1,179 @@
+//! A Rust source taken apart into what is code and what is comment, so that a rule about code is not misled by
+//! prose or by the inside of a string.
+//!
+//! This is no parser: it knows comments, strings, raw strings, characters and lifetimes, and nothing more.
+
+/// Both parts have the lines and columns of the source; what belongs to neither, or to the other, is blank.
+pub(super) struct Source {
+    pub(super) code: String,
+    pub(super) comments: String,
+}
+
+impl Source {
+    pub(super) fn split(text: &str) -> Self {
+        let mut reader =
+            Reader { chars: text.chars().collect(), at: 0, code: String::new(), comments: String::new() };
+        while reader.at < reader.chars.len() {
+            reader.step();
+        }
+        Self { code: reader.code, comments: reader.comments }
+    }
+
+    /// The names in the code, in order, repeated as they are.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.code
+            .split(|c: char| !is_name(c))
+            .filter(|word| word.starts_with(|c: char| c.is_alphabetic() || c == '_'))
+    }
+}
+
+pub(super) fn is_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+struct Reader {
+    chars: Vec<char>,
+    at: usize,
+    code: String,
+    comments: String,
+}
+
+#[derive(Clone, Copy)]
+enum Part {
+    Code,
+    Comment,
+    Neither,
+}
+
+impl Reader {
+    fn step(&mut self) {
+        match (self.peek(0), self.peek(1)) {
+            ('/', '/') => self.line_comment(),
+            ('/', '*') => self.block_comment(),
+            ('"', _) => self.string(),
+            ('r' | 'b' | 'c', _) if self.starts_word() && self.raw_hashes().is_some() => self.raw_string(),
+            ('\'', '\\') => self.escaped_char(),
+            ('\'', _) if self.peek(2) == '\'' => self.take(3, Part::Neither),
+            _ => self.take(1, Part::Code),
+        }
+    }
+
+    fn line_comment(&mut self) {
+        while self.at < self.chars.len() && self.peek(0) != '\n' {
+            self.take(1, Part::Comment);
+        }
+    }
+
+    fn block_comment(&mut self) {
+        let mut depth = 0_usize;
+        while self.at < self.chars.len() {
+            match (self.peek(0), self.peek(1)) {
+                ('/', '*') => {
+                    depth += 1;
+                    self.take(2, Part::Comment);
+                }
+                ('*', '/') => {
+                    depth -= 1;
+                    self.take(2, Part::Comment);
+                    if depth == 0 {
+                        return;
+                    }
+                }
+                _ => self.take(1, Part::Comment),
+            }
+        }
+    }
+
+    fn string(&mut self) {
+        self.take(1, Part::Code);
+        while self.at < self.chars.len() && self.peek(0) != '"' {
+            let width = if self.peek(0) == '\\' { 2 } else { 1 };
+            self.take(width, Part::Neither);
+        }
+        self.take(1, Part::Code);
+    }
+
+    /// How many `#` open a raw string here, if one starts here: `r"`, `r#"`, `br##"`.
+    fn raw_hashes(&self) -> Option<(usize, usize)> {
+        let prefix = if self.peek(0) == 'r' { 1 } else { 2 };
+        if prefix == 2 && self.peek(1) != 'r' {
+            return None;
+        }
+        let hashes = (0..).take_while(|i| self.peek(prefix + i) == '#').count();
+        (self.peek(prefix + hashes) == '"').then_some((prefix, hashes))
+    }
+
+    fn raw_string(&mut self) {
+        let Some((prefix, hashes)) = self.raw_hashes() else { return };
+        self.take(prefix + hashes + 1, Part::Neither);
+        while self.at < self.chars.len() {
+            if self.peek(0) == '"' && (1..=hashes).all(|i| self.peek(i) == '#') {
+                self.take(1 + hashes, Part::Neither);
+                return;
+            }
+            self.take(1, Part::Neither);
+        }
+    }
+
+    fn escaped_char(&mut self) {
+        self.take(3, Part::Neither);
+        while self.at < self.chars.len() && self.peek(0) != '\'' {
+            self.take(1, Part::Neither);
+        }
+        self.take(1, Part::Neither);
+    }
+
+    fn starts_word(&self) -> bool {
+        self.at == 0 || !is_name(self.chars[self.at - 1])
+    }
+
+    fn peek(&self, ahead: usize) -> char {
+        self.chars.get(self.at + ahead).copied().unwrap_or('\0')
+    }
+
+    fn take(&mut self, count: usize, part: Part) {
+        for _ in 0..count {
+            let Some(&c) = self.chars.get(self.at) else { return };
+            let blank = if c == '\n' { '\n' } else { ' ' };
+            let (code, comment) = match part {
+                Part::Code => (c, blank),
+                Part::Comment => (blank, c),
+                Part::Neither => (blank, blank),
+            };
+            self.code.push(code);
+            self.comments.push(comment);
+            self.at += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Source;
+
+    fn check(text: &str, names: &[&str]) {
+        let source = Source::split(text);
+        assert_eq!(source.names().collect::<Vec<_>>(), names, "{text}");
+        assert_eq!(source.code.lines().count(), text.lines().count(), "{text}");
+    }
+
+    #[test]
+    fn strings_and_comments_are_not_code() {
+        check("let a = \"b \\\" c\"; // d\nlet e;", &["let", "a", "let", "e"]);
+        check("a /* b /* c */ d */ e", &["a", "e"]);
+        check("a(r#\"b \"c\" \"#, br\"d\", e)", &["a", "e"]);
+        check("let bar = r; var(x)", &["let", "bar", "r", "var", "x"]);
+    }
+
+    #[test]
+    fn a_lifetime_is_not_the_start_of_a_character() {
+        check("fn f<'a>(x: &'a str) -> char { '\"' }", &["fn", "f", "a", "x", "a", "str", "char"]);
+        check("['\\'', '\\u{7f}', 'q', b]", &["b"]);
+    }
+
+    #[test]
+    fn comments_keep_their_lines() {
+        let source = Source::split("a\n// b\nc // d\n");
+        assert_eq!(source.comments.lines().map(str::trim).collect::<Vec<_>>(), ["", "// b", "// d"]);
+    }
+}

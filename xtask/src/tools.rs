@@ -1,0 +1,149 @@
+//! What must be installed for the chores, why, and how each thing is had when it is missing.
+//!
+//! Only the ordinary package clients are used, by package name. System packages go where `apt-get` puts them;
+//! tools written in Rust are built from the registry into `.cache/tools`, which git ignores, so that a checkout
+//! never changes what its owner has installed.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::geteuid;
+
+use crate::postgres;
+use crate::shell::{Shell, which};
+use crate::stopwatch::Stopwatch;
+use crate::workspace::Workspace;
+
+/// A program of the system's own packages.
+struct SystemTool {
+    package: &'static str,
+    why: &'static str,
+    present: fn() -> bool,
+}
+
+/// What the tests need beyond Rust.
+const FOR_TESTS: &[SystemTool] = &[
+    SystemTool {
+        package: "postgresql",
+        why: "the store's suite runs on a real server",
+        present: || postgres::binaries().is_some(),
+    },
+    SystemTool {
+        package: "zsh",
+        why: "terminal sessions are tested in it",
+        present: || which("zsh").is_some(),
+    },
+];
+
+/// A program from the crates registry, at the one version whose verdict counts.
+pub(crate) struct CrateTool {
+    package: &'static str,
+    binary: &'static str,
+    version: &'static str,
+}
+
+pub(crate) const DENY: CrateTool =
+    CrateTool { package: "cargo-deny", binary: "cargo-deny", version: "0.20.2" };
+pub(crate) const MACHETE: CrateTool =
+    CrateTool { package: "cargo-machete", binary: "cargo-machete", version: "0.9.2" };
+pub(crate) const TYPOS: CrateTool = CrateTool { package: "typos-cli", binary: "typos", version: "1.52.0" };
+const NEXTEST: CrateTool =
+    CrateTool { package: "cargo-nextest", binary: "cargo-nextest", version: "0.9.151" };
+
+/// Installs what the tests need and is missing.
+pub(crate) fn for_tests() -> Result<()> {
+    let missing: Vec<&SystemTool> = FOR_TESTS.iter().filter(|tool| !(tool.present)()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    for tool in &missing {
+        eprintln!("missing: {} ({})", tool.package, tool.why);
+    }
+    let packages: Vec<&str> = missing.iter().map(|tool| tool.package).collect();
+    if which("apt-get").is_none() || !geteuid().is_root() {
+        bail!("{}", by_hand(&packages));
+    }
+    Shell::new("apt-get").args(["update", "--quiet"]).run()?;
+    Shell::new("apt-get")
+        .args(["install", "--quiet", "--yes", "--no-install-recommends"])
+        .args(&packages)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .run()?;
+    match missing.iter().find(|tool| !(tool.present)()) {
+        Some(tool) => bail!("{} was installed but is still not found", tool.package),
+        None => Ok(()),
+    }
+}
+
+/// The test runner: the one on the path whatever its version, else our own, else none.
+///
+/// It only runs tests and judges nothing, so its version does not matter, and tests can do without it.
+pub(crate) fn nextest(workspace: &Workspace) -> Option<PathBuf> {
+    which(NEXTEST.binary).or_else(|| match NEXTEST.ready(workspace) {
+        Ok(path) => Some(path),
+        Err(error) => {
+            eprintln!("warning: no nextest, falling back to `cargo test`: {error:#}");
+            None
+        }
+    })
+}
+
+impl CrateTool {
+    /// Where the tool is, after building it if need be.
+    pub(crate) fn ready(&self, workspace: &Workspace) -> Result<PathBuf> {
+        let cache = workspace.root.join(".cache/tools");
+        let cached = cache.join("bin").join(self.binary);
+        if let Some(found) = which(self.binary).into_iter().chain([cached.clone()]).find(|path| self.is(path))
+        {
+            return Ok(found);
+        }
+        let watch = Stopwatch::start();
+        eprintln!("missing: {} {}; building it once into .cache/tools", self.package, self.version);
+        Shell::new("cargo")
+            .args(["install", "--locked", "--quiet", "--version", self.version, self.package, "--root"])
+            .arg(&cache)
+            .dir(&workspace.root)
+            .env("CARGO_TARGET_DIR", cache.join("build"))
+            // These run for a second or two: the time that full optimisation takes is never won back.
+            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
+            .run()
+            .with_context(|| format!("could not build {} {}", self.package, self.version))?;
+        // What is left of the build is half a gigabyte that nothing uses again.
+        let _ = std::fs::remove_dir_all(cache.join("build"));
+        eprintln!("built {} in {}", self.package, watch.read());
+        if self.is(&cached) {
+            Ok(cached)
+        } else {
+            bail!("{} does not say that it is version {}", cached.display(), self.version)
+        }
+    }
+
+    fn is(&self, path: &PathBuf) -> bool {
+        path.is_file()
+            && Shell::new(path)
+                .args(["--version"])
+                .read()
+                .is_ok_and(|said| said.split_whitespace().any(|word| word == self.version))
+    }
+}
+
+fn by_hand(packages: &[&str]) -> String {
+    format!(
+        "cannot install {0} here (that takes root and apt-get); install the Debian packages, or what your system \
+         calls them, and run this again: sudo apt-get install {0}",
+        packages.join(" ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::by_hand;
+
+    #[test]
+    fn who_cannot_install_is_told_what_to_install() {
+        assert!(by_hand(&["postgresql", "zsh"]).ends_with("sudo apt-get install postgresql zsh"));
+    }
+}
