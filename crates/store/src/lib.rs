@@ -2,4 +2,5 @@
 //!
 //! What must be kept, and what a change means for the tables, is said in `ports`; here is only how it is kept.
 
+mod cursor;
 pub mod memory;
