@@ -4,3 +4,10 @@
 
 mod cursor;
 pub mod memory;
+#[cfg(feature = "_records")]
+mod migration;
+#[cfg(feature = "_records")]
+mod record;
+pub mod registry;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;

@@ -1,47 +1,13 @@
-//! Every store passes the suite.
-//!
-//! FIXME: walk the registry once there is one.
+//! Every store in the registry passes the suite, so none can be left out.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+mod places;
 
-use abide_ports::store::{Answer, Store};
-use abide_store::memory::MemoryStore;
-use abide_testkit::store::{self, Keeps, Place, Places};
-
-struct Memory;
-
-impl Places for Memory {
-    fn fresh(&self) -> Box<dyn Place> {
-        Box::new(Self)
-    }
-
-    fn reference(&self) -> Arc<dyn Store> {
-        Arc::new(MemoryStore::new())
-    }
-}
-
-impl Place for Memory {
-    fn open(&self) -> Answer<'_, Arc<dyn Store>> {
-        Box::pin(async { Ok(Arc::new(MemoryStore::new()) as Arc<dyn Store>) })
-    }
-
-    fn keeps(&self) -> Keeps {
-        Keeps::Nothing
-    }
-
-    fn restored(&self, _backup: &Path) -> Answer<'_, Arc<dyn Store>> {
-        unreachable!("memory has no backup")
-    }
-
-    fn new_file(&self) -> PathBuf {
-        PathBuf::new()
-    }
-}
+use abide_store::registry::KINDS;
+use abide_testkit::store;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_passes_the_suite() {
-    store::check("memory", &Memory).await;
+async fn every_registered_store_passes_the_suite() {
+    for kind in KINDS {
+        store::check(kind.scheme, &*places::of(kind.scheme)).await;
+    }
 }
