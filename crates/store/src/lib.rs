@@ -11,3 +11,4 @@ mod record;
 pub mod registry;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+pub mod upkeep;
