@@ -19,6 +19,8 @@ pub const KINDS: &[Kind] = &[
     Kind { scheme: "memory", example: "memory:", open: |_| Box::pin(async { Ok(memory()) }) },
     #[cfg(feature = "sqlite")]
     Kind { scheme: "sqlite", example: "sqlite:/var/lib/abide/abide.db", open: sqlite },
+    #[cfg(feature = "postgres")]
+    Kind { scheme: "postgres", example: "postgres://user@host/database?schema=abide", open: postgres },
 ];
 
 /// Opens the store that a URL names.
@@ -47,6 +49,14 @@ fn sqlite(url: String) -> Answer<'static, Arc<dyn Store>> {
             return Err(StoreError::Invalid { what: "a sqlite URL without a path".to_owned() });
         }
         let store = crate::sqlite::SqliteStore::open(std::path::Path::new(path))?;
+        Ok(Arc::new(store) as Arc<dyn Store>)
+    })
+}
+
+#[cfg(feature = "postgres")]
+fn postgres(url: String) -> Answer<'static, Arc<dyn Store>> {
+    Box::pin(async move {
+        let store = crate::postgres::PostgresStore::open(&url).await?;
         Ok(Arc::new(store) as Arc<dyn Store>)
     })
 }

@@ -5,7 +5,6 @@ use std::str::FromStr;
 use abide_domain::{
     deadline::Deadline,
     effect::{EffectNumber, Owed},
-    event::Claim,
     id::RunId,
     inbound::{Inbound, MessageKey},
     run::{Run, Status},
@@ -18,8 +17,9 @@ use serde::de::DeserializeOwned;
 
 use super::error::failed;
 use crate::{
+    assembly,
     cursor::position,
-    record::{DeliveryKeys, FoundEntry, InteractionKeys, RunKeys, agree, id, limit, number, value},
+    record::{FoundEntry, id, limit, number, value},
 };
 
 type Found<T> = Result<T, StoreError>;
@@ -169,91 +169,26 @@ pub(super) fn cursor(connection: &Connection, reader: &str) -> Found<Seq> {
     Ok(Seq(found.unwrap_or(0) as u64))
 }
 
-/// Runs that anything knows, by seeking from one to the next, however long the journal is.
+/// Runs that anything knows.
 pub(super) fn known_runs(connection: &Connection, after: Option<RunId>, most: i64) -> Found<Vec<RunId>> {
-    let tables = ["journal", "runs", "inbound", "turns", "interactions", "deliveries", "effects", "claims"];
-    let next = |after: &str| {
-        let seeks =
-            tables.map(|table| format!("SELECT min(run_id) AS run_id FROM {table} WHERE run_id > {after}"));
-        format!("(SELECT min(run_id) FROM ({}))", seeks.join(" UNION ALL "))
-    };
-    let sql = format!(
-        "WITH RECURSIVE known (run_id) AS (
-             SELECT {} UNION ALL SELECT {} FROM known WHERE known.run_id IS NOT NULL LIMIT ?2
-         ) SELECT run_id FROM known WHERE run_id IS NOT NULL",
-        next("?1"),
-        next("known.run_id")
-    );
     let after = after.map_or(String::new(), |run| run.to_string());
-    rows(connection, &sql, (after, most), |row| run_id("the journal", row))
+    rows(connection, &assembly::known_runs(), (after, most), |row| run_id("the journal", row))
 }
 
 /// Everything that the tables hold of a run, as of one moment.
 pub(super) fn tables_of(connection: &Connection, run: RunId) -> Found<Tables> {
-    let snapshot = connection.unchecked_transaction().map_err(lost)?;
-    let run = run.to_string();
-    let run = [run.as_str()];
-    let mut tables = Tables::default();
-    let sql = "SELECT run_id, body, revision, status, deadline_at, occupies FROM runs WHERE run_id = ?1";
-    let found: Vec<Run> = rows(&snapshot, sql, run, |row| {
-        let (name, told) = (row.get::<_, String>(0)?, row.get::<_, String>(3)?);
-        let (revision, deadline_at, occupies) = (row.get(2)?, row.get(4)?, row.get(5)?);
-        Ok(body::<Run>("runs", row)?.and_then(|(_, run)| {
-            let keys = RunKeys::of(&run);
-            agree("runs", &name, &told.as_str(), &keys.status)?;
-            let found = RunKeys { revision, status: keys.status, deadline_at, occupies };
-            agree("runs", &name, &found, &keys).map(|()| run)
+    let found = rows(connection, assembly::ROWS_OF_RUN, (run.to_string(),), |row| {
+        Ok(Ok(assembly::Found {
+            table: row.get(0)?,
+            name: row.get(1)?,
+            other: row.get(2)?,
+            number: row.get(3)?,
+            time: row.get(4)?,
+            flag: row.get(5)?,
+            body: row.get(6)?,
         }))
     })?;
-    tables.run = found.into_iter().next();
-    let sql = "SELECT message_id, body, channel FROM inbound WHERE run_id = ?1";
-    let found = rows(&snapshot, sql, run, |row| {
-        let (message_id, channel) = (row.get(0)?, row.get(2)?);
-        let found = MessageKey { channel, message_id };
-        Ok(body::<Inbound>("inbound", row)?.and_then(|(name, inbound)| {
-            agree("inbound", &name, &found, &inbound.message.key).map(|()| (found, inbound))
-        }))
-    })?;
-    tables.inbound = found.into_iter().collect();
-    let sql = "SELECT turn_id, body FROM turns WHERE run_id = ?1";
-    let found = rows(&snapshot, sql, run, |row| {
-        Ok(body::<abide_domain::turn::Turn>("turns", row)?.and_then(|(name, turn)| {
-            agree("turns", &name, &name, &turn.turn_id.to_string()).map(|()| (turn.turn_id, turn))
-        }))
-    })?;
-    tables.turns = found.into_iter().collect();
-    let sql = "SELECT interaction_id, body, open FROM interactions WHERE run_id = ?1";
-    let found = rows(&snapshot, sql, run, |row| {
-        let keys = InteractionKeys { open: row.get(2)? };
-        Ok(body::<abide_domain::interaction::Interaction>("interactions", row)?.and_then(|(name, it)| {
-            let told = (it.interaction_id.to_string(), InteractionKeys::of(&it));
-            agree("interactions", &name, &(name.clone(), keys), &told).map(|()| (it.interaction_id, it))
-        }))
-    })?;
-    tables.interactions = found.into_iter().collect();
-    let sql = "SELECT delivery_id, body, conversation_ref, waiting FROM deliveries WHERE run_id = ?1";
-    let found = rows(&snapshot, sql, run, |row| {
-        let keys = DeliveryKeys { conversation_ref: row.get(2)?, waiting: row.get(3)? };
-        Ok(body::<abide_domain::delivery::Delivery>("deliveries", row)?.and_then(|(name, it)| {
-            let told = (it.delivery_id.to_string(), DeliveryKeys::of(&it));
-            agree("deliveries", &name, &(name.clone(), keys), &told).map(|()| (it.delivery_id, it))
-        }))
-    })?;
-    tables.deliveries = found.into_iter().collect();
-    let sql = "SELECT run_id, body, number FROM effects WHERE run_id = ?1";
-    let found = rows(&snapshot, sql, run, |row| {
-        let found: i64 = row.get(2)?;
-        Ok(body::<Owed>("effects", row)?.and_then(|(name, owed)| {
-            agree("effects", &name, &found, &i64::from(owed.number.0)).map(|()| (owed.number, owed))
-        }))
-    })?;
-    tables.owed = found.into_iter().collect();
-    let sql = "SELECT scope, key, fingerprint FROM claims WHERE run_id = ?1";
-    tables.claims = rows(&snapshot, sql, run, |row| {
-        Ok(Ok(Claim { scope: row.get(0)?, key: row.get(1)?, fingerprint: row.get(2)? }))
-    })?;
-    tables.claims.sort();
-    Ok(tables)
+    assembly::tables(found)
 }
 
 /// A table and the column that names its rows.
