@@ -4,7 +4,7 @@
 
 use std::{
     fs::{self, OpenOptions},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::Path,
     time::Duration,
 };
@@ -32,6 +32,8 @@ const BUSY: Duration = Duration::from_secs(5);
 const CHECKPOINT_PAGES: u32 = 1000;
 /// How many of the latest entries are checked at every start.
 const TAIL: i64 = 16;
+/// How long the header of a database is.
+const HEADER: u64 = 100;
 /// More than the number of different statements.
 const STATEMENTS: usize = 64;
 
@@ -96,8 +98,16 @@ pub(super) fn mark(connection: &Connection, in_use: InUse) -> Result<(), StoreEr
 /// Looks at the files before SQLite does, and says whether there is a log.
 fn prepare_file(path: &Path, lock: &Lock) -> Result<bool, StoreError> {
     let had_log = fs::metadata(beside(path, "wal")).map(|file| file.len());
-    let is_empty = fs::metadata(path).map_or(true, |file| file.len() == 0);
-    if is_empty && had_log.as_ref().is_ok_and(|length| *length > 0) {
+    let log_says_something = had_log.as_ref().is_ok_and(|length| *length > 0);
+    let length = fs::metadata(path).map_or(0, |file| file.len());
+    let is_empty = length == 0;
+    // SQLite would take this for an empty database and write over it.
+    if !is_empty && length < HEADER {
+        return Err(StoreError::Damaged {
+            what: format!("{} is too short to be a database", path.display()),
+        });
+    }
+    if is_empty && log_says_something {
         let what = format!("{} is missing or empty, but its log is there", path.display());
         return Err(StoreError::Damaged { what });
     }
@@ -111,10 +121,30 @@ fn prepare_file(path: &Path, lock: &Lock) -> Result<bool, StoreError> {
     }
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    options.open(path).map_err(|error| StoreError::Unavailable {
-        reason: format!("{} cannot be opened: {error}", path.display()),
-    })?;
+    let cannot =
+        |error| StoreError::Unavailable { reason: format!("{} cannot be opened: {error}", path.display()) };
+    let file = options.open(path).map_err(cannot)?;
+    // With a log, the last page may be half written and will be made whole.
+    if !log_says_something && ends_within_a_page(&file).map_err(cannot)? {
+        return Err(StoreError::Damaged { what: format!("{} was cut short", path.display()) });
+    }
     Ok(had_log.is_ok())
+}
+
+/// SQLite itself takes what is missing of the last page for zeros.
+fn ends_within_a_page(file: &fs::File) -> std::io::Result<bool> {
+    let mut header = [0; 18];
+    let length = file.metadata()?.len();
+    if length < HEADER {
+        return Ok(false);
+    }
+    file.read_exact_at(&mut header, 0)?;
+    // 65536 does not fit into two bytes and is written as 1.
+    let page = match u64::from(u16::from_be_bytes([header[16], header[17]])) {
+        1 => 65536,
+        size => size,
+    };
+    Ok(header.starts_with(b"SQLite format 3") && page.is_power_of_two() && !length.is_multiple_of(page))
 }
 
 /// Refuses a file that is not ours, or not whole.
@@ -128,6 +158,11 @@ fn check_ours(connection: &Connection, path: &Path, had_log: bool) -> Result<(),
     if application != i64::from(APPLICATION_ID) {
         let reason = format!("{} is a database of another program", path.display());
         return Err(StoreError::Mismatched { reason });
+    }
+    // It may have been left before its first migration was done.
+    let has_meta = "SELECT count(*) FROM sqlite_schema WHERE name = 'meta'";
+    if ask(has_meta).map_err(|error| named(path, &error))? == 0 {
+        return Ok(());
     }
     let in_use: Option<String> = connection
         .query_row("SELECT value FROM meta WHERE key = 'in_use'", [], |row| row.get(0))
