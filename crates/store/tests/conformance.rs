@@ -1,6 +1,7 @@
 //! Every store in the registry passes the suite, so none can be left out.
 
 mod places;
+mod server;
 
 use abide_store::registry::KINDS;
 use abide_testkit::store;

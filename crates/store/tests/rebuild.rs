@@ -1,6 +1,7 @@
 //! Rebuilt tables equal the live ones after random histories, and what was tampered with is found and named.
 
 mod places;
+mod server;
 
 use std::sync::Arc;
 
