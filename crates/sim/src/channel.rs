@@ -6,7 +6,7 @@ use abide_domain::{
     turn::Turn,
 };
 
-use crate::dice::Dice;
+use abide_testkit::dice::Dice;
 
 /// What reached the person, and under which key.
 #[derive(Debug, Default)]

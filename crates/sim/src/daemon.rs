@@ -118,7 +118,7 @@ impl World {
 
     pub(crate) fn perform_something(&mut self) -> Result<(), Halt> {
         let owed = self.first_owed();
-        let Some((run, owed)) = self.dice.pick(&owed) else { return Ok(()) };
+        let Some((run, owed)) = self.dice.any(&owed) else { return Ok(()) };
         self.perform(run, owed)
     }
 
@@ -152,7 +152,7 @@ impl World {
         self.note(|| format!("the daemon performs {} for {run}", owed.effect.name()));
         let fact = self.carry_out(run, &owed);
         // It may die between doing a thing and saying that it did.
-        if self.dice.percent(3) && !self.people.behave {
+        if self.dice.chance(3) && !self.people.behave {
             self.note(|| "the daemon is killed before it can say so".into());
             return Err(Halt::Crashed);
         }
@@ -166,8 +166,8 @@ impl World {
             Effect::Probe { .. } => self.probe(run),
             Effect::Launch { attempt, turn_id, session, prompt } => {
                 let known = self.engines.keepers.contains_key(&(run, *attempt));
-                if !known && !self.people.behave && self.dice.percent(8) {
-                    let retry = self.dice.one_of([Retry::Later, Retry::Later, Retry::Never]);
+                if !known && !self.people.behave && self.dice.chance(8) {
+                    let retry = self.dice.pick(&[Retry::Later, Retry::Later, Retry::Never]);
                     let failure = Failure::new(FailureCode::EngineNotFound, "it would not start");
                     return Event::LaunchFailed { attempt: *attempt, failure, retry };
                 }
@@ -209,7 +209,7 @@ impl World {
     }
 
     fn probe(&mut self, run: RunId) -> Event {
-        if !self.people.behave && self.dice.percent(3) {
+        if !self.people.behave && self.dice.chance(3) {
             let failure = Failure::new(FailureCode::EngineNotFound, "there is no such program");
             return Event::EngineUnusable { failure };
         }
@@ -275,8 +275,8 @@ impl World {
         };
         let talking: Vec<_> = self.engines.keepers.iter().filter_map(unread).collect();
         let all: Vec<_> = self.engines.keepers.keys().copied().collect();
-        let from = if self.dice.percent(70) && !talking.is_empty() { talking } else { all };
-        let Some(at) = self.dice.pick(&from) else { return Ok(()) };
+        let from = if self.dice.chance(70) && !talking.is_empty() { talking } else { all };
+        let Some(at) = self.dice.any(&from) else { return Ok(()) };
         self.hear(at)
     }
 
@@ -292,7 +292,7 @@ impl World {
         let (run, attempt) = at;
         let Some(keeper) = self.engines.keepers.get(&at) else { return Ok(()) };
         let read = self.daemon.read.get(&at).copied().unwrap_or_default();
-        let repeats = !self.people.behave && read > 0 && self.dice.percent(5);
+        let repeats = !self.people.behave && read > 0 && self.dice.chance(5);
         let place = if repeats { self.dice.below(read) } else { read };
         if let Some((turn_id, said)) = keeper.spool.get(place).cloned() {
             let exit = keeper.exit();
@@ -317,7 +317,7 @@ impl World {
     fn read_back(&mut self, run: RunId, attempt: Attempt) -> Result<(), Halt> {
         let Ok(Some(state)) = now(self.store.run(run)) else { return Ok(()) };
         let RunState::Running(Working::Recovering(_)) = state.state else { return Ok(()) };
-        if state.attempt() != Some(attempt) || self.dice.percent(50) {
+        if state.attempt() != Some(attempt) || self.dice.chance(50) {
             return Ok(());
         }
         let Some(turn) = state.turns.last() else { return Ok(()) };
@@ -332,7 +332,7 @@ impl World {
 
     pub(crate) fn contact_is_lost(&mut self) -> Result<(), Halt> {
         let all: Vec<_> = self.engines.keepers.keys().copied().collect();
-        let Some((run, attempt)) = self.dice.pick(&all) else { return Ok(()) };
+        let Some((run, attempt)) = self.dice.any(&all) else { return Ok(()) };
         self.take(run, Event::ContactLost { attempt })
     }
 

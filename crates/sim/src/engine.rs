@@ -14,7 +14,7 @@ use abide_domain::{
     process::{Attempt, Exit, Process},
 };
 
-use crate::dice::Dice;
+use abide_testkit::dice::Dice;
 
 /// All processes that were ever started, and what they did.
 #[derive(Debug, Default)]
@@ -104,11 +104,11 @@ impl Engines {
                 Session::New => new,
                 Session::Named(handle) => handle.handle_value.clone(),
                 // Several programs quietly start a new session instead.
-                Session::Resumed(_) if dice.percent(plan.lies) => new,
+                Session::Resumed(_) if dice.chance(plan.lies) => new,
                 Session::Resumed(handle) => handle.handle_value.clone(),
             };
             let mut script = vec![];
-            if !dice.percent(plan.mutes) {
+            if !dice.chance(plan.mutes) {
                 script.push(Line::Say(Said::Session(real.clone())));
             }
             script.extend(turn_script(turn, plan, dice));
@@ -129,7 +129,7 @@ impl Engines {
                 kind: plan.kind,
                 session: real,
                 script,
-                obeys: !dice.percent(plan.disobeys),
+                obeys: !dice.chance(plan.disobeys),
             };
             self.keepers.insert((run, attempt), keeper);
         }
@@ -188,7 +188,7 @@ impl Engines {
         let Some(keeper) = self.keepers.get_mut(&at) else { return };
         if keeper.fate == Fate::Alive && keeper.done.insert(order) && keeper.obeys {
             let obedient = vec![Line::Say(Said::End(Ending::Interrupted))];
-            keeper.script = if dice.percent(70) { obedient } else { vec![Line::Exit(130)] };
+            keeper.script = if dice.chance(70) { obedient } else { vec![Line::Exit(130)] };
         }
     }
 
@@ -295,27 +295,27 @@ pub(crate) struct Plan {
     pub(crate) steers: bool,
     pub(crate) reads_back: bool,
     pub(crate) names_ours: bool,
-    pub(crate) lies: usize,
-    pub(crate) mutes: usize,
-    pub(crate) asks: usize,
-    pub(crate) gates: usize,
-    pub(crate) fails: usize,
-    pub(crate) disobeys: usize,
+    pub(crate) lies: u64,
+    pub(crate) mutes: u64,
+    pub(crate) asks: u64,
+    pub(crate) gates: u64,
+    pub(crate) fails: u64,
+    pub(crate) disobeys: u64,
 }
 
 impl Plan {
     pub(crate) fn random(dice: &mut Dice) -> Self {
         Self {
-            kind: dice.one_of([ProfileKind::Resumable, ProfileKind::Resumable, ProfileKind::StickyProcess]),
-            steers: dice.percent(40),
-            reads_back: dice.percent(40),
-            names_ours: dice.percent(30),
-            lies: dice.one_of([0, 0, 15]),
-            mutes: dice.one_of([0, 0, 20]),
-            asks: dice.one_of([20, 60]),
-            gates: dice.one_of([0, 40]),
-            fails: dice.one_of([0, 15]),
-            disobeys: dice.one_of([0, 50]),
+            kind: dice.pick(&[ProfileKind::Resumable, ProfileKind::Resumable, ProfileKind::StickyProcess]),
+            steers: dice.chance(40),
+            reads_back: dice.chance(40),
+            names_ours: dice.chance(30),
+            lies: dice.pick(&[0, 0, 15]),
+            mutes: dice.pick(&[0, 0, 20]),
+            asks: dice.pick(&[20, 60]),
+            gates: dice.pick(&[0, 40]),
+            fails: dice.pick(&[0, 15]),
+            disobeys: dice.pick(&[0, 50]),
         }
     }
 
@@ -336,10 +336,10 @@ fn turn_script(turn: TurnId, plan: &Plan, dice: &mut Dice) -> Vec<Line> {
         script.push(Line::Say(Said::Progress));
     }
     let mut number = 0;
-    while dice.percent(plan.gates) && number < 3 {
+    while dice.chance(plan.gates) && number < 3 {
         number += 1;
         let gate = format!("{turn}/gate-{number}");
-        let purpose = dice.one_of([Purpose::Approval, Purpose::Input]);
+        let purpose = dice.pick(&[Purpose::Approval, Purpose::Input]);
         let question = question(dice);
         script.push(Line::Say(Said::Gate { gate: gate.clone(), purpose, question }));
         match dice.below(4) {
@@ -349,9 +349,9 @@ fn turn_script(turn: TurnId, plan: &Plan, dice: &mut Dice) -> Vec<Line> {
             _ => script.push(Line::AwaitAnswer(gate)),
         }
     }
-    if dice.percent(plan.fails) {
+    if dice.chance(plan.fails) {
         script.push(match dice.below(3) {
-            0 => Line::Exit(dice.one_of([0, 1])),
+            0 => Line::Exit(dice.pick(&[0, 1])),
             1 => Line::Hang,
             _ => Line::Say(Said::End(Ending::Failed {
                 failure: Failure::new(FailureCode::EngineFailed, "the model said no"),
@@ -359,30 +359,30 @@ fn turn_script(turn: TurnId, plan: &Plan, dice: &mut Dice) -> Vec<Line> {
         });
         return script;
     }
-    let end = if dice.percent(plan.asks) {
+    let end = if dice.chance(plan.asks) {
         Ending::Asked { text: answer_of(turn), question: question(dice) }
     } else {
         Ending::Completed { text: answer_of(turn) }
     };
     script.push(Line::Say(Said::End(end.clone())));
-    if dice.percent(10) {
+    if dice.chance(10) {
         script.push(Line::Say(Said::End(end)));
     }
     script
 }
 
 fn question(dice: &mut Dice) -> Question {
-    let options = if dice.percent(50) {
+    let options = if dice.chance(50) {
         vec![Choice { label: "yes".into(), safe: false }, Choice { label: "leave it".into(), safe: true }]
     } else {
         vec![]
     };
     Question {
-        kind: dice.one_of([Kind::ChooseOne, Kind::Confirm, Kind::OpenText, Kind::RiskAck]),
+        kind: dice.pick(&[Kind::ChooseOne, Kind::Confirm, Kind::OpenText, Kind::RiskAck]),
         prompt: "what now?".into(),
         options,
         ui_hints: None,
-        default_decision_policy: dice.one_of([
+        default_decision_policy: dice.pick(&[
             Policy::EngineJudgement,
             Policy::EngineJudgement,
             Policy::SafeDefault,

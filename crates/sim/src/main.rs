@@ -6,7 +6,6 @@
 mod channel;
 mod checks;
 mod daemon;
-mod dice;
 mod engine;
 mod faults;
 mod people;

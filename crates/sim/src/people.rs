@@ -47,7 +47,7 @@ const MOST_RUNS: usize = 4;
 
 impl World {
     pub(crate) fn somebody_wants_a_run(&mut self) -> Result<(), Halt> {
-        if let (true, Some(request)) = (self.dice.percent(30), self.dice.pick(&self.people.answered)) {
+        if let (true, Some(request)) = (self.dice.chance(30), self.dice.any(&self.people.answered)) {
             return self.request(request);
         }
         if self.people.runs >= MOST_RUNS {
@@ -67,13 +67,13 @@ impl World {
     }
 
     pub(crate) fn somebody_says_something(&mut self) -> Result<(), Halt> {
-        if let (true, Some(request)) = (self.dice.percent(30), self.dice.pick(&self.people.answered)) {
+        if let (true, Some(request)) = (self.dice.chance(30), self.dice.any(&self.people.answered)) {
             return self.request(request);
         }
         let Some(run) = self.some_run() else { return Ok(()) };
         self.people.next += 1;
         let message = message(&format!("say-{}", self.people.next));
-        let on_busy = self.dice.one_of([OnBusy::Queue, OnBusy::Steer, OnBusy::Supersede]);
+        let on_busy = self.dice.pick(&[OnBusy::Queue, OnBusy::Steer, OnBusy::Supersede]);
         self.request(Request::Say { run, message, on_busy })
     }
 
@@ -150,12 +150,12 @@ impl World {
             }
         }
         // Mostly what is open now, sometimes something seen long ago.
-        let from = if self.dice.percent(80) { &open } else { &self.people.seen_questions };
-        let Some(id) = self.dice.pick(from) else { return Ok(()) };
+        let from = if self.dice.chance(80) { &open } else { &self.people.seen_questions };
+        let Some(id) = self.dice.any(from) else { return Ok(()) };
         let times = 1 + self.dice.below(2);
-        let key = self.dice.percent(50).then(|| format!("reply-{id}"));
+        let key = self.dice.chance(50).then(|| format!("reply-{id}"));
         for _ in 0..times {
-            let text = self.dice.one_of(["yes", "no", "stop", "continue", "use the blue one"]);
+            let text = self.dice.pick(&["yes", "no", "stop", "continue", "use the blue one"]);
             self.answer(id, text, key.clone())?;
         }
         Ok(())
@@ -207,7 +207,7 @@ impl World {
     fn some_run(&mut self) -> Option<RunId> {
         let runs = now(self.store.runs(None, Page::first(100))).ok()?;
         let runs: Vec<_> = runs.items.iter().map(|run| run.run_id).collect();
-        self.dice.pick(&runs)
+        self.dice.any(&runs)
     }
 
     fn random_settings(&mut self) -> Settings {
@@ -220,11 +220,11 @@ impl World {
         Settings {
             engine: "fake".into(),
             workspace: "/w".into(),
-            execution_mode: self.dice.one_of(modes),
-            conversation_ref: self.dice.percent(60).then(|| "chat".into()),
-            unanswered: self.dice.one_of([Unanswered::Strict, Unanswered::AutoDecide]),
+            execution_mode: self.dice.pick(&modes),
+            conversation_ref: self.dice.chance(60).then(|| "chat".into()),
+            unanswered: self.dice.pick(&[Unanswered::Strict, Unanswered::AutoDecide]),
             session_timeout_sec: Seconds(600),
-            turn_timeout_sec: self.dice.percent(25).then_some(Seconds(300)),
+            turn_timeout_sec: self.dice.chance(25).then_some(Seconds(300)),
             on_busy: OnBusy::Queue,
             model: None,
             sandbox: None,

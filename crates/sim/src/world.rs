@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use abide_domain::{id::RunId, process::Attempt, run::Status};
 use abide_store::memory::{CrashPoint, MemoryStore};
+use abide_testkit::dice::Dice;
 
 use crate::{
     channel::{Channel, Weather},
     checks::Violation,
     daemon::Daemon,
-    dice::Dice,
     engine::{Engines, Plan},
     faults::Fault,
     people::People,
@@ -137,8 +137,8 @@ impl World {
 
     /// One thing happens, somewhere.
     fn act(&mut self) -> Result<(), Halt> {
-        if self.dice.percent(3) && !self.store.is_about_to_crash() {
-            let point = self.dice.one_of([CrashPoint::BeforeWrite, CrashPoint::AfterWrite]);
+        if self.dice.chance(3) && !self.store.is_about_to_crash() {
+            let point = self.dice.pick(&[CrashPoint::BeforeWrite, CrashPoint::AfterWrite]);
             self.store.crash_at(point);
         }
         match self.dice.below(100) {
@@ -159,7 +159,7 @@ impl World {
                 Err(Halt::Crashed)
             }
             _ => {
-                if self.dice.percent(20) {
+                if self.dice.chance(20) {
                     self.note(|| "the machine goes down with every process".into());
                     self.engines.reboot();
                     return Err(Halt::Crashed);
@@ -230,7 +230,7 @@ impl World {
 
     fn some_process_lives_on(&mut self) -> Result<(), Halt> {
         let alive: Vec<(RunId, Attempt)> = self.engines.alive().collect();
-        let Some(at) = self.dice.pick(&alive) else { return Ok(()) };
+        let Some(at) = self.dice.any(&alive) else { return Ok(()) };
         let did = self.engines.keepers.get_mut(&at).and_then(crate::engine::Keeper::live_on);
         if let Some(did) = did {
             self.note(|| format!("process {}/{} {did}", at.0, at.1.0));
@@ -239,7 +239,7 @@ impl World {
     }
 
     fn time_passes(&mut self) -> Result<(), Halt> {
-        let span = self.dice.one_of([1, 5, 20, 700]);
+        let span = self.dice.pick(&[1, 5, 20, 700]);
         self.clock.advance(span * 1_000_000);
         self.note(|| format!("{span} s pass"));
         self.ring()

@@ -2,4 +2,17 @@
 //!
 //! What must be kept, and what a change means for the tables, is said in `ports`; here is only how it is kept.
 
+#[cfg(feature = "_records")]
+mod assembly;
+mod cursor;
 pub mod memory;
+#[cfg(feature = "_records")]
+mod migration;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "_records")]
+mod record;
+pub mod registry;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+pub mod upkeep;

@@ -3,7 +3,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     path::Path,
+    str::FromStr,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -24,6 +26,8 @@ use abide_ports::store::{
     Answer, Change, Claimed, Claims, Commit, Committed, Cursors, Deliveries, Effects, Entry, Inbounds,
     Interactions, Journal, Listing, Page, Runs, Seq, StoreError, Tables, Turns, Upkeep,
 };
+
+use crate::cursor::position;
 
 /// A store that lives as long as the value does.
 #[derive(Debug, Default)]
@@ -84,17 +88,19 @@ impl MemoryStore {
     }
 
     /// Rows of one kind, of all runs, in the order of their keys.
-    fn page<T: Clone + Send + 'static>(
+    fn page<Id: FromStr + Ord + fmt::Display, T: Clone + Send + 'static>(
         &self,
         page: &Page,
-        rows: impl FnOnce(&Contents) -> Vec<(String, T)>,
+        rows: impl FnOnce(&Contents) -> Vec<(Id, T)>,
     ) -> Answer<'_, Listing<T>> {
-        let cursor = page.cursor.clone().unwrap_or_default();
+        let cursor = position::<Id>(page);
         let limit = page.limit;
         self.answer(|contents| {
-            let mut rest = rows(contents).into_iter().filter(|(key, _)| *key > cursor);
+            let cursor = cursor?;
+            let after = |(id, _): &(Id, T)| cursor.as_ref().is_none_or(|cursor| id > cursor);
+            let mut rest = rows(contents).into_iter().filter(after);
             let taken: Vec<_> = rest.by_ref().take(limit).collect();
-            let next_cursor = rest.next().and(taken.last().map(|(key, _)| key.clone()));
+            let next_cursor = rest.next().and(taken.last().map(|(id, _)| id.to_string()));
             Ok(Listing { items: taken.into_iter().map(|(_, row)| row).collect(), next_cursor })
         })
     }
@@ -196,9 +202,9 @@ impl Runs for MemoryStore {
     }
 
     fn runs(&self, status: Option<Status>, page: Page) -> Answer<'_, Listing<Run>> {
-        let before = page.cursor.as_deref().map(str::parse::<RunId>).transpose();
+        let before = position::<RunId>(&page);
         self.answer(|contents| {
-            let before = before.map_err(|_| StoreError::Invalid { what: "the cursor".to_owned() })?;
+            let before = before?;
             let wanted = |run: &&Run| {
                 status.is_none_or(|status| run.status() == status)
                     && before.is_none_or(|before| run.run_id < before)
@@ -236,7 +242,7 @@ impl Turns for MemoryStore {
     fn turns_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Turn>> {
         self.page(&page, |contents| {
             let turns = contents.tables.get(&run).into_iter().flat_map(|tables| &tables.turns);
-            turns.map(|(id, turn)| (id.to_string(), turn.clone())).collect()
+            turns.map(|(id, turn)| (*id, turn.clone())).collect()
         })
     }
 }
@@ -259,7 +265,7 @@ impl Interactions for MemoryStore {
     fn interactions_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Interaction>> {
         self.page(&page, |contents| {
             let questions = contents.tables.get(&run).into_iter().flat_map(|tables| &tables.interactions);
-            questions.map(|(id, question)| (id.to_string(), question.clone())).collect()
+            questions.map(|(id, question)| (*id, question.clone())).collect()
         })
     }
 
@@ -267,7 +273,7 @@ impl Interactions for MemoryStore {
         self.page(&page, |contents| {
             let questions = contents.tables.values().flat_map(|tables| &tables.interactions);
             let open: BTreeMap<_, _> = questions.filter(|(_, question)| question.is_open()).collect();
-            open.into_iter().map(|(id, question)| (id.to_string(), question.clone())).collect()
+            open.into_iter().map(|(id, question)| (*id, question.clone())).collect()
         })
     }
 }
@@ -282,7 +288,7 @@ impl Deliveries for MemoryStore {
     fn deliveries_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Delivery>> {
         self.page(&page, |contents| {
             let deliveries = contents.tables.get(&run).into_iter().flat_map(|tables| &tables.deliveries);
-            deliveries.map(|(id, delivery)| (id.to_string(), delivery.clone())).collect()
+            deliveries.map(|(id, delivery)| (*id, delivery.clone())).collect()
         })
     }
 

@@ -42,19 +42,25 @@ impl Tables {
     pub fn derive<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Result<Self, Difference> {
         let mut tables = Self::default();
         for entry in entries {
-            let step = run::apply(tables.run.as_ref(), &entry.stamp, &entry.event)
-                .map_err(|refused| Difference::Refused { entry: Box::new(entry.clone()), refused })?;
-            let change = Change::new(tables.run.as_ref(), entry.stamp, entry.event.clone(), step);
-            if change.run.revision != entry.revision {
-                return Err(Difference::Revision {
-                    run_id: entry.run_id,
-                    found: entry.revision,
-                    derived: change.run.revision,
-                });
-            }
-            tables.write(change);
+            tables.follow(entry)?;
         }
         Ok(tables)
+    }
+
+    /// Adds the run's next entry to the tables that the entries before it add up to.
+    pub fn follow(&mut self, entry: &Entry) -> Result<(), Difference> {
+        let step = run::apply(self.run.as_ref(), &entry.stamp, &entry.event)
+            .map_err(|refused| Difference::Refused { entry: Box::new(entry.clone()), refused })?;
+        let change = Change::new(self.run.as_ref(), entry.stamp, entry.event.clone(), step);
+        if change.run.revision != entry.revision {
+            return Err(Difference::Revision {
+                run_id: entry.run_id,
+                found: entry.revision,
+                derived: change.run.revision,
+            });
+        }
+        self.write(change);
+        Ok(())
     }
 
     /// Writes what a change says.

@@ -1,0 +1,255 @@
+//! Durable appends per second, as ratios to a bare commit loop and to a bare sync loop measured in the same run.
+//!
+//! Absolute figures say more about the disk than about us. All loops write the same number of bytes per commit and
+//! take turns, so that a noisy neighbour disturbs all of them alike. Fails if group commit is not worth its name.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::Write,
+    path::Path,
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use abide_domain::{
+    engine::{Abilities, Profile, ProfileKind},
+    event::Event,
+    id::RunId,
+    process::{Attempt, Position, Process},
+    time::Seconds,
+};
+use abide_ports::store::{Commit, Store};
+use abide_store::registry;
+use abide_testkit::history::Author;
+
+/// How long each loop runs in each round.
+const ROUND: Duration = Duration::from_millis(500);
+/// How often the loops take turns.
+const ROUNDS: usize = 5;
+/// What many is.
+const MANY: usize = 64;
+/// What group commit must be worth.
+const LEAST: f64 = 10.0;
+
+fn main() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(bench())
+}
+
+async fn bench() -> ExitCode {
+    // Next to the build, not in a folder that may be kept in memory.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on disk");
+    let mut stores =
+        vec![Subject::open("sqlite", &format!("sqlite:{}/abide.db", folder.path().display())).await];
+    match postgres_url() {
+        Some(url) => stores.push(Subject::open("postgres", &url).await),
+        None => println!("postgres: not measured, ABIDE_TEST_POSTGRES_URL is not set"),
+    }
+    let bytes = stores[0].bytes();
+    let (mut bare_sqlite, mut bare_file) =
+        (BareSqlite::new(folder.path(), bytes), BareFile::new(folder.path(), bytes));
+    let (mut commits, mut syncs) = (Rate::default(), Rate::default());
+    for _ in 0..ROUNDS {
+        commits.add(timed(|| bare_sqlite.commit()));
+        syncs.add(timed(|| bare_file.append()));
+        for store in &mut stores {
+            let alone = store.measure(1).await;
+            store.alone.add(alone);
+            let together = store.measure(MANY).await;
+            store.together.add(together);
+        }
+    }
+    println!(
+        "{bytes} bytes per commit; rates per second; x sqlite and x fdatasync are ratios to the bare loops"
+    );
+    println!("{:<32} {:>9}  {:>9} {:>11}", "", "rate", "x sqlite", "x fdatasync");
+    let line = |name: &str, rate: f64| {
+        println!("{name:<32} {rate:>9.0}  {:>9.2} {:>11.2}", rate / commits.rate(), rate / syncs.rate());
+    };
+    line("bare fdatasync loop", syncs.rate());
+    line("bare sqlite commit loop", commits.rate());
+    let mut passed = true;
+    for store in &stores {
+        line(&format!("{}, 1 writer", store.name), store.alone.rate());
+        line(&format!("{}, {MANY} writers", store.name), store.together.rate());
+        let gain = store.together.rate() / store.alone.rate();
+        let verdict = if gain >= LEAST { "pass" } else { "FAIL" };
+        println!(
+            "{}: {MANY} writers give {gain:.1} x the single writer's rate, at least {LEAST} wanted: {verdict}",
+            store.name
+        );
+        passed &= gain >= LEAST;
+    }
+    println!(
+        "limits: 1 writer, the sync and, for postgres, three round trips; {MANY} writers, the processor time of \
+         encoding on the callers' side and of one statement per row (sqlite) or per table (postgres) on the writer's"
+    );
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A store that is measured, with a run at work for each writer.
+struct Subject {
+    name: &'static str,
+    store: Arc<dyn Store>,
+    writers: Vec<(Author, RunId, u64)>,
+    alone: Rate,
+    together: Rate,
+}
+
+impl Subject {
+    async fn open(name: &'static str, url: &str) -> Self {
+        let store = registry::open(url).await.expect("the store opens");
+        let mut writers = Vec::new();
+        for number in 0..MANY {
+            let mut author = Author::new(1, number as u16 + 1);
+            let created = author.create();
+            let run = created.run.run_id;
+            let mut changes = vec![created];
+            for event in beginning() {
+                changes.push(author.happens(run, event).expect("a run begins like this"));
+            }
+            store.commit(Commit { changes }).await.expect("it is written");
+            writers.push((author, run, 0));
+        }
+        Self { name, store, writers, alone: Rate::default(), together: Rate::default() }
+    }
+
+    /// How much one commit writes, as the journal and the run's row have it.
+    fn bytes(&mut self) -> usize {
+        let (author, run, position) = &mut self.writers[0];
+        let change = progress(&mut author.clone(), *run, position).changes.remove(0);
+        let text = |json: Result<String, serde_json::Error>| json.map_or(0, |text| text.len());
+        text(serde_json::to_string(&change.event)) + text(serde_json::to_string(&change.run))
+    }
+
+    async fn measure(&mut self, writers: usize) -> (u64, Duration) {
+        let start = now();
+        let mut tasks = Vec::new();
+        for (mut author, run, mut position) in self.writers.drain(..writers) {
+            let store = Arc::clone(&self.store);
+            tasks.push(tokio::spawn(async move {
+                let mut count = 0;
+                while start.elapsed() < ROUND {
+                    let commit = progress(&mut author, run, &mut position);
+                    store.commit(commit).await.expect("it is written");
+                    count += 1;
+                }
+                (count, (author, run, position))
+            }));
+        }
+        let mut count = 0;
+        let mut back = Vec::new();
+        for task in tasks {
+            let (written, writer) = task.await.expect("the writer is done");
+            count += written;
+            back.push(writer);
+        }
+        let taken = start.elapsed();
+        back.append(&mut self.writers);
+        self.writers = back;
+        (count, taken)
+    }
+}
+
+/// The most frequent commit of all: an engine gets on with its turn.
+fn progress(author: &mut Author, run: RunId, position: &mut u64) -> Commit {
+    *position += 1;
+    let text = "reading src/lib.rs, then running the tests of the crate that it belongs to".to_owned();
+    let event = Event::Progressed { attempt: Attempt(1), position: Position(*position), text };
+    Commit { changes: vec![author.happens(run, event).expect("a turn is at work")] }
+}
+
+fn beginning() -> [Event; 3] {
+    let profile = Profile {
+        kind: ProfileKind::Resumable,
+        reason: "it can resume".to_owned(),
+        session_timeout_sec: Seconds(1200),
+    };
+    let process = Process { keeper: "k".to_owned(), pid: 4711, start_time: 1, boot_id: "b".to_owned() };
+    [
+        Event::Admitted,
+        Event::ProfileResolved { profile, abilities: Abilities::default(), handle: None },
+        Event::AttemptStarted { attempt: Attempt(1), process },
+    ]
+}
+
+/// A table with one row per commit, synced each time.
+struct BareSqlite {
+    connection: rusqlite::Connection,
+    body: String,
+}
+
+impl BareSqlite {
+    fn new(folder: &Path, bytes: usize) -> Self {
+        let connection = rusqlite::Connection::open(folder.join("bare.db")).expect("it opens");
+        let set_up =
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE bare (body TEXT NOT NULL)";
+        connection.execute_batch(set_up).expect("it is set up");
+        Self { connection, body: "x".repeat(bytes) }
+    }
+
+    fn commit(&mut self) {
+        let mut insert =
+            self.connection.prepare_cached("INSERT INTO bare (body) VALUES (?1)").expect("valid");
+        insert.execute([&self.body]).expect("it is written");
+    }
+}
+
+/// A file that grows by one commit's bytes, synced each time.
+struct BareFile {
+    file: File,
+    body: Vec<u8>,
+}
+
+impl BareFile {
+    fn new(folder: &Path, bytes: usize) -> Self {
+        let file =
+            OpenOptions::new().create(true).append(true).open(folder.join("bare.log")).expect("it opens");
+        Self { file, body: vec![b'x'; bytes] }
+    }
+
+    fn append(&mut self) {
+        self.file.write_all(&self.body).expect("it is written");
+        self.file.sync_data().expect("it is synced");
+    }
+}
+
+/// Work over time, added up over the rounds.
+#[derive(Default)]
+struct Rate {
+    count: u64,
+    time: Duration,
+}
+
+impl Rate {
+    fn add(&mut self, (count, time): (u64, Duration)) {
+        self.count += count;
+        self.time += time;
+    }
+
+    fn rate(&self) -> f64 {
+        self.count as f64 / self.time.as_secs_f64()
+    }
+}
+
+fn timed(mut once: impl FnMut()) -> (u64, Duration) {
+    let (start, mut count) = (now(), 0);
+    while start.elapsed() < ROUND {
+        once();
+        count += 1;
+    }
+    (count, start.elapsed())
+}
+
+#[expect(clippy::disallowed_methods, reason = "a bench measures time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[expect(clippy::disallowed_methods, reason = "the bench command says where its server is")]
+fn postgres_url() -> Option<String> {
+    let url = std::env::var("ABIDE_TEST_POSTGRES_URL").ok()?;
+    let join = if url.contains('?') { '&' } else { '?' };
+    Some(format!("{url}{join}schema=bench_{}", std::process::id()))
+}

@@ -1,0 +1,55 @@
+//! Commits random histories from several tasks and prints each acknowledgement: something for tests to kill.
+//!
+//! `committer URL SEED WRITERS COMMITS` prints `ack WRITER COMMIT SEQ` and ends at the first error, which it prints.
+
+use std::{io::Write, process::ExitCode, sync::Arc};
+
+use abide_store::registry;
+use abide_testkit::history::Author;
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let [url, seed, writers, commits] = &arguments[..] else {
+        eprintln!("usage: committer URL SEED WRITERS COMMITS");
+        return ExitCode::FAILURE;
+    };
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let work = work(url, number(seed), number(writers) as u16, number(commits) as usize);
+    runtime.expect("a runtime").block_on(work)
+}
+
+async fn work(url: &str, seed: u64, writers: u16, commits: usize) -> ExitCode {
+    let store = match registry::open(url).await {
+        Ok(store) => store,
+        Err(error) => {
+            say(&format!("error {error}"));
+            return ExitCode::from(2);
+        }
+    };
+    let tasks: Vec<_> = (0..writers)
+        .map(|writer| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                // The names are new for each seed, so that one database can be killed again and again.
+                let name = seed as u16 * 100 + writer;
+                for (count, commit) in Author::new(seed, name).commits(commits).into_iter().enumerate() {
+                    match store.commit(commit).await {
+                        Ok(committed) => say(&format!("ack {writer} {count} {}", committed.last.0)),
+                        Err(error) => return say(&format!("error {error}")),
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("the writer is done");
+    }
+    ExitCode::SUCCESS
+}
+
+/// One line, at once: what is not printed may have been committed, but what is printed must have been.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}

@@ -1,0 +1,74 @@
+//! Writes the ledgers that this version leaves behind, for `tests/fixtures.rs` of every later one.
+//!
+//! Run it once before a release and commit what it writes; a fixture that exists is never written again:
+//!
+//!     cargo run -p abide-store --example fixture
+//!
+//! The SQLite database is always written; the Postgres dump only if ABIDE_TEST_POSTGRES_URL names a server, and with
+//! the program `pg_dump`.
+
+use std::{fs, path::Path, process::Command};
+
+use abide_ports::store::{Seq, Store};
+use abide_store::registry;
+use abide_testkit::history::Author;
+
+/// The schema that stands in the dump, for the test to replace by its own.
+const SCHEMA: &str = "abide_fixture";
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let folder = fixtures.join(concat!("v", env!("CARGO_PKG_VERSION")));
+    fs::create_dir_all(&folder).expect("the folder can be made");
+    let database = folder.join("abide.db");
+    if database.exists() {
+        println!("{} exists and is left as it is", database.display());
+    } else {
+        let store = registry::open(&format!("sqlite:{}", database.display())).await.expect("it opens");
+        let head = tell(&*store).await;
+        drop(store);
+        fs::remove_file(folder.join("abide.db.lock")).expect("the lock is no part of it");
+        fs::write(folder.join("head"), format!("{}\n", head.0)).expect("the head can be written");
+        println!("{} has {} entries", database.display(), head.0);
+    }
+    let dump = folder.join("postgres.sql");
+    match postgres_url() {
+        Some(url) if !dump.exists() => {
+            let join = if url.contains('?') { '&' } else { '?' };
+            let store = registry::open(&format!("{url}{join}schema={SCHEMA}")).await.expect("it opens");
+            tell(&*store).await;
+            fs::write(&dump, dumped(&url)).expect("the dump can be written");
+            println!("{} is written; drop the schema {SCHEMA} now", dump.display());
+        }
+        Some(_) => println!("{} exists and is left as it is", dump.display()),
+        None => println!("no Postgres dump: ABIDE_TEST_POSTGRES_URL is not set"),
+    }
+}
+
+/// A history with every kind of row, and a reader who is half through it.
+async fn tell(store: &dyn Store) -> Seq {
+    for commit in Author::new(2026, 1).with_runs(8).commits(70) {
+        store.commit(commit).await.expect("a legal commit is taken");
+    }
+    let head = store.head().await.expect("it has a head");
+    store.advance("fixture", Seq(head.0 / 2)).await.expect("a reader moves on");
+    head
+}
+
+#[expect(clippy::disallowed_methods, reason = "the server's own program makes the dump")]
+fn dumped(url: &str) -> String {
+    let arguments = ["--inserts", "--no-owner", "--no-privileges", "--schema", SCHEMA, url];
+    let output = Command::new("pg_dump").args(arguments).output().expect("pg_dump is there");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("a dump is text");
+    // What is meant for psql alone, and what names the server, is left out.
+    let wanted =
+        |line: &&str| !line.starts_with(['\\', '-']) && !line.starts_with("SET ") && !line.is_empty();
+    text.lines().filter(wanted).map(|line| format!("{line}\n")).collect()
+}
+
+#[expect(clippy::disallowed_methods, reason = "the caller says where a server is")]
+fn postgres_url() -> Option<String> {
+    std::env::var("ABIDE_TEST_POSTGRES_URL").ok()
+}

@@ -1,0 +1,113 @@
+//! A run's tables, put together from the rows of a database: one statement, and so one moment, for all of them.
+
+use abide_domain::{delivery::Delivery, effect::Owed, inbound::MessageKey};
+use abide_domain::{event::Claim, inbound::Inbound, interaction::Interaction, run::Run, turn::Turn};
+use abide_ports::store::{StoreError, Tables};
+
+use crate::record::{DeliveryKeys, InteractionKeys, RunKeys, agree, value};
+
+/// All rows of a run, in the shape of [`Found`]. Both databases understand it.
+pub(crate) const ROWS_OF_RUN: &str = "
+    SELECT 'runs', run_id, status, CAST(revision AS BIGINT), deadline_at, CAST(occupies AS INTEGER), body
+        FROM runs WHERE run_id = $1
+    UNION ALL SELECT 'inbound', message_id, channel, CAST(NULL AS BIGINT), CAST(NULL AS BIGINT), 0, body
+        FROM inbound WHERE run_id = $1
+    UNION ALL SELECT 'turns', turn_id, '', NULL, NULL, 0, body
+        FROM turns WHERE run_id = $1
+    UNION ALL SELECT 'interactions', interaction_id, '', NULL, NULL, CAST(open AS INTEGER), body
+        FROM interactions WHERE run_id = $1
+    UNION ALL SELECT 'deliveries', delivery_id, conversation_ref, NULL, NULL, CAST(waiting AS INTEGER), body
+        FROM deliveries WHERE run_id = $1
+    UNION ALL SELECT 'effects', run_id, '', number, NULL, 0, body
+        FROM effects WHERE run_id = $1
+    UNION ALL SELECT 'claims', key, scope, NULL, NULL, 0, fingerprint
+        FROM claims WHERE run_id = $1";
+
+/// A row of any table.
+pub(crate) struct Found {
+    pub(crate) table: String,
+    pub(crate) name: String,
+    pub(crate) other: String,
+    pub(crate) number: Option<i64>,
+    pub(crate) time: Option<i64>,
+    pub(crate) flag: bool,
+    pub(crate) body: String,
+}
+
+/// The tables that these rows are. A row whose columns and value disagree is damaged.
+pub(crate) fn tables(rows: impl IntoIterator<Item = Found>) -> Result<Tables, StoreError> {
+    let mut tables = Tables::default();
+    for row in rows {
+        place(&mut tables, row)?;
+    }
+    tables.claims.sort();
+    Ok(tables)
+}
+
+fn place(tables: &mut Tables, row: Found) -> Result<(), StoreError> {
+    let (table, name) = (row.table.as_str(), row.name.as_str());
+    match table {
+        "runs" => {
+            let run: Run = value(table, name, &row.body)?;
+            let told = RunKeys::of(&run);
+            agree(table, name, &row.other.as_str(), &told.status)?;
+            let found = RunKeys {
+                revision: row.number.unwrap_or(0),
+                status: told.status,
+                deadline_at: row.time,
+                occupies: row.flag,
+            };
+            agree(table, name, &(&found, name), &(&told, run.run_id.to_string().as_str()))?;
+            tables.run = Some(run);
+        }
+        "inbound" => {
+            let inbound: Inbound = value(table, name, &row.body)?;
+            let found = MessageKey { channel: row.other, message_id: row.name.clone() };
+            agree(table, name, &found, &inbound.message.key)?;
+            tables.inbound.insert(found, inbound);
+        }
+        "turns" => {
+            let turn: Turn = value(table, name, &row.body)?;
+            agree(table, name, &name, &turn.turn_id.to_string().as_str())?;
+            tables.turns.insert(turn.turn_id, turn);
+        }
+        "interactions" => {
+            let interaction: Interaction = value(table, name, &row.body)?;
+            let found = (name, InteractionKeys { open: row.flag });
+            let id = interaction.interaction_id.to_string();
+            agree(table, name, &found, &(id.as_str(), InteractionKeys::of(&interaction)))?;
+            tables.interactions.insert(interaction.interaction_id, interaction);
+        }
+        "deliveries" => {
+            let delivery: Delivery = value(table, name, &row.body)?;
+            let found = (name, DeliveryKeys { conversation_ref: row.other.clone(), waiting: row.flag });
+            let id = delivery.delivery_id.to_string();
+            agree(table, name, &found, &(id.as_str(), DeliveryKeys::of(&delivery)))?;
+            tables.deliveries.insert(delivery.delivery_id, delivery);
+        }
+        "effects" => {
+            let owed: Owed = value(table, name, &row.body)?;
+            agree(table, name, &row.number, &Some(i64::from(owed.number.0)))?;
+            tables.owed.insert(owed.number, owed);
+        }
+        _ => tables.claims.push(Claim { scope: row.other, key: row.name, fingerprint: row.body }),
+    }
+    Ok(())
+}
+
+/// Runs that anything knows after the first parameter, by seeking from one to the next, however long the journal is.
+pub(crate) fn known_runs() -> String {
+    let tables = ["journal", "runs", "inbound", "turns", "interactions", "deliveries", "effects", "claims"];
+    let next = |after: &str| {
+        let seeks =
+            tables.map(|table| format!("SELECT min(run_id) AS run_id FROM {table} WHERE run_id > {after}"));
+        format!("(SELECT min(run_id) FROM ({}) AS seeks)", seeks.join(" UNION ALL "))
+    };
+    format!(
+        "WITH RECURSIVE known (run_id) AS (
+             SELECT {} UNION ALL SELECT {} FROM known WHERE known.run_id IS NOT NULL
+         ) SELECT run_id FROM known WHERE run_id IS NOT NULL LIMIT $2",
+        next("$1"),
+        next("known.run_id")
+    )
+}

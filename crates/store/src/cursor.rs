@@ -1,0 +1,11 @@
+//! Where a page of a list starts: the id of the last item of the page before.
+
+use std::str::FromStr;
+
+use abide_ports::store::{Page, StoreError};
+
+/// The item after which the page starts, if it is not the first page.
+pub(crate) fn position<Id: FromStr>(page: &Page) -> Result<Option<Id>, StoreError> {
+    let parsed = page.cursor.as_deref().map(str::parse).transpose();
+    parsed.map_err(|_| StoreError::Invalid { what: "the cursor".to_owned() })
+}

@@ -1,0 +1,92 @@
+//! Numbered steps from an empty database to today's, each applied once and never edited afterwards.
+//!
+//! The steps are SQL files, one folder per kind of database. How a step is carried out is the database's affair.
+
+use abide_ports::store::StoreError;
+
+/// One step.
+#[derive(Debug)]
+pub(crate) struct Migration {
+    /// Its place, from 1.
+    pub(crate) number: i64,
+    pub(crate) name: &'static str,
+    pub(crate) sql: &'static str,
+}
+
+/// A step that a database says it has taken.
+#[derive(Debug)]
+pub(crate) struct Applied {
+    pub(crate) number: i64,
+    pub(crate) name: String,
+    pub(crate) checksum: i64,
+}
+
+impl Migration {
+    /// Changes with every edit of the step.
+    pub(crate) fn checksum(&self) -> i64 {
+        i64::from(crc32fast::hash(self.sql.as_bytes()))
+    }
+}
+
+/// The steps that are still to be taken.
+pub(crate) fn pending<'a>(
+    steps: &'a [Migration],
+    applied: &[Applied],
+) -> Result<&'a [Migration], StoreError> {
+    let mismatched = |reason| Err(StoreError::Mismatched { reason });
+    for (place, taken) in applied.iter().enumerate() {
+        let Some(step) = steps.get(place) else {
+            let newest = steps.len();
+            return mismatched(format!(
+                "it was written by a newer Abide (it has migration {} \"{}\", this program knows {newest}); \
+                 use that version or a later one",
+                taken.number, taken.name
+            ));
+        };
+        if (taken.number, taken.name.as_str()) != (step.number, step.name) {
+            return mismatched(format!(
+                "it has migration {} \"{}\" where this program has {} \"{}\"",
+                taken.number, taken.name, step.number, step.name
+            ));
+        }
+        if taken.checksum != step.checksum() {
+            return mismatched(format!(
+                "migration {} \"{}\" was edited after it had been applied",
+                step.number, step.name
+            ));
+        }
+    }
+    Ok(&steps[applied.len()..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEPS: [Migration; 2] = [
+        Migration { number: 1, name: "one", sql: "create one" },
+        Migration { number: 2, name: "two", sql: "create two" },
+    ];
+
+    fn taken(step: &Migration) -> Applied {
+        Applied { number: step.number, name: step.name.to_owned(), checksum: step.checksum() }
+    }
+
+    #[test]
+    fn what_is_missing_is_pending() {
+        assert_eq!(pending(&STEPS, &[]).unwrap().len(), 2);
+        assert_eq!(pending(&STEPS, &[taken(&STEPS[0])]).unwrap()[0].number, 2);
+        assert!(pending(&STEPS, &[taken(&STEPS[0]), taken(&STEPS[1])]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn an_edited_or_unknown_past_is_refused() {
+        let edited = Applied { checksum: 7, ..taken(&STEPS[0]) };
+        let renamed = Applied { name: "uno".to_owned(), ..taken(&STEPS[0]) };
+        for past in [vec![edited], vec![renamed], vec![taken(&STEPS[1])]] {
+            assert!(matches!(pending(&STEPS, &past), Err(StoreError::Mismatched { .. })));
+        }
+        let newer = pending(&STEPS[..1], &[taken(&STEPS[0]), taken(&STEPS[1])]).unwrap_err().to_string();
+        assert!(newer.contains("newer Abide"), "{newer}");
+    }
+}

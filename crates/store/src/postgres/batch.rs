@@ -1,0 +1,118 @@
+//! Several commits as one set of rows: judged one by one, written together.
+//!
+//! Judging needs no savepoints: whoever holds the head row is the only one who writes, so what was read after taking
+//! it stays true until the commit.
+
+use std::collections::{BTreeMap, HashMap};
+
+use abide_domain::{event::Claim, id::RunId};
+use abide_ports::store::{Claimed, Committed, Seq, StoreError};
+
+use crate::record::{DeliveryKeys, InteractionKeys, Record, RunKeys, TableRows};
+
+/// What the database holds of the runs and keys that a batch is about.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) head: i64,
+    pub(super) revisions: HashMap<RunId, u64>,
+    pub(super) claims: HashMap<(String, String), Claimed>,
+}
+
+/// The rows of all commits that were found good. Of rows that were written twice, the last remains.
+#[derive(Debug, Default)]
+pub(super) struct Batch<'a> {
+    pub(super) entries: Vec<(i64, &'a Record)>,
+    pub(super) runs: BTreeMap<&'a str, (&'a RunKeys, &'a str)>,
+    pub(super) inbound: BTreeMap<(&'a str, &'a str), (&'a str, &'a str)>,
+    pub(super) turns: BTreeMap<&'a str, (&'a str, &'a str)>,
+    pub(super) interactions: BTreeMap<&'a str, (&'a str, &'a InteractionKeys, &'a str)>,
+    pub(super) deliveries: BTreeMap<&'a str, (&'a str, &'a DeliveryKeys, &'a str)>,
+    /// None for one that is settled.
+    pub(super) effects: BTreeMap<(&'a str, i64), Option<&'a str>>,
+    pub(super) claims: Vec<(&'a Claim, &'a str)>,
+    pub(super) cursors: BTreeMap<&'a str, i64>,
+}
+
+impl<'a> Batch<'a> {
+    /// Takes a commit in, or says why not and leaves everything as it was.
+    pub(super) fn take(&mut self, known: &mut Known, records: &'a [Record]) -> Result<Committed, StoreError> {
+        judge(known, records)?;
+        for record in records {
+            known.head += 1;
+            known.revisions.insert(record.run_id, record.expected + 1);
+            for claim in &record.rows.claims {
+                let holder = Claimed { run_id: record.run_id, fingerprint: claim.fingerprint.clone() };
+                known.claims.insert((claim.scope.clone(), claim.key.clone()), holder);
+            }
+            self.add(known.head, record);
+        }
+        Ok(Committed { last: Seq(known.head as u64) })
+    }
+
+    fn add(&mut self, seq: i64, record: &'a Record) {
+        self.entries.push((seq, record));
+        self.replace(&record.rows);
+        for number in &record.settled {
+            // An order is never owed anew under its old number, so which comes first does not matter.
+            self.effects.insert((&record.rows.run, *number), None);
+        }
+    }
+
+    /// Takes rows in, whatever was there before.
+    pub(super) fn replace(&mut self, rows: &'a TableRows) {
+        let run = rows.run.as_str();
+        self.claims.extend(rows.claims.iter().map(|claim| (claim, run)));
+        self.runs.extend(rows.state.iter().map(|(keys, body)| (run, (keys, body.as_str()))));
+        for (channel, message, body) in &rows.inbound {
+            self.inbound.insert((channel, message), (run, body));
+        }
+        for (turn, body) in &rows.turns {
+            self.turns.insert(turn, (run, body));
+        }
+        for (interaction, keys, body) in &rows.interactions {
+            self.interactions.insert(interaction, (run, keys, body));
+        }
+        for (delivery, keys, body) in &rows.deliveries {
+            self.deliveries.insert(delivery, (run, keys, body));
+        }
+        for (number, body) in &rows.owed {
+            self.effects.insert((run, *number), Some(body));
+        }
+    }
+}
+
+impl Batch<'_> {
+    /// Whether there is anything to write.
+    pub(super) fn has_rows(&self) -> bool {
+        !(self.runs.is_empty()
+            && self.inbound.is_empty()
+            && self.turns.is_empty()
+            && self.interactions.is_empty()
+            && self.deliveries.is_empty()
+            && self.effects.is_empty()
+            && self.claims.is_empty()
+            && self.cursors.is_empty())
+    }
+}
+
+fn judge(known: &Known, records: &[Record]) -> Result<(), StoreError> {
+    let mut revisions: HashMap<RunId, u64> = HashMap::new();
+    let mut claims: HashMap<(&str, &str), Claimed> = HashMap::new();
+    for record in records {
+        let Record { run_id, expected, .. } = *record;
+        let stored = || known.revisions.get(&run_id).copied().unwrap_or(0);
+        let found = revisions.get(&run_id).copied().unwrap_or_else(stored);
+        if found != expected {
+            return Err(StoreError::Conflict { run_id, expected, found });
+        }
+        revisions.insert(run_id, expected + 1);
+        for Claim { scope, key, fingerprint } in &record.rows.claims {
+            let stored = known.claims.get(&(scope.clone(), key.clone()));
+            if let Some(holder) = stored.or_else(|| claims.get(&(scope.as_str(), key.as_str()))).cloned() {
+                return Err(StoreError::Taken { scope: scope.clone(), key: key.clone(), holder });
+            }
+            claims.insert((scope, key), Claimed { run_id, fingerprint: fingerprint.clone() });
+        }
+    }
+    Ok(())
+}

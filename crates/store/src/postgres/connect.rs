@@ -1,0 +1,175 @@
+//! Reaching a server: the address, the schema in which a store lives, and bringing it up to date.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use abide_ports::store::StoreError;
+use tokio_postgres::{Client, Config, NoTls, Row, Statement, types::ToSql};
+
+use super::error::failed;
+use crate::migration::{Applied, Migration, pending};
+
+/// The steps that make a schema. A released one is never edited.
+const MIGRATIONS: &[Migration] =
+    &[Migration { number: 1, name: "ledgers", sql: include_str!("migrations/0001_ledgers.sql") }];
+
+/// Where a store lives if its URL does not say.
+const DEFAULT_SCHEMA: &str = "abide";
+/// The first pause between two tries to connect; each later one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// How often to try before saying that the server cannot be reached, in all about three seconds.
+const TRIES: u32 = 7;
+/// How long one try may take.
+const TRY: Duration = Duration::from_secs(10);
+
+/// A schema on a server.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    config: Config,
+    schema: String,
+}
+
+/// A connection, with the statements that were prepared on it.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) client: Client,
+    statements: Mutex<HashMap<String, Statement>>,
+}
+
+pub(super) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+impl Target {
+    /// Reads a URL; `schema` among its parameters is ours, the others are the driver's.
+    pub(super) fn parse(url: &str) -> Result<Self, StoreError> {
+        let (address, parameters) = url.split_once('?').unwrap_or((url, ""));
+        let is_schema = |parameter: &&str| parameter.starts_with("schema=");
+        let parameters: Vec<_> = parameters.split('&').filter(|parameter| !parameter.is_empty()).collect();
+        let schema =
+            parameters.iter().find(|parameter| is_schema(parameter)).map(|it| &it["schema=".len()..]);
+        let schema = schema.unwrap_or(DEFAULT_SCHEMA).to_owned();
+        let rest: Vec<_> = parameters.iter().filter(|parameter| !is_schema(parameter)).copied().collect();
+        let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        if schema.is_empty() || schema.len() > 63 || !schema.chars().all(letters) {
+            let what = "the schema's name, which should be of lower-case letters, digits and _,".to_owned();
+            return Err(StoreError::Invalid { what });
+        }
+        // The URL itself may hold a password, so it is not repeated.
+        let mut config: Config = format!("{address}?{}", rest.join("&"))
+            .parse()
+            .map_err(|error| StoreError::Invalid { what: format!("the store's URL ({error})") })?;
+        config.application_name("abide").connect_timeout(TRY);
+        Ok(Self { config, schema })
+    }
+
+    pub(super) fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    /// Connects, and tries again for a bounded time.
+    pub(super) async fn connect(&self) -> Result<Session, StoreError> {
+        let mut pause = FIRST_PAUSE;
+        let mut tries = 1;
+        loop {
+            match self.try_connect().await {
+                Ok(session) => return Ok(session),
+                // A server that answers with a refusal will not think better of it; one that starts up will.
+                Err(error)
+                    if tries >= TRIES || error.code().is_some_and(|code| !code.code().starts_with("57P")) =>
+                {
+                    return Err(failed(&error));
+                }
+                Err(_) => {
+                    tries += 1;
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                }
+            }
+        }
+    }
+
+    async fn try_connect(&self) -> Result<Session, tokio_postgres::Error> {
+        let (client, connection) = self.config.connect(NoTls).await?;
+        // It ends when the client is let go of; what goes wrong is told to whoever waits for an answer.
+        tokio::spawn(async move { drop(connection.await) });
+        let schema = &self.schema;
+        client.batch_execute(&format!("SET search_path TO \"{schema}\"")).await?;
+        // An acknowledged commit is on disk, whatever the server's default is.
+        let durable = "SELECT set_config('synchronous_commit', 'on', false)
+                       WHERE current_setting('synchronous_commit') = 'off'";
+        client.batch_execute(durable).await?;
+        Ok(Session { client, statements: Mutex::default() })
+    }
+}
+
+impl Session {
+    pub(super) async fn prepared(&self, sql: &str) -> Result<Statement, tokio_postgres::Error> {
+        let known = self.statements.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned();
+        if let Some(statement) = known {
+            return Ok(statement);
+        }
+        let statement = self.client.prepare(sql).await?;
+        let mut statements = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
+        statements.insert(sql.to_owned(), statement.clone());
+        Ok(statement)
+    }
+
+    pub(super) async fn query(
+        &self,
+        sql: &str,
+        values: Values<'_>,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let statement = self.prepared(sql).await?;
+        self.client.query(&statement, values).await
+    }
+
+    pub(super) async fn execute(&self, sql: &str, values: Values<'_>) -> Result<u64, tokio_postgres::Error> {
+        let statement = self.prepared(sql).await?;
+        self.client.execute(&statement, values).await
+    }
+
+    /// Takes the steps that are missing. Of several daemons that start at once, one does and the others wait.
+    pub(super) async fn migrate(&mut self, target: &Target) -> Result<(), StoreError> {
+        let schema = target.schema();
+        let transaction = self.client.transaction().await.map_err(|error| failed(&error))?;
+        let run = async |sql: &str| transaction.batch_execute(sql).await.map_err(|error| failed(&error));
+        run("SELECT pg_advisory_xact_lock(4702394921427289928)").await?;
+        run(&format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\"")).await?;
+        run("CREATE TABLE IF NOT EXISTS migrations (
+                 number BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum BIGINT NOT NULL
+             )")
+        .await?;
+        let taken = "SELECT number, name, checksum FROM migrations ORDER BY number";
+        let taken = transaction.query(taken, &[]).await.map_err(|error| failed(&error))?;
+        let applied: Vec<_> = taken
+            .iter()
+            .map(|row| Applied { number: row.get(0), name: row.get(1), checksum: row.get(2) })
+            .collect();
+        for step in pending(MIGRATIONS, &applied)? {
+            run(step.sql).await?;
+            let noted = "INSERT INTO migrations (number, name, checksum) VALUES ($1, $2, $3)";
+            let values: Values<'_> = &[&step.number, &step.name, &step.checksum()];
+            transaction.execute(noted, values).await.map_err(|error| failed(&error))?;
+        }
+        transaction.commit().await.map_err(|error| failed(&error))
+    }
+
+    /// The journal has no gap. The rest is for `verify`.
+    pub(super) async fn check_journal(&self) -> Result<(), StoreError> {
+        let sql = "SELECT count(*), coalesce(min(journal.seq), 1), coalesce(max(journal.seq), 0),
+                       (SELECT seq FROM head) FROM journal";
+        let rows = self.query(sql, &[]).await.map_err(|error| failed(&error))?;
+        let Some(row) = rows.first() else { return Ok(()) };
+        let (count, first, last): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+        let head: Option<i64> = row.get(3);
+        if first != 1 || count != last || head != Some(last) {
+            let what = format!(
+                "the journal goes from {first} to {last} but has {count} entries and the head {head:?}"
+            );
+            return Err(StoreError::Damaged { what });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,251 @@
+//! The contract, word for word: who reads asks the reader, who writes orders from the writer.
+
+use std::path::Path;
+
+use abide_domain::{
+    deadline::Deadline,
+    delivery::Delivery,
+    effect::{EffectNumber, Owed},
+    id::{DeliveryId, InteractionId, RunId, TurnId},
+    inbound::{Inbound, MessageKey},
+    interaction::Interaction,
+    run::{Run, Status},
+    slots::Occupancy,
+    time::Timestamp,
+    turn::Turn,
+};
+use abide_ports::store::{
+    Answer, Claimed, Claims, Commit, Committed, Cursors, Deliveries, Effects, Entry, Inbounds, Interactions,
+    Journal, Listing, Page, Runs, Seq, StoreError, Tables, Turns, Upkeep,
+};
+
+use super::{
+    PostgresStore,
+    read::{ENTRY, listing, one_more},
+    text::{original, plain},
+    writer::Job,
+};
+use crate::{
+    assembly,
+    cursor::position,
+    record::{TableRows, id, limit, number, records},
+};
+
+impl Journal for PostgresStore {
+    fn commit(&self, commit: Commit) -> Answer<'_, Committed> {
+        Box::pin(async move {
+            let records = records(&commit)?;
+            drop(commit);
+            self.writer.order(Job::Commit(records)).await
+        })
+    }
+
+    fn entries(&self, after: Seq, most: usize) -> Answer<'_, Vec<Entry>> {
+        Box::pin(async move {
+            let sql = format!("{ENTRY} WHERE seq > $1 ORDER BY seq LIMIT $2");
+            self.reader.entries(&sql, &[&number(after.0), &limit(most)]).await
+        })
+    }
+
+    fn entries_of(&self, run: RunId, after: Seq, most: usize) -> Answer<'_, Vec<Entry>> {
+        Box::pin(async move {
+            let sql = format!("{ENTRY} WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3");
+            self.reader.entries(&sql, &[&run.to_string(), &number(after.0), &limit(most)]).await
+        })
+    }
+
+    fn head(&self) -> Answer<'_, Seq> {
+        Box::pin(async move {
+            let rows = self.reader.rows("SELECT coalesce(max(seq), 0) FROM journal", &[]).await?;
+            Ok(Seq(rows.first().map_or(0, |row| row.get::<_, i64>(0)) as u64))
+        })
+    }
+}
+
+impl Runs for PostgresStore {
+    fn run(&self, id: RunId) -> Answer<'_, Option<Run>> {
+        Box::pin(self.reader.one("runs", "run_id", id.to_string()))
+    }
+
+    fn runs(&self, status: Option<Status>, page: Page) -> Answer<'_, Listing<Run>> {
+        Box::pin(async move {
+            let before = position::<RunId>(&page)?.map_or("run_~".to_owned(), |run| run.to_string());
+            let found = match status {
+                Some(status) => {
+                    let sql = "SELECT run_id, body FROM runs WHERE status = $1 AND run_id < $2
+                               ORDER BY run_id DESC LIMIT $3";
+                    self.reader.bodies("runs", sql, &[&status.name(), &before, &one_more(&page)]).await?
+                }
+                None => {
+                    let sql = "SELECT run_id, body FROM runs WHERE run_id < $1 ORDER BY run_id DESC LIMIT $2";
+                    self.reader.bodies("runs", sql, &[&before, &one_more(&page)]).await?
+                }
+            };
+            Ok(listing(found, &page))
+        })
+    }
+
+    fn due(&self, until: Timestamp, most: usize) -> Answer<'_, Vec<(RunId, Deadline)>> {
+        Box::pin(async move {
+            let sql = "SELECT run_id, body FROM runs WHERE deadline_at IS NOT NULL AND deadline_at <= $1
+                       ORDER BY deadline_at, run_id LIMIT $2";
+            let found: Vec<(String, Run)> =
+                self.reader.bodies("runs", sql, &[&until.0, &limit(most)]).await?;
+            Ok(found.into_iter().filter_map(|(_, run)| Some((run.run_id, run.deadline()?))).collect())
+        })
+    }
+
+    fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>> {
+        Box::pin(async move {
+            let sql = "SELECT run_id, body FROM runs WHERE occupies ORDER BY run_id";
+            let found: Vec<(String, Run)> = self.reader.bodies("runs", sql, &[]).await?;
+            Ok(found.into_iter().map(|(_, run)| (run.run_id, run.occupancy())).collect())
+        })
+    }
+}
+
+impl Turns for PostgresStore {
+    fn turn(&self, id: TurnId) -> Answer<'_, Option<Turn>> {
+        Box::pin(self.reader.one("turns", "turn_id", id.to_string()))
+    }
+
+    fn turns_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Turn>> {
+        Box::pin(async move { self.reader.of_run::<TurnId, _>("turns", "turn_id", run, &page).await })
+    }
+}
+
+impl Inbounds for PostgresStore {
+    fn inbound(&self, key: MessageKey) -> Answer<'_, Option<Inbound>> {
+        Box::pin(async move {
+            let sql = "SELECT message_id, body FROM inbound WHERE channel = $1 AND message_id = $2";
+            let (channel, message) = (plain(&key.channel), plain(&key.message_id));
+            let found = self.reader.bodies("inbound", sql, &[&channel, &message]).await?.pop();
+            Ok(found.map(|(_, inbound)| inbound))
+        })
+    }
+}
+
+impl Interactions for PostgresStore {
+    fn interaction(&self, id: InteractionId) -> Answer<'_, Option<Interaction>> {
+        Box::pin(self.reader.one("interactions", "interaction_id", id.to_string()))
+    }
+
+    fn interactions_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Interaction>> {
+        Box::pin(async move {
+            self.reader.of_run::<InteractionId, _>("interactions", "interaction_id", run, &page).await
+        })
+    }
+
+    fn open_interactions(&self, page: Page) -> Answer<'_, Listing<Interaction>> {
+        Box::pin(async move {
+            let after = position::<InteractionId>(&page)?.map_or(String::new(), |id| id.to_string());
+            let sql = "SELECT interaction_id, body FROM interactions WHERE open AND interaction_id > $1
+                       ORDER BY interaction_id LIMIT $2";
+            let found = self.reader.bodies("interactions", sql, &[&after, &one_more(&page)]).await?;
+            Ok(listing(found, &page))
+        })
+    }
+}
+
+impl Deliveries for PostgresStore {
+    fn delivery(&self, id: DeliveryId) -> Answer<'_, Option<Delivery>> {
+        Box::pin(self.reader.one("deliveries", "delivery_id", id.to_string()))
+    }
+
+    fn deliveries_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Delivery>> {
+        Box::pin(
+            async move { self.reader.of_run::<DeliveryId, _>("deliveries", "delivery_id", run, &page).await },
+        )
+    }
+
+    fn undelivered_to(&self, conversation_ref: &str) -> Answer<'_, Vec<RunId>> {
+        let conversation = plain(conversation_ref).into_owned();
+        Box::pin(async move {
+            let sql = "SELECT DISTINCT run_id FROM deliveries WHERE waiting AND conversation_ref = $1
+                       ORDER BY run_id";
+            self.reader.run_ids(sql, &[&conversation]).await
+        })
+    }
+}
+
+impl Effects for PostgresStore {
+    fn owed(&self, after: Option<(RunId, EffectNumber)>, most: usize) -> Answer<'_, Vec<(RunId, Owed)>> {
+        Box::pin(async move {
+            let (run, number) =
+                after.map_or((String::new(), 0), |(run, effect)| (run.to_string(), i64::from(effect.0)));
+            let sql = "SELECT run_id, body FROM effects WHERE (run_id, number) > ($1, $2)
+                       ORDER BY run_id, number LIMIT $3";
+            let found = self.reader.bodies("effects", sql, &[&run, &number, &limit(most)]).await?;
+            found.into_iter().map(|(run, owed)| Ok((id("effects", &run)?, owed))).collect()
+        })
+    }
+}
+
+impl Claims for PostgresStore {
+    fn claimed(&self, scope: &str, key: &str) -> Answer<'_, Option<Claimed>> {
+        let (scope, key) = (plain(scope).into_owned(), plain(key).into_owned());
+        Box::pin(async move {
+            let sql = "SELECT run_id, fingerprint FROM claims WHERE scope = $1 AND key = $2";
+            let rows = self.reader.rows(sql, &[&scope, &key]).await?;
+            let holder = rows.first().map(|row| {
+                Ok(Claimed { run_id: id("claims", row.get(0))?, fingerprint: original(row.get(1)) })
+            });
+            holder.transpose()
+        })
+    }
+}
+
+impl Cursors for PostgresStore {
+    fn cursor(&self, reader: &str) -> Answer<'_, Seq> {
+        let reader = plain(reader).into_owned();
+        Box::pin(async move {
+            let rows = self.reader.rows("SELECT seq FROM cursors WHERE reader = $1", &[&reader]).await?;
+            Ok(Seq(rows.first().map_or(0, |row| row.get::<_, i64>(0)) as u64))
+        })
+    }
+
+    fn advance(&self, reader: &str, to: Seq) -> Answer<'_, ()> {
+        let job = Job::Advance { reader: reader.to_owned(), to };
+        Box::pin(async move { self.writer.order(job).await.map(drop) })
+    }
+}
+
+impl Upkeep for PostgresStore {
+    fn known_runs(&self, after: Option<RunId>, most: usize) -> Answer<'_, Vec<RunId>> {
+        Box::pin(async move {
+            let after = after.map_or(String::new(), |run| run.to_string());
+            self.reader.run_ids(&assembly::known_runs(), &[&after, &limit(most)]).await
+        })
+    }
+
+    fn tables_of(&self, run: RunId) -> Answer<'_, Tables> {
+        Box::pin(async move {
+            let rows = self.reader.rows(assembly::ROWS_OF_RUN, &[&run.to_string()]).await?;
+            assembly::tables(rows.iter().map(|row| {
+                let (table, body): (String, String) = (row.get(0), row.get(6));
+                let body = if table == "claims" { original(body) } else { body };
+                assembly::Found {
+                    table,
+                    name: original(row.get(1)),
+                    other: original(row.get(2)),
+                    number: row.get(3),
+                    time: row.get(4),
+                    flag: row.get::<_, i32>(5) != 0,
+                    body,
+                }
+            }))
+        })
+    }
+
+    fn replace_tables(&self, run: RunId, tables: Tables) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let rows = TableRows::of(run, &tables)?;
+            self.writer.order(Job::Replace(Box::new(rows))).await.map(drop)
+        })
+    }
+
+    fn backup(&self, _to: &Path) -> Answer<'_, ()> {
+        let hint = format!("use `pg_dump --schema={}` on the server's database", self.reader.schema());
+        Box::pin(async { Err(StoreError::Unsupported { hint }) })
+    }
+}

@@ -1,0 +1,134 @@
+//! The questions that a server answers, in SQL, and the connection that they share.
+//!
+//! Every question is one statement, so each sees one moment, and many can be on their way at once.
+
+use std::{str::FromStr, sync::Arc};
+
+use abide_domain::id::RunId;
+use abide_ports::store::{Entry, Listing, Page, StoreError};
+use serde::de::DeserializeOwned;
+use tokio::sync::Mutex;
+use tokio_postgres::Row;
+
+use super::{
+    connect::{Session, Target, Values},
+    error::failed,
+};
+use crate::{
+    cursor::position,
+    record::{FoundEntry, id, limit, value},
+};
+
+/// The columns of an entry.
+pub(super) const ENTRY: &str = "SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal";
+
+/// The connection that reads, made again when it was lost.
+#[derive(Debug)]
+pub(super) struct Reader {
+    target: Target,
+    session: Mutex<Arc<Session>>,
+}
+
+impl Reader {
+    pub(super) fn new(target: Target, session: Session) -> Self {
+        Self { target, session: Mutex::new(Arc::new(session)) }
+    }
+
+    pub(super) fn schema(&self) -> &str {
+        self.target.schema()
+    }
+
+    /// Asks, and asks once more if the connection was lost: reading twice does no harm.
+    pub(super) async fn rows(&self, sql: &str, values: Values<'_>) -> Result<Vec<Row>, StoreError> {
+        let session = self.session().await?;
+        match session.query(sql, values).await {
+            Ok(rows) => Ok(rows),
+            Err(_) if session.client.is_closed() => {
+                self.session().await?.query(sql, values).await.map_err(|error| failed(&error))
+            }
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
+    async fn session(&self) -> Result<Arc<Session>, StoreError> {
+        let mut session = self.session.lock().await;
+        if session.client.is_closed() {
+            *session = Arc::new(self.target.connect().await?);
+        }
+        Ok(Arc::clone(&session))
+    }
+
+    /// Entries of the journal.
+    pub(super) async fn entries(&self, sql: &str, values: Values<'_>) -> Result<Vec<Entry>, StoreError> {
+        self.rows(sql, values).await?.iter().map(entry).collect()
+    }
+
+    /// Values of a table whose query gives a name and a body.
+    pub(super) async fn bodies<T: DeserializeOwned>(
+        &self,
+        table: &str,
+        sql: &str,
+        values: Values<'_>,
+    ) -> Result<Vec<(String, T)>, StoreError> {
+        let rows = self.rows(sql, values).await?;
+        rows.iter().map(|row| Ok((row.get(0), value(table, row.get(0), row.get(1))?))).collect()
+    }
+
+    /// The value that has this name.
+    pub(super) async fn one<T: DeserializeOwned>(
+        &self,
+        table: &str,
+        key: &str,
+        name: String,
+    ) -> Result<Option<T>, StoreError> {
+        let sql = format!("SELECT {key}, body FROM {table} WHERE {key} = $1");
+        Ok(self.bodies(table, &sql, &[&name]).await?.pop().map(|(_, value)| value))
+    }
+
+    /// A run's rows of one table, the first first.
+    pub(super) async fn of_run<Id: FromStr + ToString, T: DeserializeOwned>(
+        &self,
+        table: &str,
+        key: &str,
+        run: RunId,
+        page: &Page,
+    ) -> Result<Listing<T>, StoreError> {
+        let after = position::<Id>(page)?.map_or(String::new(), |id| id.to_string());
+        let sql = format!(
+            "SELECT {key}, body FROM {table} WHERE run_id = $1 AND {key} > $2 ORDER BY {key} LIMIT $3"
+        );
+        let found = self.bodies(table, &sql, &[&run.to_string(), &after, &one_more(page)]).await?;
+        Ok(listing(found, page))
+    }
+
+    /// Runs by name.
+    pub(super) async fn run_ids(&self, sql: &str, values: Values<'_>) -> Result<Vec<RunId>, StoreError> {
+        self.rows(sql, values).await?.iter().map(|row| id("the journal", row.get(0))).collect()
+    }
+}
+
+/// One row more than asked for is looked up, to know whether there is another page.
+pub(super) fn one_more(page: &Page) -> i64 {
+    limit(page.limit).saturating_add(1)
+}
+
+/// The page, and where the next one starts.
+pub(super) fn listing<T>(mut found: Vec<(String, T)>, page: &Page) -> Listing<T> {
+    let more = found.len() > page.limit;
+    found.truncate(page.limit);
+    let next_cursor = if more { found.last().map(|(key, _)| key.clone()) } else { None };
+    Listing { items: found.into_iter().map(|(_, row)| row).collect(), next_cursor }
+}
+
+fn entry(row: &Row) -> Result<Entry, StoreError> {
+    FoundEntry {
+        seq: row.get(0),
+        run_id: row.get(1),
+        revision: row.get(2),
+        at: row.get(3),
+        fresh: row.get(4),
+        event: row.get(5),
+        checksum: row.get(6),
+    }
+    .check()
+}

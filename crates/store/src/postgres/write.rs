@@ -1,0 +1,232 @@
+//! What a batch says to the server: one statement for each table, all sent at once, and then the COMMIT.
+
+use abide_domain::event::Claim;
+use abide_ports::store::{Claimed, StoreError};
+use futures_util::future::try_join_all;
+use tokio_postgres::{Error, types::ToSql};
+
+use super::{
+    batch::{Batch, Known},
+    connect::Session,
+    error::failed,
+    text::{original, plain},
+};
+use crate::record::{Record, TableRows, id};
+
+/// Takes the head row, and reads what the server holds of these runs and keys. One round trip.
+pub(super) async fn begin(session: &Session, records: &[&Record]) -> Result<Known, StoreError> {
+    let runs: Vec<_> = records.iter().map(|record| record.rows.run.as_str()).collect();
+    let claims: Vec<&Claim> = records.iter().flat_map(|record| &record.rows.claims).collect();
+    let scopes: Vec<_> = claims.iter().map(|claim| plain(&claim.scope)).collect();
+    let keys: Vec<_> = claims.iter().map(|claim| plain(&claim.key)).collect();
+    let head = "SELECT ''::text, ''::text, ''::text, seq, ''::text FROM head FOR UPDATE";
+    let found_runs = "SELECT run_id, ''::text, ''::text, revision, ''::text FROM runs WHERE run_id = ANY($1)";
+    let found_claims = "SELECT run_id, scope, key, 0::bigint, fingerprint FROM claims
+                        WHERE (scope, key) IN (SELECT * FROM unnest($1::text[], $2::text[]))";
+    let questions: [(&str, Vec<&(dyn ToSql + Sync)>); 3] =
+        [(head, vec![]), (found_runs, vec![&runs]), (found_claims, vec![&scopes, &keys])];
+    for (sql, _) in &questions {
+        session.prepared(sql).await.map_err(|error| failed(&error))?;
+    }
+    session.client.batch_execute("BEGIN").await.map_err(|error| failed(&error))?;
+    let asked = questions.iter().map(|(sql, values)| session.query(sql, values));
+    let answers = try_join_all(asked).await.map_err(|error| failed(&error))?;
+    let mut known = Known::default();
+    for row in &answers[0] {
+        known.head = row.get(3);
+    }
+    for row in &answers[1] {
+        known.revisions.insert(id("runs", row.get(0))?, row.get::<_, i64>(3) as u64);
+    }
+    for row in &answers[2] {
+        let holder = Claimed { run_id: id("claims", row.get(0))?, fingerprint: original(row.get(4)) };
+        known.claims.insert((original(row.get(1)), original(row.get(2))), holder);
+    }
+    Ok(known)
+}
+
+/// Sends the rows of a batch. One round trip, once the statements are prepared.
+pub(super) async fn rows(session: &Session, head: i64, batch: &Batch<'_>) -> Result<(), Error> {
+    let mut statements = Statements::default();
+    statements.add("UPDATE head SET seq = $1", vec![Box::new(head)]);
+    if !batch.entries.is_empty() {
+        let column = |read: fn(i64, &Record) -> i64| -> Column<'_> {
+            Box::new(batch.entries.iter().map(|(seq, record)| read(*seq, record)).collect::<Vec<_>>())
+        };
+        let text = |read: fn(&Record) -> &str| -> Column<'_> {
+            Box::new(batch.entries.iter().map(|(_, record)| read(record)).collect::<Vec<_>>())
+        };
+        statements.add(
+            "INSERT INTO journal (seq, run_id, revision, at, fresh, event, checksum)
+             SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[],
+                                  $7::bigint[])",
+            vec![
+                column(|seq, _| seq),
+                text(|record| &record.rows.run),
+                column(|_, record| record.entry.revision),
+                column(|_, record| record.entry.at),
+                text(|record| &record.entry.fresh),
+                text(|record| &record.entry.event),
+                column(|seq, record| record.entry.checksum(seq)),
+            ],
+        );
+    }
+    ledgers(&mut statements, batch);
+    statements.send(session).await
+}
+
+fn ledgers<'a>(statements: &mut Statements<'a>, batch: &'a Batch<'a>) {
+    if !batch.runs.is_empty() {
+        let keys = || batch.runs.values().map(|(keys, _)| keys);
+        statements.add(
+            "INSERT INTO runs (run_id, revision, status, deadline_at, occupies, body)
+             SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::boolean[], $6::text[])
+             ON CONFLICT (run_id) DO UPDATE SET revision = excluded.revision, status = excluded.status,
+                 deadline_at = excluded.deadline_at, occupies = excluded.occupies, body = excluded.body",
+            vec![
+                column(batch.runs.keys().copied()),
+                column(keys().map(|keys| keys.revision)),
+                column(keys().map(|keys| keys.status)),
+                column(keys().map(|keys| keys.deadline_at)),
+                column(keys().map(|keys| keys.occupies)),
+                column(batch.runs.values().map(|(_, body)| *body)),
+            ],
+        );
+    }
+    if !batch.inbound.is_empty() {
+        statements.add(
+            "INSERT INTO inbound (channel, message_id, run_id, body)
+             SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
+             ON CONFLICT (channel, message_id) DO UPDATE SET body = excluded.body",
+            vec![
+                column(batch.inbound.keys().map(|(channel, _)| plain(channel))),
+                column(batch.inbound.keys().map(|(_, message)| plain(message))),
+                column(batch.inbound.values().map(|(run, _)| *run)),
+                column(batch.inbound.values().map(|(_, body)| *body)),
+            ],
+        );
+    }
+    if !batch.turns.is_empty() {
+        statements.add(
+            "INSERT INTO turns (turn_id, run_id, body) SELECT * FROM unnest($1::text[], $2::text[], $3::text[])
+             ON CONFLICT (turn_id) DO UPDATE SET body = excluded.body",
+            vec![
+                column(batch.turns.keys().copied()),
+                column(batch.turns.values().map(|(run, _)| *run)),
+                column(batch.turns.values().map(|(_, body)| *body)),
+            ],
+        );
+    }
+    if !batch.interactions.is_empty() {
+        statements.add(
+            "INSERT INTO interactions (interaction_id, run_id, open, body)
+             SELECT * FROM unnest($1::text[], $2::text[], $3::boolean[], $4::text[])
+             ON CONFLICT (interaction_id) DO UPDATE SET open = excluded.open, body = excluded.body",
+            vec![
+                column(batch.interactions.keys().copied()),
+                column(batch.interactions.values().map(|(run, _, _)| *run)),
+                column(batch.interactions.values().map(|(_, keys, _)| keys.open)),
+                column(batch.interactions.values().map(|(_, _, body)| *body)),
+            ],
+        );
+    }
+    if !batch.deliveries.is_empty() {
+        statements.add(
+            "INSERT INTO deliveries (delivery_id, run_id, conversation_ref, waiting, body)
+             SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::boolean[], $5::text[])
+             ON CONFLICT (delivery_id) DO UPDATE SET waiting = excluded.waiting, body = excluded.body",
+            vec![
+                column(batch.deliveries.keys().copied()),
+                column(batch.deliveries.values().map(|(run, _, _)| *run)),
+                column(batch.deliveries.values().map(|(_, keys, _)| plain(&keys.conversation_ref))),
+                column(batch.deliveries.values().map(|(_, keys, _)| keys.waiting)),
+                column(batch.deliveries.values().map(|(_, _, body)| *body)),
+            ],
+        );
+    }
+    orders_and_keys(statements, batch);
+}
+
+fn orders_and_keys<'a>(statements: &mut Statements<'a>, batch: &'a Batch<'a>) {
+    let settled = || batch.effects.iter().filter(|(_, body)| body.is_none()).map(|(key, _)| key);
+    if settled().next().is_some() {
+        statements.add(
+            "DELETE FROM effects WHERE (run_id, number) IN (SELECT * FROM unnest($1::text[], $2::bigint[]))",
+            vec![column(settled().map(|(run, _)| *run)), column(settled().map(|(_, number)| *number))],
+        );
+    }
+    let owed = || batch.effects.iter().filter_map(|(key, body)| Some((key, (*body)?)));
+    if owed().next().is_some() {
+        statements.add(
+            "INSERT INTO effects (run_id, number, body) SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[])
+             ON CONFLICT (run_id, number) DO UPDATE SET body = excluded.body",
+            vec![
+                column(owed().map(|((run, _), _)| *run)),
+                column(owed().map(|((_, number), _)| *number)),
+                column(owed().map(|(_, body)| body)),
+            ],
+        );
+    }
+    if !batch.claims.is_empty() {
+        statements.add(
+            "INSERT INTO claims (scope, key, fingerprint, run_id)
+             SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
+             ON CONFLICT (scope, key) DO UPDATE SET fingerprint = excluded.fingerprint, run_id = excluded.run_id",
+            vec![
+                column(batch.claims.iter().map(|(claim, _)| plain(&claim.scope))),
+                column(batch.claims.iter().map(|(claim, _)| plain(&claim.key))),
+                column(batch.claims.iter().map(|(claim, _)| plain(&claim.fingerprint))),
+                column(batch.claims.iter().map(|(_, run)| *run)),
+            ],
+        );
+    }
+    if !batch.cursors.is_empty() {
+        statements.add(
+            "INSERT INTO cursors (reader, seq) SELECT * FROM unnest($1::text[], $2::bigint[])
+             ON CONFLICT (reader) DO UPDATE SET seq = greatest(cursors.seq, excluded.seq)",
+            vec![
+                column(batch.cursors.keys().map(|reader| plain(reader))),
+                column(batch.cursors.values().copied()),
+            ],
+        );
+    }
+}
+
+/// Removes all rows of a run.
+pub(super) async fn clear(session: &Session, rows: &TableRows) -> Result<(), Error> {
+    for table in ["runs", "inbound", "turns", "interactions", "deliveries", "effects", "claims"] {
+        session.execute(&format!("DELETE FROM {table} WHERE run_id = $1"), &[&rows.run]).await?;
+    }
+    Ok(())
+}
+
+type Column<'a> = Box<dyn ToSql + Sync + Send + 'a>;
+
+fn column<'a, T: ToSql + Sync + Send + 'a>(values: impl Iterator<Item = T>) -> Column<'a> {
+    Box::new(values.collect::<Vec<_>>())
+}
+
+/// Statements that are on their way together.
+#[derive(Default)]
+struct Statements<'a> {
+    statements: Vec<(&'static str, Vec<Column<'a>>)>,
+}
+
+impl<'a> Statements<'a> {
+    fn add(&mut self, sql: &'static str, columns: Vec<Column<'a>>) {
+        self.statements.push((sql, columns));
+    }
+
+    async fn send(&self, session: &Session) -> Result<(), Error> {
+        // Each is sent when first polled, so all must be prepared before.
+        for (sql, _) in &self.statements {
+            session.prepared(sql).await?;
+        }
+        let sent = self.statements.iter().map(async |(sql, columns)| {
+            let values: Vec<&(dyn ToSql + Sync)> =
+                columns.iter().map(|column| &**column as &(dyn ToSql + Sync)).collect();
+            session.execute(sql, &values).await
+        });
+        try_join_all(sent).await.map(drop)
+    }
+}

@@ -1,0 +1,188 @@
+//! The one task that writes for this daemon: whatever has queued up while it was busy shares the next transaction.
+//!
+//! Other daemons may write to the same schema; all of them take the head row first. An order is answered only after
+//! the COMMIT in which it is. Contact lost before that COMMIT was sent is tried again; lost after, it is unknown.
+
+use abide_ports::store::{Committed, Seq, StoreError};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    batch::Batch,
+    connect::{Session, Target},
+    error::{commit_failed, failed},
+    write,
+};
+use crate::record::{Record, TableRows, number};
+
+/// How many orders may wait. Who comes later waits for a place, asynchronously.
+const QUEUE: usize = 1024;
+/// How many orders may share a transaction.
+const BATCH: usize = 512;
+
+/// Something to be written.
+#[derive(Debug)]
+pub(super) enum Job {
+    Commit(Vec<Record>),
+    Advance { reader: String, to: Seq },
+    Replace(Box<TableRows>),
+}
+
+type Outcome = Result<Committed, StoreError>;
+
+struct Order {
+    job: Job,
+    reply: oneshot::Sender<Outcome>,
+}
+
+/// The task, as its customers see it. It ends when they are gone and everything is written.
+#[derive(Debug)]
+pub(super) struct Writer {
+    orders: mpsc::Sender<Order>,
+}
+
+impl Writer {
+    pub(super) fn start(target: Target, session: Session) -> Self {
+        let (orders, queue) = mpsc::channel(QUEUE);
+        tokio::spawn(serve(Contact { target, session: Some(session) }, queue));
+        Self { orders }
+    }
+
+    /// Has something written. Whoever stops waiting for the answer does not stop the writing.
+    pub(super) async fn order(&self, job: Job) -> Outcome {
+        let (reply, answer) = oneshot::channel();
+        let stopped = |_| StoreError::Unavailable { reason: "the writer has stopped".to_owned() };
+        self.orders.send(Order { job, reply }).await.map_err(stopped)?;
+        let unknown = |_| Err(StoreError::OutcomeUnknown { reason: "the writer stopped".to_owned() });
+        answer.await.unwrap_or_else(unknown)
+    }
+}
+
+async fn serve(mut contact: Contact, mut queue: mpsc::Receiver<Order>) {
+    let mut orders = Vec::new();
+    while queue.recv_many(&mut orders, BATCH).await > 0 {
+        let (jobs, replies): (Vec<_>, Vec<_>) =
+            orders.drain(..).map(|order| (order.job, order.reply)).unzip();
+        let outcomes = write_all(&mut contact, &jobs).await;
+        for (reply, outcome) in replies.into_iter().zip(outcomes) {
+            // Nobody may be waiting any more; that is their affair.
+            let _ = reply.send(outcome);
+        }
+    }
+}
+
+/// All jobs in one transaction if that works. If the server refuses something, each on its own, so that only the bad
+/// one fails.
+async fn write_all(contact: &mut Contact, jobs: &[Job]) -> Vec<Outcome> {
+    if jobs.len() > 1 && !jobs.iter().any(|job| matches!(job, Job::Replace(_))) {
+        match contact.transaction(jobs).await {
+            Ok(outcomes) => return outcomes,
+            Err(Failure::Unknown(reason)) => {
+                let unknown = |_| Err(StoreError::OutcomeUnknown { reason: reason.clone() });
+                return jobs.iter().map(unknown).collect();
+            }
+            Err(Failure::NotWritten(_)) => {}
+        }
+    }
+    let mut outcomes = Vec::new();
+    for job in jobs {
+        let outcome = match contact.transaction(std::slice::from_ref(job)).await {
+            Ok(mut outcomes) => outcomes.pop().expect("each job has its outcome"),
+            Err(Failure::Unknown(reason)) => Err(StoreError::OutcomeUnknown { reason }),
+            Err(Failure::NotWritten(error)) => Err(error),
+        };
+        outcomes.push(outcome);
+    }
+    outcomes
+}
+
+/// What went wrong with a whole transaction.
+enum Failure {
+    NotWritten(StoreError),
+    Unknown(String),
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::OutcomeUnknown { reason } => Self::Unknown(reason),
+            StoreError::Conflict { .. }
+            | StoreError::Taken { .. }
+            | StoreError::Unavailable { .. }
+            | StoreError::Full { .. }
+            | StoreError::Damaged { .. }
+            | StoreError::Mismatched { .. }
+            | StoreError::Unsupported { .. }
+            | StoreError::Invalid { .. } => Self::NotWritten(error),
+        }
+    }
+}
+
+/// The connection, made again when it was lost.
+struct Contact {
+    target: Target,
+    session: Option<Session>,
+}
+
+impl Contact {
+    async fn transaction(&mut self, jobs: &[Job]) -> Result<Vec<Outcome>, Failure> {
+        let fresh = self.session.as_ref().is_none_or(|session| session.client.is_closed());
+        let first = self.attempt(jobs).await;
+        let lost = self.session.as_ref().is_none_or(|session| session.client.is_closed());
+        match first {
+            // The server was gone before anything could have been committed, as after its restart.
+            Err(Failure::NotWritten(_)) if lost && !fresh => self.attempt(jobs).await,
+            other => other,
+        }
+    }
+
+    async fn attempt(&mut self, jobs: &[Job]) -> Result<Vec<Outcome>, Failure> {
+        let session = match self.session.take().filter(|session| !session.client.is_closed()) {
+            Some(session) => session,
+            None => self.target.connect().await?,
+        };
+        let session = self.session.insert(session);
+        let written = transaction(session, jobs).await;
+        if written.is_err() && session.client.batch_execute("ROLLBACK").await.is_err() {
+            self.session = None;
+        }
+        written
+    }
+}
+
+async fn transaction(session: &Session, jobs: &[Job]) -> Result<Vec<Outcome>, Failure> {
+    let records: Vec<&Record> = jobs.iter().flat_map(records).collect();
+    let mut known = write::begin(session, &records).await?;
+    let before = known.head;
+    let mut batch = Batch::default();
+    let mut outcomes = Vec::new();
+    for job in jobs {
+        outcomes.push(match job {
+            Job::Commit(records) => batch.take(&mut known, records),
+            Job::Advance { reader, to } => {
+                let to = number(to.0);
+                batch.cursors.entry(reader).and_modify(|at| *at = to.max(*at)).or_insert(to);
+                Ok(Committed { last: Seq(known.head as u64) })
+            }
+            Job::Replace(rows) => {
+                write::clear(session, rows).await.map_err(|error| failed(&error))?;
+                batch.replace(rows);
+                Ok(Committed { last: Seq(known.head as u64) })
+            }
+        });
+    }
+    let writes = known.head != before || batch.has_rows();
+    if writes {
+        write::rows(session, known.head, &batch).await.map_err(|error| failed(&error))?;
+    }
+    match session.client.batch_execute("COMMIT").await {
+        Ok(()) => Ok(outcomes),
+        Err(error) => Err(commit_failed(&error).into()),
+    }
+}
+
+fn records(job: &Job) -> &[Record] {
+    match job {
+        Job::Commit(records) => records,
+        Job::Advance { .. } | Job::Replace(_) => &[],
+    }
+}

@@ -1,0 +1,254 @@
+//! Opening a database: ours and nobody else's, whole, and brought up to date.
+//!
+//! Each thing that can be wrong with a file has its own message here, because this is where people meet them.
+
+use std::{
+    fs::{self, OpenOptions},
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::Path,
+    time::Duration,
+};
+
+use abide_ports::store::StoreError;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, config::DbConfig};
+
+use super::{
+    Options,
+    error::failed,
+    lock::{Lock, beside},
+    read,
+};
+use crate::migration::{Applied, Migration, pending};
+
+/// The steps that make a database. A released one is never edited.
+pub(super) const MIGRATIONS: &[Migration] =
+    &[Migration { number: 1, name: "ledgers", sql: include_str!("migrations/0001_ledgers.sql") }];
+
+/// "Abid" in the file's header, for `file` and for us.
+const APPLICATION_ID: i32 = 0x4162_6964;
+/// How long to wait for a tool that has the database open, before giving up.
+const BUSY: Duration = Duration::from_secs(5);
+/// How many pages the log may hold before it is written back.
+const CHECKPOINT_PAGES: u32 = 1000;
+/// How many of the latest entries are checked at every start.
+const TAIL: i64 = 16;
+/// How long the header of a database is.
+const HEADER: u64 = 100;
+/// More than the number of different statements.
+const STATEMENTS: usize = 64;
+
+/// Opens the connection that writes, after looking at everything that can be seen at a glance.
+pub(super) fn writer(path: &Path, lock: &Lock, options: &Options) -> Result<Connection, StoreError> {
+    let had_log = prepare_file(path, lock)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(|error| named(path, &error))?;
+    check_ours(&connection, path, had_log)?;
+    set_up(&connection, options).map_err(|error| named(path, &error))?;
+    let mode: String = connection
+        .query_row("PRAGMA journal_mode", [], |row| row.get(0))
+        .map_err(|error| named(path, &error))?;
+    if mode != "wal" {
+        let reason =
+            format!("{} is on a file system without shared memory; use a local disk", path.display());
+        return Err(StoreError::Unavailable { reason });
+    }
+    migrate(&connection)?;
+    check_journal(&connection)?;
+    mark(&connection, InUse::Yes)?;
+    Ok(connection)
+}
+
+/// Opens a connection that only reads.
+pub(super) fn reader(path: &Path) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(|error| named(path, &error))?;
+    connection.busy_timeout(BUSY).map_err(|error| failed(&error))?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(connection)
+}
+
+/// Leaves a database that is one file and says so. Whatever fails here is made up for at the next start.
+pub(super) fn close(connection: Connection) {
+    if mark(&connection, InUse::No).is_ok() {
+        let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false);
+    }
+    let _ = connection.close();
+}
+
+/// Whether the main file may be read without its log.
+#[derive(Clone, Copy)]
+pub(super) enum InUse {
+    Yes,
+    No,
+}
+
+/// Notes in the main file itself whether it is in use: a copy of it that was made meanwhile is then known to lack
+/// its log.
+pub(super) fn mark(connection: &Connection, in_use: InUse) -> Result<(), StoreError> {
+    let value = match in_use {
+        InUse::Yes => "yes",
+        InUse::No => "no",
+    };
+    let sql = "INSERT INTO meta (key, value) VALUES ('in_use', ?1)
+               ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+    connection.execute(sql, [value]).map_err(|error| failed(&error))?;
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(|error| failed(&error))
+}
+
+/// Looks at the files before SQLite does, and says whether there is a log.
+fn prepare_file(path: &Path, lock: &Lock) -> Result<bool, StoreError> {
+    let had_log = fs::metadata(beside(path, "wal")).map(|file| file.len());
+    let log_says_something = had_log.as_ref().is_ok_and(|length| *length > 0);
+    let length = fs::metadata(path).map_or(0, |file| file.len());
+    let is_empty = length == 0;
+    // SQLite would take this for an empty database and write over it.
+    if !is_empty && length < HEADER {
+        return Err(StoreError::Damaged {
+            what: format!("{} is too short to be a database", path.display()),
+        });
+    }
+    if is_empty && log_says_something {
+        let what = format!("{} is missing or empty, but its log is there", path.display());
+        return Err(StoreError::Damaged { what });
+    }
+    if is_empty && lock.used_before {
+        let (path, lock) = (path.display(), beside(path, "lock"));
+        let what = format!(
+            "{path} is missing or empty though it was in use before (to start anew, remove {})",
+            lock.display()
+        );
+        return Err(StoreError::Damaged { what });
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let cannot =
+        |error| StoreError::Unavailable { reason: format!("{} cannot be opened: {error}", path.display()) };
+    let file = options.open(path).map_err(cannot)?;
+    // With a log, the last page may be half written and will be made whole.
+    if !log_says_something && ends_within_a_page(&file).map_err(cannot)? {
+        return Err(StoreError::Damaged { what: format!("{} was cut short", path.display()) });
+    }
+    Ok(had_log.is_ok())
+}
+
+/// SQLite itself takes what is missing of the last page for zeros.
+fn ends_within_a_page(file: &fs::File) -> std::io::Result<bool> {
+    let mut header = [0; 18];
+    let length = file.metadata()?.len();
+    if length < HEADER {
+        return Ok(false);
+    }
+    file.read_exact_at(&mut header, 0)?;
+    // 65536 does not fit into two bytes and is written as 1.
+    let page = match u64::from(u16::from_be_bytes([header[16], header[17]])) {
+        1 => 65536,
+        size => size,
+    };
+    Ok(header.starts_with(b"SQLite format 3") && page.is_power_of_two() && !length.is_multiple_of(page))
+}
+
+/// Refuses a file that is not ours, or not whole.
+fn check_ours(connection: &Connection, path: &Path, had_log: bool) -> Result<(), StoreError> {
+    let ask = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let tables = ask("SELECT count(*) FROM sqlite_schema").map_err(|error| named(path, &error))?;
+    if tables == 0 {
+        return Ok(());
+    }
+    let application = ask("PRAGMA application_id").map_err(|error| named(path, &error))?;
+    if application != i64::from(APPLICATION_ID) {
+        let reason = format!("{} is a database of another program", path.display());
+        return Err(StoreError::Mismatched { reason });
+    }
+    // It may have been left before its first migration was done.
+    let has_meta = "SELECT count(*) FROM sqlite_schema WHERE name = 'meta'";
+    if ask(has_meta).map_err(|error| named(path, &error))? == 0 {
+        return Ok(());
+    }
+    let in_use: Option<String> = connection
+        .query_row("SELECT value FROM meta WHERE key = 'in_use'", [], |row| row.get(0))
+        .optional()
+        .map_err(|error| named(path, &error))?;
+    if in_use.as_deref() == Some("yes") && !had_log {
+        let path = path.display();
+        let what = format!(
+            "{path} was in use when it was copied or left, and its log {path}-wal is missing, which may hold the \
+             latest commits; bring that file back, or copy with `abide backup` (if another program has merged the \
+             log, set in_use to 'no' in its table meta)"
+        );
+        return Err(StoreError::Damaged { what });
+    }
+    Ok(())
+}
+
+fn set_up(connection: &Connection, options: &Options) -> rusqlite::Result<()> {
+    connection.busy_timeout(BUSY)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Until the file says that it is complete without its log, the log must stay.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.pragma_update(None, "application_id", APPLICATION_ID)?;
+    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
+    connection.pragma_update(None, "cache_size", -16_000)?;
+    if let Some(pages) = options.most_pages {
+        connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
+    }
+    Ok(())
+}
+
+fn migrate(connection: &Connection) -> Result<(), StoreError> {
+    let run = |sql: &str| connection.execute_batch(sql).map_err(|error| failed(&error));
+    run("CREATE TABLE IF NOT EXISTS migrations (
+             number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum INTEGER NOT NULL
+         ) STRICT")?;
+    for step in pending(MIGRATIONS, &applied(connection).map_err(|error| failed(&error))?)? {
+        run("BEGIN IMMEDIATE")?;
+        let noted = "INSERT INTO migrations (number, name, checksum) VALUES (?1, ?2, ?3)";
+        let taken = connection
+            .execute_batch(step.sql)
+            .and_then(|()| connection.execute(noted, (step.number, step.name, step.checksum())))
+            .and_then(|_| connection.execute_batch("COMMIT"));
+        if let Err(error) = taken {
+            let _ = connection.execute_batch("ROLLBACK");
+            return Err(failed(&error));
+        }
+    }
+    Ok(())
+}
+
+fn applied(connection: &Connection) -> rusqlite::Result<Vec<Applied>> {
+    let mut query = connection.prepare("SELECT number, name, checksum FROM migrations ORDER BY number")?;
+    let rows = query
+        .query_map([], |row| Ok(Applied { number: row.get(0)?, name: row.get(1)?, checksum: row.get(2)? }))?;
+    rows.collect()
+}
+
+/// The journal has no gap, and its latest entries are as they were written. The rest is for `verify`.
+fn check_journal(connection: &Connection) -> Result<(), StoreError> {
+    let sql = "SELECT count(*), coalesce(min(seq), 1), coalesce(max(seq), 0) FROM journal";
+    let bounds = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let (count, first, last): (i64, i64, i64) =
+        connection.query_row(sql, [], bounds).map_err(|error| failed(&error))?;
+    if first != 1 || count != last {
+        let what = format!("the journal goes from {first} to {last} but has {count} entries");
+        return Err(StoreError::Damaged { what });
+    }
+    read::entries(connection, last - TAIL, TAIL).map(drop)
+}
+
+/// An error that says which file it is about.
+fn named(path: &Path, error: &rusqlite::Error) -> StoreError {
+    let about = |text: String| format!("{}: {text}", path.display());
+    match failed(error) {
+        StoreError::Damaged { what } => StoreError::Damaged { what: about(what) },
+        StoreError::Unavailable { reason } => StoreError::Unavailable { reason: about(reason) },
+        StoreError::Full { reason } => StoreError::Full { reason: about(reason) },
+        other @ (StoreError::Conflict { .. }
+        | StoreError::Taken { .. }
+        | StoreError::OutcomeUnknown { .. }
+        | StoreError::Mismatched { .. }
+        | StoreError::Unsupported { .. }
+        | StoreError::Invalid { .. }) => other,
+    }
+}

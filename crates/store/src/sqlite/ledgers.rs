@@ -1,0 +1,176 @@
+//! The contract, word for word: who reads asks the readers, who writes orders from the writer.
+
+use std::{path::Path, thread};
+
+use abide_domain::{
+    deadline::Deadline,
+    delivery::Delivery,
+    effect::{EffectNumber, Owed},
+    id::{DeliveryId, InteractionId, RunId, TurnId},
+    inbound::{Inbound, MessageKey},
+    interaction::Interaction,
+    run::{Run, Status},
+    slots::Occupancy,
+    time::Timestamp,
+    turn::Turn,
+};
+use abide_ports::store::{
+    Answer, Claimed, Claims, Commit, Committed, Cursors, Deliveries, Effects, Entry, Inbounds, Interactions,
+    Journal, Listing, Page, Runs, Seq, StoreError, Tables, Turns, Upkeep,
+};
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use super::{SqliteStore, backup, read, writer::Job};
+use crate::record::{TableRows, limit, records};
+
+impl SqliteStore {
+    fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Answer<'_, T> {
+        Box::pin(self.readers.ask(question))
+    }
+}
+
+impl Journal for SqliteStore {
+    fn commit(&self, commit: Commit) -> Answer<'_, Committed> {
+        Box::pin(async move {
+            let records = records(&commit)?;
+            drop(commit);
+            self.writer.order(Job::Commit(records)).await
+        })
+    }
+
+    fn entries(&self, after: Seq, most: usize) -> Answer<'_, Vec<Entry>> {
+        self.ask(move |connection| read::entries(connection, read::place(after), limit(most)))
+    }
+
+    fn entries_of(&self, run: RunId, after: Seq, most: usize) -> Answer<'_, Vec<Entry>> {
+        self.ask(move |connection| read::entries_of(connection, run, read::place(after), limit(most)))
+    }
+
+    fn head(&self) -> Answer<'_, Seq> {
+        self.ask(read::head)
+    }
+}
+
+impl Runs for SqliteStore {
+    fn run(&self, id: RunId) -> Answer<'_, Option<Run>> {
+        self.ask(move |connection| read::one(connection, read::RUNS, &id.to_string()))
+    }
+
+    fn runs(&self, status: Option<Status>, page: Page) -> Answer<'_, Listing<Run>> {
+        self.ask(move |connection| read::runs(connection, status, &page))
+    }
+
+    fn due(&self, until: Timestamp, most: usize) -> Answer<'_, Vec<(RunId, Deadline)>> {
+        self.ask(move |connection| read::due(connection, until, limit(most)))
+    }
+
+    fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>> {
+        self.ask(read::occupying)
+    }
+}
+
+impl Turns for SqliteStore {
+    fn turn(&self, id: TurnId) -> Answer<'_, Option<Turn>> {
+        self.ask(move |connection| read::one(connection, read::TURNS, &id.to_string()))
+    }
+
+    fn turns_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Turn>> {
+        self.ask(move |connection| read::of_run::<TurnId, _>(connection, read::TURNS, run, &page))
+    }
+}
+
+impl Inbounds for SqliteStore {
+    fn inbound(&self, key: MessageKey) -> Answer<'_, Option<Inbound>> {
+        self.ask(move |connection| read::inbound(connection, &key))
+    }
+}
+
+impl Interactions for SqliteStore {
+    fn interaction(&self, id: InteractionId) -> Answer<'_, Option<Interaction>> {
+        self.ask(move |connection| read::one(connection, read::INTERACTIONS, &id.to_string()))
+    }
+
+    fn interactions_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Interaction>> {
+        self.ask(move |connection| {
+            read::of_run::<InteractionId, _>(connection, read::INTERACTIONS, run, &page)
+        })
+    }
+
+    fn open_interactions(&self, page: Page) -> Answer<'_, Listing<Interaction>> {
+        self.ask(move |connection| read::open_interactions::<InteractionId, _>(connection, &page))
+    }
+}
+
+impl Deliveries for SqliteStore {
+    fn delivery(&self, id: DeliveryId) -> Answer<'_, Option<Delivery>> {
+        self.ask(move |connection| read::one(connection, read::DELIVERIES, &id.to_string()))
+    }
+
+    fn deliveries_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Delivery>> {
+        self.ask(move |connection| read::of_run::<DeliveryId, _>(connection, read::DELIVERIES, run, &page))
+    }
+
+    fn undelivered_to(&self, conversation_ref: &str) -> Answer<'_, Vec<RunId>> {
+        let conversation = conversation_ref.to_owned();
+        self.ask(move |connection| read::undelivered_to(connection, &conversation))
+    }
+}
+
+impl Effects for SqliteStore {
+    fn owed(&self, after: Option<(RunId, EffectNumber)>, most: usize) -> Answer<'_, Vec<(RunId, Owed)>> {
+        self.ask(move |connection| read::owed(connection, after, limit(most)))
+    }
+}
+
+impl Claims for SqliteStore {
+    fn claimed(&self, scope: &str, key: &str) -> Answer<'_, Option<Claimed>> {
+        let (scope, key) = (scope.to_owned(), key.to_owned());
+        self.ask(move |connection| read::claimed(connection, &scope, &key))
+    }
+}
+
+impl Cursors for SqliteStore {
+    fn cursor(&self, reader: &str) -> Answer<'_, Seq> {
+        let reader = reader.to_owned();
+        self.ask(move |connection| read::cursor(connection, &reader))
+    }
+
+    fn advance(&self, reader: &str, to: Seq) -> Answer<'_, ()> {
+        let job = Job::Advance { reader: reader.to_owned(), to };
+        Box::pin(async move { self.writer.order(job).await.map(drop) })
+    }
+}
+
+impl Upkeep for SqliteStore {
+    fn known_runs(&self, after: Option<RunId>, most: usize) -> Answer<'_, Vec<RunId>> {
+        self.ask(move |connection| read::known_runs(connection, after, limit(most)))
+    }
+
+    fn tables_of(&self, run: RunId) -> Answer<'_, Tables> {
+        self.ask(move |connection| read::tables_of(connection, run))
+    }
+
+    fn replace_tables(&self, run: RunId, tables: Tables) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let rows = TableRows::of(run, &tables)?;
+            self.writer.order(Job::Replace(Box::new(rows))).await.map(drop)
+        })
+    }
+
+    fn backup(&self, to: &Path) -> Answer<'_, ()> {
+        // It takes as long as the database is large, so it has a thread of its own.
+        let (database, to) = (self.path.clone(), to.to_owned());
+        let (reply, answer) = oneshot::channel();
+        let copy = move || drop(reply.send(backup::copy(&database, &to)));
+        let started = thread::Builder::new().name("abide-backup".to_owned()).spawn(copy);
+        Box::pin(async move {
+            let stopped = |reason: String| StoreError::Unavailable { reason };
+            started.map_err(|error| stopped(format!("no thread for the backup: {error}")))?;
+            answer.await.unwrap_or_else(|_| Err(stopped("the backup stopped".to_owned())))
+        })
+    }
+}

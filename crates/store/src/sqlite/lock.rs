@@ -1,0 +1,78 @@
+//! One daemon per database: a lock file next to it, held for as long as the store is open.
+//!
+//! SQLite itself would let two programs write in turn, and both would perform what is owed. The lock is not taken
+//! on the database file, because closing a second handle of that file would drop SQLite's own locks.
+
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    io::{Read, Seek, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use abide_ports::store::StoreError;
+
+/// The right to use a database.
+#[derive(Debug)]
+pub(super) struct Lock {
+    file: File,
+    path: PathBuf,
+    /// Whether the database was in use before, as far as the lock file remembers.
+    pub(super) used_before: bool,
+}
+
+impl Lock {
+    /// Takes the lock, or says who has it.
+    pub(super) fn take(database: &Path) -> Result<Self, StoreError> {
+        let path = beside(database, "lock");
+        let cannot = |error: std::io::Error| StoreError::Unavailable {
+            reason: format!("{} cannot be opened: {error}", path.display()),
+        };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.open(&path).map_err(cannot)?;
+        let mut holder = String::new();
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                // Who holds it may be writing its name this very moment; then nobody is named.
+                let _ = file.read_to_string(&mut holder);
+                let holder = if holder.trim().is_empty() { "another process" } else { holder.trim() };
+                return Err(StoreError::Unavailable {
+                    reason: format!(
+                        "{} is in use by {holder}; stop it first, or give this one a database of its own",
+                        database.display()
+                    ),
+                });
+            }
+            Err(TryLockError::Error(error)) => return Err(cannot(error)),
+        }
+        file.read_to_string(&mut holder).map_err(cannot)?;
+        Ok(Self { file, path, used_before: !holder.trim().is_empty() })
+    }
+
+    /// Writes our name into it: the database exists now, and we have it.
+    pub(super) fn sign(&mut self) -> Result<(), StoreError> {
+        let name = format!("process {}\n", std::process::id());
+        let write = |file: &mut File| {
+            file.rewind()?;
+            file.set_len(0)?;
+            file.write_all(name.as_bytes())
+        };
+        // On a full disk the name may be missing, but the lock holds.
+        match write(&mut self.file) {
+            Err(error) if error.kind() != std::io::ErrorKind::StorageFull => Err(StoreError::Unavailable {
+                reason: format!("{} cannot be written: {error}", self.path.display()),
+            }),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+/// The file next to the database with this ending.
+pub(super) fn beside(database: &Path, ending: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(if ending == "lock" { "." } else { "-" });
+    name.push(ending);
+    PathBuf::from(name)
+}

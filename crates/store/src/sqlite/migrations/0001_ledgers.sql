@@ -1,0 +1,87 @@
+-- The journal is the truth; all other tables are derived from it in the same transaction.
+-- Columns repeat what `body` says, to search by. Never edit this file: add the next one.
+
+CREATE TABLE meta (
+    key TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE journal (
+    seq INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL,
+    revision INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    fresh TEXT NOT NULL,
+    event TEXT NOT NULL,
+    checksum INTEGER NOT NULL
+) STRICT;
+-- An index ends in the row's own key, so this one is by run and then by sequence.
+CREATE INDEX journal_of_run ON journal (run_id);
+
+CREATE TABLE runs (
+    run_id TEXT PRIMARY KEY,
+    revision INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    deadline_at INTEGER,
+    occupies INTEGER NOT NULL,
+    body TEXT NOT NULL
+) STRICT;
+CREATE INDEX runs_by_status ON runs (status, run_id);
+CREATE INDEX runs_due ON runs (deadline_at, run_id) WHERE deadline_at IS NOT NULL;
+CREATE INDEX runs_occupying ON runs (run_id) WHERE occupies = 1;
+
+CREATE TABLE inbound (
+    channel TEXT NOT NULL,
+    message_id TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (channel, message_id)
+) STRICT;
+CREATE INDEX inbound_of_run ON inbound (run_id);
+
+CREATE TABLE turns (
+    turn_id TEXT PRIMARY KEY,
+    run_id TEXT NOT NULL,
+    body TEXT NOT NULL
+) STRICT;
+CREATE INDEX turns_of_run ON turns (run_id, turn_id);
+
+CREATE TABLE interactions (
+    interaction_id TEXT PRIMARY KEY,
+    run_id TEXT NOT NULL,
+    open INTEGER NOT NULL,
+    body TEXT NOT NULL
+) STRICT;
+CREATE INDEX interactions_of_run ON interactions (run_id, interaction_id);
+CREATE INDEX interactions_open ON interactions (interaction_id) WHERE open = 1;
+
+CREATE TABLE deliveries (
+    delivery_id TEXT PRIMARY KEY,
+    run_id TEXT NOT NULL,
+    conversation_ref TEXT NOT NULL,
+    waiting INTEGER NOT NULL,
+    body TEXT NOT NULL
+) STRICT;
+CREATE INDEX deliveries_of_run ON deliveries (run_id, delivery_id);
+CREATE INDEX deliveries_waiting ON deliveries (conversation_ref, run_id) WHERE waiting = 1;
+
+CREATE TABLE effects (
+    run_id TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (run_id, number)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE claims (
+    scope TEXT NOT NULL,
+    key TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    PRIMARY KEY (scope, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX claims_of_run ON claims (run_id);
+
+CREATE TABLE cursors (
+    reader TEXT PRIMARY KEY,
+    seq INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

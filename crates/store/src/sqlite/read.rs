@@ -1,0 +1,252 @@
+//! The questions that a database answers, in SQL.
+
+use std::str::FromStr;
+
+use abide_domain::{
+    deadline::Deadline,
+    effect::{EffectNumber, Owed},
+    id::RunId,
+    inbound::{Inbound, MessageKey},
+    run::{Run, Status},
+    slots::Occupancy,
+    time::Timestamp,
+};
+use abide_ports::store::{Claimed, Entry, Listing, Page, Seq, StoreError, Tables};
+use rusqlite::{Connection, OptionalExtension, Params, Row};
+use serde::de::DeserializeOwned;
+
+use super::error::failed;
+use crate::{
+    assembly,
+    cursor::position,
+    record::{FoundEntry, id, limit, number, value},
+};
+
+type Found<T> = Result<T, StoreError>;
+
+/// Entries after a position.
+pub(super) fn entries(connection: &Connection, after: i64, most: i64) -> Found<Vec<Entry>> {
+    let sql = "SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal
+               WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+    rows(connection, sql, (after, most), entry)
+}
+
+/// The same of one run.
+pub(super) fn entries_of(connection: &Connection, run: RunId, after: i64, most: i64) -> Found<Vec<Entry>> {
+    let sql = "SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal
+               WHERE run_id = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
+    rows(connection, sql, (run.to_string(), after, most), entry)
+}
+
+fn entry(row: &Row<'_>) -> rusqlite::Result<Found<Entry>> {
+    let text = |column| row.get_ref(column).and_then(|value| Ok(value.as_str()?));
+    let found = FoundEntry {
+        seq: row.get(0)?,
+        run_id: text(1)?,
+        revision: row.get(2)?,
+        at: row.get(3)?,
+        fresh: text(4)?,
+        event: text(5)?,
+        checksum: row.get(6)?,
+    };
+    Ok(found.check())
+}
+
+/// Runs, the newest first.
+pub(super) fn runs(connection: &Connection, status: Option<Status>, page: &Page) -> Found<Listing<Run>> {
+    let before = position::<RunId>(page)?.map_or("run_~".to_owned(), |run| run.to_string());
+    let more = limit(page.limit).saturating_add(1);
+    let found = match status {
+        Some(status) => rows(
+            connection,
+            "SELECT run_id, body FROM runs WHERE status = ?1 AND run_id < ?2 ORDER BY run_id DESC LIMIT ?3",
+            (status.name(), before, more),
+            |row| body("runs", row),
+        )?,
+        None => rows(
+            connection,
+            "SELECT run_id, body FROM runs WHERE run_id < ?1 ORDER BY run_id DESC LIMIT ?2",
+            (before, more),
+            |row| body("runs", row),
+        )?,
+    };
+    Ok(listing(found, page))
+}
+
+/// Runs whose deadline has come.
+pub(super) fn due(connection: &Connection, until: Timestamp, most: i64) -> Found<Vec<(RunId, Deadline)>> {
+    let sql = "SELECT run_id, body FROM runs WHERE deadline_at IS NOT NULL AND deadline_at <= ?1
+               ORDER BY deadline_at, run_id LIMIT ?2";
+    let found: Vec<(String, Run)> = rows(connection, sql, (until.0, most), |row| body("runs", row))?;
+    Ok(found.into_iter().filter_map(|(_, run)| Some((run.run_id, run.deadline()?))).collect())
+}
+
+/// Runs that hold a slot or wait for one.
+pub(super) fn occupying(connection: &Connection) -> Found<Vec<(RunId, Occupancy)>> {
+    let sql = "SELECT run_id, body FROM runs WHERE occupies = 1 ORDER BY run_id";
+    let found: Vec<(String, Run)> = rows(connection, sql, (), |row| body("runs", row))?;
+    Ok(found.into_iter().map(|(_, run)| (run.run_id, run.occupancy())).collect())
+}
+
+/// One row by its key, from a table that has only one column to find it by.
+pub(super) fn one<T: DeserializeOwned>(connection: &Connection, table: Table, key: &str) -> Found<Option<T>> {
+    let Table { name, key: column } = table;
+    let sql = format!("SELECT {column}, body FROM {name} WHERE {column} = ?1");
+    let found = rows(connection, &sql, (key,), |row| body(name, row))?;
+    Ok(found.into_iter().next().map(|(_, row)| row))
+}
+
+/// A run's rows of one table, the first first.
+pub(super) fn of_run<Id: FromStr + ToString, T: DeserializeOwned>(
+    connection: &Connection,
+    table: Table,
+    run: RunId,
+    page: &Page,
+) -> Found<Listing<T>> {
+    let Table { name, key } = table;
+    let after = position::<Id>(page)?.map_or(String::new(), |id| id.to_string());
+    let sql =
+        format!("SELECT {key}, body FROM {name} WHERE run_id = ?1 AND {key} > ?2 ORDER BY {key} LIMIT ?3");
+    let more = limit(page.limit).saturating_add(1);
+    let found = rows(connection, &sql, (run.to_string(), after, more), |row| body(name, row))?;
+    Ok(listing(found, page))
+}
+
+/// Questions that can be answered, the oldest first.
+pub(super) fn open_interactions<Id: FromStr + ToString, T: DeserializeOwned>(
+    connection: &Connection,
+    page: &Page,
+) -> Found<Listing<T>> {
+    let after = position::<Id>(page)?.map_or(String::new(), |id| id.to_string());
+    let sql = "SELECT interaction_id, body FROM interactions WHERE open = 1 AND interaction_id > ?1
+               ORDER BY interaction_id LIMIT ?2";
+    let more = limit(page.limit).saturating_add(1);
+    let found = rows(connection, sql, (after, more), |row| body("interactions", row))?;
+    Ok(listing(found, page))
+}
+
+/// A message.
+pub(super) fn inbound(connection: &Connection, key: &MessageKey) -> Found<Option<Inbound>> {
+    let sql = "SELECT message_id, body FROM inbound WHERE channel = ?1 AND message_id = ?2";
+    let found = rows(connection, sql, (&key.channel, &key.message_id), |row| body("inbound", row))?;
+    Ok(found.into_iter().next().map(|(_, row)| row))
+}
+
+/// Runs that have something for this conversation.
+pub(super) fn undelivered_to(connection: &Connection, conversation: &str) -> Found<Vec<RunId>> {
+    let sql =
+        "SELECT DISTINCT run_id FROM deliveries WHERE waiting = 1 AND conversation_ref = ?1 ORDER BY run_id";
+    rows(connection, sql, (conversation,), |row| run_id("deliveries", row))
+}
+
+/// Orders that nobody has carried out.
+pub(super) fn owed(
+    connection: &Connection,
+    after: Option<(RunId, EffectNumber)>,
+    most: i64,
+) -> Found<Vec<(RunId, Owed)>> {
+    let (run, number) = after.map_or((String::new(), 0), |(run, effect)| (run.to_string(), effect.0));
+    let sql = "SELECT run_id, body FROM effects WHERE (run_id, number) > (?1, ?2)
+               ORDER BY run_id, number LIMIT ?3";
+    let found: Vec<(String, Owed)> = rows(connection, sql, (run, number, most), |row| body("effects", row))?;
+    found.into_iter().map(|(run, owed)| Ok((id("effects", &run)?, owed))).collect()
+}
+
+/// Who used a key.
+pub(super) fn claimed(connection: &Connection, scope: &str, key: &str) -> Found<Option<Claimed>> {
+    let sql = "SELECT run_id, fingerprint FROM claims WHERE scope = ?1 AND key = ?2";
+    let found = rows(connection, sql, (scope, key), |row| {
+        let fingerprint = row.get(1)?;
+        Ok(run_id("claims", row)?.map(|run_id| Claimed { run_id, fingerprint }))
+    })?;
+    Ok(found.into_iter().next())
+}
+
+/// A reader's position.
+pub(super) fn cursor(connection: &Connection, reader: &str) -> Found<Seq> {
+    let mut query = connection.prepare_cached("SELECT seq FROM cursors WHERE reader = ?1").map_err(lost)?;
+    let found: Option<i64> = query.query_row([reader], |row| row.get(0)).optional().map_err(lost)?;
+    Ok(Seq(found.unwrap_or(0) as u64))
+}
+
+/// Runs that anything knows.
+pub(super) fn known_runs(connection: &Connection, after: Option<RunId>, most: i64) -> Found<Vec<RunId>> {
+    let after = after.map_or(String::new(), |run| run.to_string());
+    rows(connection, &assembly::known_runs(), (after, most), |row| run_id("the journal", row))
+}
+
+/// Everything that the tables hold of a run, as of one moment.
+pub(super) fn tables_of(connection: &Connection, run: RunId) -> Found<Tables> {
+    let found = rows(connection, assembly::ROWS_OF_RUN, (run.to_string(),), |row| {
+        Ok(Ok(assembly::Found {
+            table: row.get(0)?,
+            name: row.get(1)?,
+            other: row.get(2)?,
+            number: row.get(3)?,
+            time: row.get(4)?,
+            flag: row.get(5)?,
+            body: row.get(6)?,
+        }))
+    })?;
+    assembly::tables(found)
+}
+
+/// A table and the column that names its rows.
+#[derive(Clone, Copy)]
+pub(super) struct Table {
+    pub(super) name: &'static str,
+    pub(super) key: &'static str,
+}
+
+pub(super) const RUNS: Table = Table { name: "runs", key: "run_id" };
+pub(super) const TURNS: Table = Table { name: "turns", key: "turn_id" };
+pub(super) const INTERACTIONS: Table = Table { name: "interactions", key: "interaction_id" };
+pub(super) const DELIVERIES: Table = Table { name: "deliveries", key: "delivery_id" };
+
+/// The page, and where the next one starts; one row more than asked for was looked up to know whether there is one.
+fn listing<T>(mut found: Vec<(String, T)>, page: &Page) -> Listing<T> {
+    let more = found.len() > page.limit;
+    found.truncate(page.limit);
+    let next_cursor = if more { found.last().map(|(key, _)| key.clone()) } else { None };
+    Listing { items: found.into_iter().map(|(_, row)| row).collect(), next_cursor }
+}
+
+/// The name and value of a row that starts with them.
+fn body<T: DeserializeOwned>(table: &str, row: &Row<'_>) -> rusqlite::Result<Found<(String, T)>> {
+    let name: String = row.get(0)?;
+    let body = row.get_ref(1)?.as_str()?;
+    Ok(value(table, &name, body).map(|row| (name, row)))
+}
+
+fn run_id(table: &str, row: &Row<'_>) -> rusqlite::Result<Found<RunId>> {
+    Ok(id(table, row.get_ref(0)?.as_str()?))
+}
+
+fn rows<T>(
+    connection: &Connection,
+    sql: &str,
+    params: impl Params,
+    read: impl Fn(&Row<'_>) -> rusqlite::Result<Found<T>>,
+) -> Found<Vec<T>> {
+    let mut query = connection.prepare_cached(sql).map_err(lost)?;
+    let mut cursor = query.query(params).map_err(lost)?;
+    let mut found = Vec::new();
+    while let Some(row) = cursor.next().map_err(lost)? {
+        found.push(read(row).map_err(lost)??);
+    }
+    Ok(found)
+}
+
+fn lost(error: rusqlite::Error) -> StoreError {
+    failed(&error)
+}
+
+/// The latest position.
+pub(super) fn head(connection: &Connection) -> Found<Seq> {
+    super::write::head(connection).map(|head| Seq(head as u64)).map_err(lost)
+}
+
+/// A position as the database has it.
+pub(super) fn place(seq: Seq) -> i64 {
+    number(seq.0)
+}

@@ -1,0 +1,206 @@
+//! What is written for one change. Everything here runs inside a transaction that somebody else ends.
+
+use abide_domain::event::Claim;
+use abide_ports::store::{Claimed, Seq, StoreError};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Params};
+
+use super::error::failed;
+use crate::record::{Record, RunKeys, TableRows, id, number};
+
+/// Why a write did not happen.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// It must not.
+    Refused(StoreError),
+    /// It could not.
+    Failed(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Trouble {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Trouble {
+    pub(super) fn into_error(self) -> StoreError {
+        match self {
+            Self::Refused(error) => error,
+            Self::Failed(error) => failed(&error),
+        }
+    }
+}
+
+/// Writes a change at this place of the journal.
+pub(super) fn change(connection: &Connection, record: &Record, seq: i64) -> Result<(), Trouble> {
+    let (rows, entry) = (&record.rows, &record.entry);
+    if let Some((keys, body)) = &rows.state {
+        run(connection, record, keys, body)?;
+    }
+    claims(connection, record)?;
+    cached(
+        connection,
+        "INSERT INTO journal (seq, run_id, revision, at, fresh, event, checksum)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?
+    .execute((
+        seq,
+        &rows.run,
+        entry.revision,
+        entry.at,
+        &entry.fresh,
+        &entry.event,
+        entry.checksum(seq),
+    ))?;
+    for effect in &record.settled {
+        let sql = "DELETE FROM effects WHERE run_id = ?1 AND number = ?2";
+        cached(connection, sql)?.execute((&rows.run, effect))?;
+    }
+    ledgers(connection, rows)
+}
+
+/// Puts these rows in the place of all that a run has.
+pub(super) fn replace(connection: &Connection, rows: &TableRows) -> Result<(), Trouble> {
+    for table in ["runs", "inbound", "turns", "interactions", "deliveries", "effects", "claims"] {
+        execute(connection, &format!("DELETE FROM {table} WHERE run_id = ?1"), (&rows.run,))?;
+    }
+    if let Some((keys, body)) = &rows.state {
+        insert_run(connection, &rows.run, keys, body)?;
+    }
+    for Claim { scope, key, fingerprint } in &rows.claims {
+        let sql = "INSERT OR REPLACE INTO claims (scope, key, fingerprint, run_id) VALUES (?1, ?2, ?3, ?4)";
+        execute(connection, sql, (scope, key, fingerprint, &rows.run))?;
+    }
+    ledgers(connection, rows)
+}
+
+/// Moves a reader on.
+pub(super) fn advance(connection: &Connection, reader: &str, to: Seq) -> Result<(), Trouble> {
+    let sql = "INSERT INTO cursors (reader, seq) VALUES (?1, ?2)
+               ON CONFLICT (reader) DO UPDATE SET seq = max(seq, excluded.seq)";
+    execute(connection, sql, (reader, number(to.0)))
+}
+
+/// The latest position.
+pub(super) fn head(connection: &Connection) -> rusqlite::Result<i64> {
+    cached(connection, "SELECT coalesce(max(seq), 0) FROM journal")?.query_row([], |row| row.get(0))
+}
+
+fn run(connection: &Connection, record: &Record, keys: &RunKeys, body: &str) -> Result<(), Trouble> {
+    let (run, expected) = (&record.rows.run, number(record.expected));
+    let written = if expected == 0 {
+        insert_run(connection, run, keys, body)?
+    } else {
+        // Most changes leave the indexed columns alone, and then no index is touched.
+        let same = cached(
+            connection,
+            "UPDATE runs SET revision = ?1, body = ?2
+             WHERE run_id = ?3 AND revision = ?4 AND status = ?5 AND deadline_at IS ?6 AND occupies = ?7",
+        )?
+        .execute((
+            keys.revision,
+            body,
+            run,
+            expected,
+            keys.status,
+            keys.deadline_at,
+            keys.occupies,
+        ))?;
+        if same == 1 {
+            return Ok(());
+        }
+        cached(
+            connection,
+            "UPDATE runs SET revision = ?1, body = ?2, status = ?5, deadline_at = ?6, occupies = ?7
+             WHERE run_id = ?3 AND revision = ?4",
+        )?
+        .execute((
+            keys.revision,
+            body,
+            run,
+            expected,
+            keys.status,
+            keys.deadline_at,
+            keys.occupies,
+        ))?
+    };
+    if written == 1 {
+        return Ok(());
+    }
+    let sql = "SELECT revision FROM runs WHERE run_id = ?1";
+    let found: Option<i64> = cached(connection, sql)?.query_row([run], |row| row.get(0)).optional()?;
+    let found = found.unwrap_or(0) as u64;
+    Err(Trouble::Refused(StoreError::Conflict { run_id: record.run_id, expected: record.expected, found }))
+}
+
+fn insert_run(connection: &Connection, run: &str, keys: &RunKeys, body: &str) -> rusqlite::Result<usize> {
+    cached(
+        connection,
+        "INSERT INTO runs (run_id, revision, status, deadline_at, occupies, body)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING",
+    )?
+    .execute((run, keys.revision, keys.status, keys.deadline_at, keys.occupies, body))
+}
+
+fn claims(connection: &Connection, record: &Record) -> Result<(), Trouble> {
+    for Claim { scope, key, fingerprint } in &record.rows.claims {
+        let sql = "INSERT INTO claims (scope, key, fingerprint, run_id) VALUES (?1, ?2, ?3, ?4)
+                   ON CONFLICT DO NOTHING";
+        let taken = cached(connection, sql)?.execute((scope, key, fingerprint, &record.rows.run))?;
+        if taken == 0 {
+            let holder = claimed(connection, scope, key)?.map_err(Trouble::Refused)?;
+            return Err(Trouble::Refused(StoreError::Taken {
+                scope: scope.clone(),
+                key: key.clone(),
+                holder,
+            }));
+        }
+    }
+    Ok(())
+}
+
+fn claimed(connection: &Connection, scope: &str, key: &str) -> rusqlite::Result<Result<Claimed, StoreError>> {
+    let sql = "SELECT run_id, fingerprint FROM claims WHERE scope = ?1 AND key = ?2";
+    let (run, fingerprint): (String, String) =
+        cached(connection, sql)?.query_row([scope, key], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(id("claims", &run).map(|run_id| Claimed { run_id, fingerprint }))
+}
+
+fn ledgers(connection: &Connection, rows: &TableRows) -> Result<(), Trouble> {
+    let run = &rows.run;
+    for (channel, message, body) in &rows.inbound {
+        let sql = "INSERT INTO inbound (channel, message_id, run_id, body) VALUES (?1, ?2, ?3, ?4)
+                   ON CONFLICT (channel, message_id) DO UPDATE SET body = excluded.body";
+        execute(connection, sql, (channel, message, run, body))?;
+    }
+    for (turn, body) in &rows.turns {
+        let sql = "INSERT INTO turns (turn_id, run_id, body) VALUES (?1, ?2, ?3)
+                   ON CONFLICT (turn_id) DO UPDATE SET body = excluded.body";
+        execute(connection, sql, (turn, run, body))?;
+    }
+    for (interaction, keys, body) in &rows.interactions {
+        let sql = "INSERT INTO interactions (interaction_id, run_id, open, body) VALUES (?1, ?2, ?3, ?4)
+                   ON CONFLICT (interaction_id) DO UPDATE SET open = excluded.open, body = excluded.body";
+        execute(connection, sql, (interaction, run, keys.open, body))?;
+    }
+    for (delivery, keys, body) in &rows.deliveries {
+        let sql = "INSERT INTO deliveries (delivery_id, run_id, conversation_ref, waiting, body)
+                   VALUES (?1, ?2, ?3, ?4, ?5)
+                   ON CONFLICT (delivery_id) DO UPDATE SET waiting = excluded.waiting, body = excluded.body";
+        execute(connection, sql, (delivery, run, &keys.conversation_ref, keys.waiting, body))?;
+    }
+    for (number, body) in &rows.owed {
+        let sql = "INSERT OR REPLACE INTO effects (run_id, number, body) VALUES (?1, ?2, ?3)";
+        execute(connection, sql, (run, number, body))?;
+    }
+    Ok(())
+}
+
+fn execute(connection: &Connection, sql: &str, params: impl Params) -> Result<(), Trouble> {
+    cached(connection, sql)?.execute(params)?;
+    Ok(())
+}
+
+fn cached<'c>(connection: &'c Connection, sql: &str) -> rusqlite::Result<CachedStatement<'c>> {
+    connection.prepare_cached(sql)
+}

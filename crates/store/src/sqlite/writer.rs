@@ -1,0 +1,180 @@
+//! The one thread that writes: whatever has queued up while it was busy shares the next transaction and its sync.
+//!
+//! The first order of a batch waits for nothing. Each order has a savepoint of its own, so a bad one does not spoil
+//! its batch. An order is answered only after the COMMIT in which it is.
+
+use std::thread;
+
+use abide_ports::store::{Committed, Seq, StoreError};
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    connect,
+    error::{commit_failed, failed},
+    write::{self, Trouble},
+};
+use crate::record::{Record, TableRows};
+
+/// How many orders may wait. Who comes later waits for a place, asynchronously.
+const QUEUE: usize = 1024;
+/// How many orders may share a transaction, so that the first of them is answered some day.
+const BATCH: usize = 512;
+
+/// Something to be written.
+#[derive(Debug)]
+pub(super) enum Job {
+    Commit(Vec<Record>),
+    Advance { reader: String, to: Seq },
+    Replace(Box<TableRows>),
+}
+
+type Reply = oneshot::Sender<Result<Committed, StoreError>>;
+
+struct Order {
+    job: Job,
+    reply: Reply,
+}
+
+/// The thread, as its customers see it.
+#[derive(Debug)]
+pub(super) struct Writer {
+    orders: Option<mpsc::Sender<Order>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Writer {
+    pub(super) fn start(connection: Connection) -> Result<Self, StoreError> {
+        let (orders, queue) = mpsc::channel(QUEUE);
+        let serve = move || serve(connection, queue);
+        let thread =
+            thread::Builder::new().name("abide-writer".to_owned()).spawn(serve).map_err(|error| {
+                StoreError::Unavailable { reason: format!("no thread for the writer: {error}") }
+            })?;
+        Ok(Self { orders: Some(orders), thread: Some(thread) })
+    }
+
+    /// Has something written. Whoever stops waiting for the answer does not stop the writing.
+    pub(super) async fn order(&self, job: Job) -> Result<Committed, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let orders = self.orders.as_ref().ok_or_else(stopped)?;
+        orders.send(Order { job, reply }).await.map_err(|_| stopped())?;
+        answer
+            .await
+            .unwrap_or_else(|_| Err(StoreError::OutcomeUnknown { reason: "the writer stopped".to_owned() }))
+    }
+}
+
+impl Drop for Writer {
+    /// Waits until everything that was ordered is written and the database is closed.
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn stopped() -> StoreError {
+    StoreError::Unavailable { reason: "the writer has stopped".to_owned() }
+}
+
+fn serve(connection: Connection, mut queue: mpsc::Receiver<Order>) {
+    while let Some(first) = queue.blocking_recv() {
+        batch(&connection, first, &mut queue);
+    }
+    connect::close(connection);
+}
+
+fn batch(connection: &Connection, first: Order, queue: &mut mpsc::Receiver<Order>) {
+    let mut head = match begin(connection) {
+        Ok(head) => head,
+        Err(error) => return answer(first.reply, Err(failed(&error))),
+    };
+    let mut written = Vec::new();
+    let mut next = Some(first);
+    while let Some(Order { job, reply }) = next.take() {
+        match attempt(connection, &job, head) {
+            Ok(last) => {
+                head = last;
+                written.push((reply, last));
+            }
+            Err(trouble) => {
+                let undone = connection.is_autocommit();
+                if let (true, Trouble::Failed(error)) = (undone, &trouble) {
+                    answer_all(written, || failed(error));
+                    return answer(reply, Err(trouble.into_error()));
+                }
+                answer(reply, Err(trouble.into_error()));
+            }
+        }
+        if written.len() < BATCH {
+            next = queue.try_recv().ok();
+        }
+    }
+    match cached(connection, "COMMIT") {
+        Ok(()) => {
+            for (reply, last) in written {
+                answer(reply, Ok(Committed { last: Seq(last as u64) }));
+            }
+        }
+        Err(error) => {
+            let _ = connection.execute_batch("ROLLBACK");
+            answer_all(written, || commit_failed(&error));
+        }
+    }
+}
+
+fn begin(connection: &Connection) -> rusqlite::Result<i64> {
+    cached(connection, "BEGIN IMMEDIATE")?;
+    write::head(connection).inspect_err(|_| {
+        let _ = connection.execute_batch("ROLLBACK");
+    })
+}
+
+/// Does one job or leaves no trace of it; says where the journal then ends.
+fn attempt(connection: &Connection, job: &Job, head: i64) -> Result<i64, Trouble> {
+    cached(connection, "SAVEPOINT job")?;
+    let done = perform(connection, job, head).and_then(|last| {
+        cached(connection, "RELEASE job")?;
+        Ok(last)
+    });
+    if done.is_err() && !connection.is_autocommit() {
+        // If even this fails, the transaction is in no state to be committed.
+        let undone = cached(connection, "ROLLBACK TO job").and_then(|()| cached(connection, "RELEASE job"));
+        if undone.is_err() {
+            let _ = connection.execute_batch("ROLLBACK");
+        }
+    }
+    done
+}
+
+fn perform(connection: &Connection, job: &Job, head: i64) -> Result<i64, Trouble> {
+    match job {
+        Job::Commit(records) => {
+            let mut last = head;
+            for record in records {
+                last += 1;
+                write::change(connection, record, last)?;
+            }
+            Ok(last)
+        }
+        Job::Advance { reader, to } => write::advance(connection, reader, *to).map(|()| head),
+        Job::Replace(rows) => write::replace(connection, rows).map(|()| head),
+    }
+}
+
+fn cached(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
+    connection.prepare_cached(sql)?.execute([]).map(drop)
+}
+
+fn answer_all(written: Vec<(Reply, i64)>, error: impl Fn() -> StoreError) {
+    for (reply, _) in written {
+        answer(reply, Err(error()));
+    }
+}
+
+/// Nobody may be waiting any more; that is their affair.
+fn answer(reply: Reply, outcome: Result<Committed, StoreError>) {
+    let _ = reply.send(outcome);
+}

@@ -1,0 +1,213 @@
+//! Whether the tables are what the journal adds up to, and how to make them so again. The same for every store.
+//!
+//! Memory stays bounded by the largest single run: the journal is read in pages and the tables run by run.
+
+use abide_domain::id::RunId;
+use abide_ports::store::{Difference, Seq, Store, StoreError, Tables};
+
+/// How many entries or runs are read at once.
+const PAGE: usize = 500;
+/// How many findings are kept in words; the others are only counted.
+const MOST_FINDINGS: usize = 100;
+/// How often a run that keeps changing under our eyes is looked at again.
+const PATIENCE: usize = 20;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Verification {
+    /// How many entries the journal has.
+    pub entries: u64,
+    /// How many runs were compared.
+    pub runs: u64,
+    /// What is wrong, as far as it is kept.
+    pub findings: Vec<Finding>,
+    /// How many more things are wrong.
+    pub further_findings: u64,
+}
+
+/// Something that is wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Finding {
+    /// The journal skips or repeats a position.
+    #[error("the journal has entry {found} where {expected} is due")]
+    Sequence {
+        /// What should be there.
+        expected: u64,
+        /// What is.
+        found: u64,
+    },
+    /// The journal ends before the position that the store says is its last.
+    #[error("the journal ends at {found}, but its head is {expected}")]
+    Short {
+        /// Where it should end.
+        expected: u64,
+        /// Where it does.
+        found: u64,
+    },
+    /// Something cannot be read as it was written.
+    #[error("{what}")]
+    Damaged {
+        /// What.
+        what: String,
+    },
+    /// The tables are not what the journal adds up to.
+    #[error(transparent)]
+    Difference(Difference),
+}
+
+/// How far the work has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Entries read, of about so many.
+    Entries(u64, u64),
+    /// Runs compared or rebuilt.
+    Runs(u64),
+}
+
+impl Verification {
+    /// Nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    fn finds(&mut self, finding: Finding) {
+        if self.findings.len() < MOST_FINDINGS {
+            self.findings.push(finding);
+        } else {
+            self.further_findings += 1;
+        }
+    }
+}
+
+/// Reads everything and says what is wrong. Others may go on writing meanwhile.
+pub async fn verify(
+    store: &dyn Store,
+    mut progress: impl FnMut(Progress) + Send,
+) -> Result<Verification, StoreError> {
+    let mut verification = Verification::default();
+    walk_journal(store, &mut verification, &mut progress).await?;
+    let mut last = None;
+    loop {
+        let runs = store.known_runs(last, PAGE).await?;
+        let Some(end) = runs.last().copied() else { return Ok(verification) };
+        for run in runs {
+            if let Some(finding) = compare(store, run).await? {
+                verification.finds(finding);
+            }
+            verification.runs += 1;
+        }
+        progress(Progress::Runs(verification.runs));
+        last = Some(end);
+    }
+}
+
+/// Derives all tables from the journal anew and says how many runs there are. Nobody else may write meanwhile.
+/// A journal that is itself damaged is left alone, and so are the tables of every run from there on.
+pub async fn rebuild(
+    store: &dyn Store,
+    mut progress: impl FnMut(Progress) + Send,
+) -> Result<u64, StoreError> {
+    let (mut rebuilt, mut last) = (0, None);
+    loop {
+        let runs = store.known_runs(last, PAGE).await?;
+        let Some(end) = runs.last().copied() else { return Ok(rebuilt) };
+        for run in runs {
+            let mut derived = Derived::default();
+            if let Some(difference) = derived.catch_up(store, run).await? {
+                return Err(StoreError::Damaged { what: difference.to_string() });
+            }
+            store.replace_tables(run, derived.tables).await?;
+            rebuilt += 1;
+        }
+        progress(Progress::Runs(rebuilt));
+        last = Some(end);
+    }
+}
+
+/// The whole journal, for gaps and damage.
+async fn walk_journal(
+    store: &dyn Store,
+    verification: &mut Verification,
+    progress: &mut (impl FnMut(Progress) + Send),
+) -> Result<(), StoreError> {
+    let head = store.head().await?;
+    let (mut at, mut size) = (Seq(0), PAGE);
+    while at < head {
+        let entries = match store.entries(at, size).await {
+            Ok(entries) => entries,
+            // Which one it is, and whether those around it are whole, is found out one by one.
+            Err(StoreError::Damaged { .. }) if size > 1 => {
+                size = 1;
+                continue;
+            }
+            Err(StoreError::Damaged { what }) => {
+                verification.finds(Finding::Damaged { what });
+                at = Seq(at.0 + 1);
+                continue;
+            }
+            Err(other) => return Err(other),
+        };
+        if entries.is_empty() {
+            verification.finds(Finding::Short { expected: head.0, found: at.0 });
+            return Ok(());
+        }
+        for entry in entries {
+            if entry.seq.0 != at.0 + 1 {
+                verification.finds(Finding::Sequence { expected: at.0 + 1, found: entry.seq.0 });
+            }
+            at = entry.seq;
+            verification.entries += 1;
+        }
+        progress(Progress::Entries(verification.entries, head.0));
+    }
+    Ok(())
+}
+
+/// One run. If it changes while it is looked at, it is looked at again.
+async fn compare(store: &dyn Store, run: RunId) -> Result<Option<Finding>, StoreError> {
+    let mut derived = Derived::default();
+    for _ in 0..PATIENCE {
+        match derived.catch_up(store, run).await {
+            Ok(None) => {}
+            Ok(Some(difference)) => return Ok(Some(Finding::Difference(difference))),
+            Err(StoreError::Damaged { what }) => return Ok(Some(Finding::Damaged { what })),
+            Err(other) => return Err(other),
+        }
+        let kept = match store.tables_of(run).await {
+            Ok(kept) => kept,
+            Err(StoreError::Damaged { what }) => return Ok(Some(Finding::Damaged { what })),
+            Err(other) => return Err(other),
+        };
+        let tables = derived.tables.differing(&kept);
+        if tables.is_empty() {
+            return Ok(None);
+        }
+        if store.entries_of(run, derived.last, 1).await.is_ok_and(|more| more.is_empty()) {
+            return Ok(Some(Finding::Difference(Difference::Rows { run_id: run, tables })));
+        }
+    }
+    Err(StoreError::Unavailable { reason: format!("run {run} changes too fast to be compared") })
+}
+
+/// What a run's entries add up to, so far.
+#[derive(Default)]
+struct Derived {
+    tables: Tables,
+    last: Seq,
+}
+
+impl Derived {
+    async fn catch_up(&mut self, store: &dyn Store, run: RunId) -> Result<Option<Difference>, StoreError> {
+        loop {
+            let entries = store.entries_of(run, self.last, PAGE).await?;
+            let Some(end) = entries.last() else { return Ok(None) };
+            let end = end.seq;
+            for entry in &entries {
+                if let Err(difference) = self.tables.follow(entry) {
+                    return Ok(Some(difference));
+                }
+            }
+            self.last = end;
+        }
+    }
+}

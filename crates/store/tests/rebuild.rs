@@ -1,0 +1,129 @@
+//! Rebuilt tables equal the live ones after random histories, and what was tampered with is found and named.
+
+mod places;
+mod server;
+
+use std::sync::Arc;
+
+use abide_ports::store::{Store, Tables};
+use abide_store::{registry::KINDS, sqlite::SqliteStore, upkeep};
+use abide_testkit::{
+    dice::Dice,
+    history::Author,
+    store::{Place, see},
+};
+
+const SEEDS: u64 = 6;
+
+async fn told(place: &dyn Place, seed: u64) -> (Arc<dyn Store>, Author) {
+    let store = place.open().await.expect("the store opens");
+    let mut author = Author::new(seed, 1);
+    for commit in author.commits(50) {
+        store.commit(commit).await.expect("a legal commit is taken");
+    }
+    (store, author)
+}
+
+async fn findings(store: &dyn Store) -> Vec<String> {
+    let verification = upkeep::verify(store, |_| {}).await.expect("verification ends");
+    verification.findings.iter().map(ToString::to_string).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rebuilt_tables_equal_the_live_ones() {
+    for kind in KINDS {
+        let places = places::of(kind.scheme);
+        for seed in 100..100 + SEEDS {
+            let place = places.fresh();
+            let (store, author) = told(&*place, seed).await;
+            assert_eq!(findings(&*store).await, Vec::<String>::new());
+            let before = see(&*store).await;
+            // Rebuilding what is right changes nothing, and rebuilding what is gone brings it back.
+            let runs = upkeep::rebuild(&*store, |_| {}).await.expect("it can be rebuilt");
+            assert_eq!(runs as usize, author.runs().len());
+            assert_eq!(see(&*store).await, before, "{} seed {seed}", kind.scheme);
+            for &run in author.runs().keys() {
+                store.replace_tables(run, Tables::default()).await.expect("it can be emptied");
+            }
+            upkeep::rebuild(&*store, |_| {}).await.expect("it can be rebuilt");
+            assert_eq!(see(&*store).await, before, "{} seed {seed}", kind.scheme);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_the_journal_does_not_know_is_found_and_named() {
+    for kind in KINDS {
+        let place = places::of(kind.scheme).fresh();
+        let (store, author) = told(&*place, 7).await;
+        let mut dice = Dice::new(7);
+        let before = see(&*store).await;
+        for (table, tamper) in TAMPERINGS {
+            let runs: Vec<_> = author.runs().keys().copied().collect();
+            let mut tampered = None;
+            for _ in 0..100 {
+                let run = dice.pick(&runs);
+                let mut tables = store.tables_of(run).await.unwrap();
+                if tamper(&mut tables) {
+                    store.replace_tables(run, tables).await.unwrap();
+                    tampered = Some(run);
+                    break;
+                }
+            }
+            let run = tampered.expect("some run has a row to tamper with");
+            let expected = format!("run {run}: the journal adds up to something else in {table}");
+            assert_eq!(findings(&*store).await, [expected], "{}", kind.scheme);
+            upkeep::rebuild(&*store, |_| {}).await.expect("it can be rebuilt");
+            assert_eq!(see(&*store).await, before);
+        }
+    }
+}
+
+type Tamper = fn(&mut Tables) -> bool;
+
+/// Ways to spoil a run's tables; each says whether there was anything to spoil.
+const TAMPERINGS: [(&str, Tamper); 7] = [
+    ("runs", |tables| tables.run.as_mut().map(|run| run.auto_decision_count += 1).is_some()),
+    ("inbound", |tables| tables.inbound.pop_first().is_some()),
+    ("turns", |tables| tables.turns.first_entry().map(|mut turn| turn.get_mut().turn_index += 1).is_some()),
+    ("interactions", |tables| tables.interactions.pop_last().is_some()),
+    ("deliveries", |tables| {
+        tables.deliveries.first_entry().map(|mut row| row.get_mut().created_at.0 += 1).is_some()
+    }),
+    ("effects", |tables| tables.owed.pop_first().is_some()),
+    ("claims", |tables| tables.claims.pop().is_some()),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rot_in_a_file_is_found_and_named() {
+    // Each is the SQL of the rot, and what must be said about it.
+    let rot = [
+        (
+            "UPDATE journal SET event = replace(event, 'parrot', 'carrot') WHERE seq = 1",
+            "entry 1 of the journal does not match its checksum",
+        ),
+        (
+            "UPDATE journal SET at = at + 1 WHERE seq = 3",
+            "entry 3 of the journal does not match its checksum",
+        ),
+        ("UPDATE runs SET status = 'lost' WHERE rowid = 1", "of runs is filed under what it does not say"),
+        (
+            "UPDATE runs SET deadline_at = 5, occupies = 1 - occupies WHERE rowid = 1",
+            "of runs is filed under",
+        ),
+        ("UPDATE turns SET body = '{' WHERE rowid = 1", "of turns cannot be read"),
+        ("UPDATE interactions SET open = 1 - open WHERE rowid = 1", "of interactions is filed under"),
+        ("UPDATE deliveries SET waiting = 1 - waiting WHERE rowid = 1", "of deliveries is filed under"),
+    ];
+    for (sql, expected) in rot {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("abide.db");
+        let store = SqliteStore::open(&path).unwrap();
+        for commit in Author::new(8, 1).commits(80) {
+            abide_ports::store::Journal::commit(&store, commit).await.unwrap();
+        }
+        rusqlite::Connection::open(&path).unwrap().execute(sql, []).unwrap();
+        let findings = findings(&store).await;
+        assert!(findings.iter().any(|finding| finding.contains(expected)), "{sql}: {findings:?}");
+    }
+}

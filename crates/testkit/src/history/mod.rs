@@ -1,0 +1,127 @@
+//! Random but legal histories: what the domain could have been told, in an order in which it would take it.
+//!
+//! An author owns some runs and writes about nobody else's, so several authors can write to one store at once.
+//! The same seed tells the same story. What happens is guessed in `guess.rs`; the domain decides what it means.
+
+mod guess;
+mod words;
+
+use std::collections::BTreeMap;
+
+use abide_domain::{
+    event::{Event, NewRun},
+    id::{Fresh, RunId},
+    run::{self, News, Run, RunState},
+    time::{Stamp, Timestamp},
+};
+use abide_ports::store::{Change, Commit};
+
+use crate::dice::Dice;
+
+/// When every history begins.
+const BEGINNING: i64 = 1_790_000_000_000_000;
+
+/// Somebody to whom things happen.
+#[derive(Clone, Debug)]
+pub struct Author {
+    dice: Dice,
+    name: u16,
+    now: i64,
+    counter: u32,
+    runs: BTreeMap<RunId, Run>,
+    most_runs: usize,
+}
+
+impl Author {
+    /// The author of this seed. The name keeps the ids of authors on one store apart.
+    pub fn new(seed: u64, name: u16) -> Self {
+        let dice = Dice::new(seed ^ (u64::from(name) << 48));
+        Self { dice, name, now: BEGINNING, counter: 0, runs: BTreeMap::new(), most_runs: 6 }
+    }
+
+    /// The same with about so many runs at a time.
+    #[must_use]
+    pub fn with_runs(mut self, most: usize) -> Self {
+        self.most_runs = most;
+        self
+    }
+
+    /// The runs as they stand after everything that was written.
+    pub fn runs(&self) -> &BTreeMap<RunId, Run> {
+        &self.runs
+    }
+
+    /// The next commit: one change or a few, about one run or several.
+    pub fn commit(&mut self) -> Commit {
+        let changes = if self.dice.chance(70) { 1 } else { 1 + self.dice.below(4) };
+        Commit { changes: (0..changes).map(|_| self.change()).collect() }
+    }
+
+    /// So many commits.
+    pub fn commits(&mut self, count: usize) -> Vec<Commit> {
+        (0..count).map(|_| self.commit()).collect()
+    }
+
+    /// The next thing that happens to any of the runs, or the beginning of a new one.
+    pub fn change(&mut self) -> Change {
+        const TRIES: usize = 40;
+        for _ in 0..TRIES {
+            let everyone = self.dice.chance(5);
+            let ids: Vec<_> =
+                self.runs.values().filter(|run| everyone || !over(run)).map(|run| run.run_id).collect();
+            if ids.is_empty() || (ids.len() < self.most_runs && self.dice.chance(8)) {
+                break;
+            }
+            let run_id = self.dice.pick(&ids);
+            let event = self.guess(run_id);
+            if let Some(change) = self.happens(run_id, event) {
+                return change;
+            }
+        }
+        self.create()
+    }
+
+    /// A new run.
+    pub fn create(&mut self) -> Change {
+        let new = self.new_run();
+        let run_id = new.run_id;
+        self.happens(run_id, Event::RunCreated(Box::new(new))).expect("a new run is never refused")
+    }
+
+    /// What an event comes to, unless it is refused or changes nothing.
+    pub fn happens(&mut self, run_id: RunId, event: Event) -> Option<Change> {
+        let stamp = self.stamp();
+        let before = self.runs.get(&run_id);
+        let step = run::apply(before, &stamp, &event).ok().filter(|step| step.news == News::Changed)?;
+        let change = Change::new(before, stamp, event, step);
+        self.runs.insert(run_id, change.run.clone());
+        Some(change)
+    }
+
+    /// Takes back what was not written after all.
+    pub fn forget(&mut self, run_id: RunId) {
+        self.runs.remove(&run_id);
+    }
+
+    fn stamp(&mut self) -> Stamp {
+        self.now += 1 + self.dice.below(3_000_000) as i64;
+        Stamp { at: Timestamp(self.now), fresh: self.fresh() }
+    }
+
+    /// Grows with time and never repeats, like the real ones; the lowest bits are left to the domain.
+    fn fresh(&mut self) -> Fresh {
+        self.counter += 1;
+        let (time, name) = (self.now as u128 / 1000, u128::from(self.name));
+        Fresh((time << 80) | (name << 64) | (u128::from(self.counter) << 16))
+    }
+
+    fn new_run(&mut self) -> NewRun {
+        let run_id = RunId(self.fresh());
+        let settings = self.settings();
+        NewRun { run_id, settings, message: self.message(), idempotency: self.idempotency() }
+    }
+}
+
+fn over(run: &Run) -> bool {
+    matches!(run.state, RunState::Finished(_)) && run.owed.is_empty()
+}

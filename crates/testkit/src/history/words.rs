@@ -1,0 +1,99 @@
+//! What people and engines say in a random history: short, long, and hard to quote.
+
+use std::collections::BTreeMap;
+
+use abide_domain::{
+    engine::{Handle, HandleType},
+    event::Idempotency,
+    failure::{Failure, FailureCode},
+    inbound::{Message, MessageKey},
+    interaction::{Choice, Kind, Policy, Question},
+    process::Process,
+    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
+    time::Seconds,
+};
+
+use super::Author;
+
+impl Author {
+    pub(super) fn text(&mut self) -> String {
+        let texts =
+            ["ok", "", "it's \"quoted\" \\ and\nbroken\tup", "naïve 你好 🦀", "nul \0 inside", "%_'; --"];
+        let text = self.dice.pick(&texts);
+        if self.dice.chance(5) { text.repeat(400) } else { text.to_owned() }
+    }
+
+    /// Names of conversations, which are also looked up.
+    pub(super) fn conversation(&mut self) -> String {
+        self.dice.pick(&["chat:1", "chat:2", "chat 'three' \0 \\"]).to_owned()
+    }
+
+    pub(super) fn message(&mut self) -> Message {
+        self.counter += 1;
+        let channel = self.dice.pick(&["api", "feishu", "q'uote\0"]).to_owned();
+        let message_id = format!("m{}-{}", self.name, self.counter);
+        Message { key: MessageKey { channel, message_id }, text: self.text() }
+    }
+
+    pub(super) fn idempotency(&mut self) -> Option<Idempotency> {
+        self.counter += 1;
+        let key = format!("key {}-{}", self.name, self.counter);
+        self.dice.chance(50).then(|| Idempotency { key, fingerprint: self.text() })
+    }
+
+    pub(super) fn settings(&mut self) -> Settings {
+        let modes = [ExecutionMode::Auto, ExecutionMode::Interactive, ExecutionMode::Chat];
+        Settings {
+            engine: "parrot".to_owned(),
+            workspace: self.text(),
+            execution_mode: self.dice.pick(&modes),
+            conversation_ref: self.dice.chance(80).then(|| self.conversation()),
+            unanswered: self.dice.pick(&[Unanswered::Strict, Unanswered::AutoDecide]),
+            session_timeout_sec: Seconds(1200),
+            turn_timeout_sec: self.dice.chance(30).then_some(Seconds(600)),
+            on_busy: self.on_busy(),
+            model: self.dice.chance(30).then(|| self.text()),
+            sandbox: None,
+            skill: None,
+            labels: BTreeMap::from([("owner".to_owned(), self.text())]),
+        }
+    }
+
+    pub(super) fn on_busy(&mut self) -> OnBusy {
+        self.dice.pick(&[OnBusy::Queue, OnBusy::Steer, OnBusy::Supersede])
+    }
+
+    pub(super) fn question(&mut self) -> Question {
+        let kinds = [Kind::ChooseOne, Kind::Confirm, Kind::FillFields, Kind::OpenText, Kind::RiskAck];
+        Question {
+            kind: self.dice.pick(&kinds),
+            prompt: self.text(),
+            options: vec![Choice { label: self.text(), safe: self.dice.chance(50) }],
+            ui_hints: self.dice.chance(20).then(|| "{\"colour\": \"red\"}".to_owned()),
+            default_decision_policy: self.dice.pick(&[
+                Policy::EngineJudgement,
+                Policy::SafeDefault,
+                Policy::Abort,
+            ]),
+        }
+    }
+
+    pub(super) fn process(&mut self) -> Process {
+        let pid = 1 + self.dice.below(30_000) as u32;
+        Process { keeper: "keeper".to_owned(), pid, start_time: self.dice.number(), boot_id: self.text() }
+    }
+
+    pub(super) fn handle(&mut self) -> Handle {
+        let handle_value = format!("session-{}", self.name);
+        Handle {
+            engine: "parrot".to_owned(),
+            handle_type: HandleType::SessionId,
+            handle_value,
+            created_at_turn: 0,
+        }
+    }
+
+    pub(super) fn failure(&mut self) -> Failure {
+        Failure::new(FailureCode::EngineFailed, self.text())
+    }
+}

@@ -1,0 +1,8 @@
+//! Fakes and conformance suites. Only ever a dev-dependency.
+//!
+//! One suite per contract of `ports`; whoever implements the contract must pass it. Nothing here knows an
+//! implementation.
+
+pub mod dice;
+pub mod history;
+pub mod store;

@@ -1,0 +1,118 @@
+//! Lists come in their promised order, whole, and refuse cursors that are none of theirs.
+
+use abide_domain::{
+    delivery::DeliveryStatus,
+    effect::EffectNumber,
+    id::{DeliveryId, Fresh, InteractionId, RunId, TurnId},
+    inbound::MessageKey,
+    slots::Occupancy,
+    time::Timestamp,
+};
+use abide_ports::store::{Page, Seq, Store, StoreError};
+
+use super::{Places, sight::pages, told};
+use crate::history::Author;
+
+/// Enough that every table has rows of every kind.
+const COMMITS: usize = 160;
+
+pub(super) async fn check(places: &dyn Places) {
+    let place = places.fresh();
+    let (store, author) = told(&*place, 31, COMMITS).await;
+    let store = &*store;
+    runs(store, &author).await;
+    time_and_slots(store, &author).await;
+    rows(store, &author).await;
+    effects(store, &author).await;
+    unknown_names(store).await;
+    bad_cursors(store).await;
+}
+
+async fn runs(store: &dyn Store, author: &Author) {
+    let newest_first: Vec<_> = author.runs().values().rev().cloned().collect();
+    assert_eq!(pages(|page| store.runs(None, page)).await, newest_first);
+    for run in &newest_first {
+        let status = run.status();
+        let expected: Vec<_> = newest_first.iter().filter(|run| run.status() == status).cloned().collect();
+        assert_eq!(pages(|page| store.runs(Some(status), page)).await, expected);
+    }
+    let exact = store.runs(None, Page::first(newest_first.len())).await.unwrap();
+    assert_eq!(exact.next_cursor, None, "the last page says so, also when it is full");
+    let none = store.runs(None, Page::first(0)).await.unwrap();
+    assert!(none.items.is_empty());
+}
+
+async fn time_and_slots(store: &dyn Store, author: &Author) {
+    let mut due: Vec<_> =
+        author.runs().values().filter_map(|run| Some((run.run_id, run.deadline()?))).collect();
+    due.sort_by_key(|(run, deadline)| (deadline.at, *run));
+    assert!(!due.is_empty(), "the story has deadlines");
+    assert_eq!(store.due(Timestamp(i64::MAX), 99).await.unwrap(), due, "the earliest first");
+    assert_eq!(store.due(due[0].1.at, 1).await.unwrap(), due[..1], "what is due now is due");
+    assert_eq!(store.due(Timestamp(due[0].1.at.0 - 1), 99).await.unwrap(), vec![]);
+    let occupying: Vec<_> = author.runs().values().map(|run| (run.run_id, run.occupancy())).collect();
+    let occupying: Vec<_> = occupying.into_iter().filter(|(_, it)| *it != Occupancy::None).collect();
+    assert_eq!(store.occupying().await.unwrap(), occupying);
+}
+
+async fn rows(store: &dyn Store, author: &Author) {
+    let (mut open, mut turns) = (Vec::new(), 0);
+    for &run in author.runs().keys() {
+        let of_run = pages(|page| store.turns_of(run, page)).await;
+        assert!(of_run.is_sorted_by_key(|turn| turn.turn_index), "the first first");
+        turns += of_run.len();
+        open.extend(pages(|page| store.interactions_of(run, page)).await);
+        for delivery in pages(|page| store.deliveries_of(run, page)).await {
+            let may_be_tried = delivery.status == DeliveryStatus::DeliveryUnavailable && !delivery.resent;
+            let runs = store.undelivered_to(&delivery.conversation_ref).await.unwrap();
+            assert!(!may_be_tried || runs.contains(&run));
+            assert!(runs.is_sorted());
+        }
+    }
+    assert!(turns > 10 && open.len() > 3, "the story has turns and questions");
+    open.retain(|question| question.is_open());
+    open.sort_by_key(|question| question.interaction_id);
+    assert_eq!(pages(|page| store.open_interactions(page)).await, open, "the oldest first");
+}
+
+async fn effects(store: &dyn Store, author: &Author) {
+    let runs = author.runs().values();
+    let expected: Vec<_> =
+        runs.flat_map(|run| run.owed.iter().map(move |owed| (run.run_id, owed.clone()))).collect();
+    assert!(!expected.is_empty(), "the story leaves something owed");
+    assert_eq!(store.owed(None, usize::MAX).await.unwrap(), expected, "by run and number");
+    assert_eq!(store.owed(None, 1).await.unwrap(), expected[..1]);
+    let (run, last) = expected.last().expect("there is one");
+    assert_eq!(store.owed(Some((*run, last.number)), 9).await.unwrap(), vec![]);
+    let before = EffectNumber(last.number.0 - 1);
+    assert_eq!(store.owed(Some((*run, before)), 9).await.unwrap(), [(*run, last.clone())]);
+}
+
+async fn unknown_names(store: &dyn Store) {
+    let nobody = Fresh(1);
+    assert_eq!(store.run(RunId(nobody)).await.unwrap(), None);
+    assert_eq!(store.turn(TurnId(nobody)).await.unwrap(), None);
+    assert_eq!(store.interaction(InteractionId(nobody)).await.unwrap(), None);
+    assert_eq!(store.delivery(DeliveryId(nobody)).await.unwrap(), None);
+    let key = MessageKey { channel: "api".to_owned(), message_id: "none".to_owned() };
+    assert_eq!(store.inbound(key).await.unwrap(), None);
+    assert_eq!(store.undelivered_to("nobody").await.unwrap(), vec![]);
+    assert_eq!(store.entries_of(RunId(nobody), Seq(0), 9).await.unwrap(), vec![]);
+    assert_eq!(store.entries(Seq(u64::MAX), 9).await.unwrap(), vec![], "beyond the end is nothing");
+    assert_eq!(store.tables_of(RunId(nobody)).await.unwrap(), Default::default());
+}
+
+async fn bad_cursors(store: &dyn Store) {
+    let page = || Page { cursor: Some("nonsense".to_owned()), limit: 5 };
+    let run = RunId(Fresh(1));
+    let answers = [
+        store.runs(None, page()).await.err(),
+        store.turns_of(run, page()).await.err(),
+        store.interactions_of(run, page()).await.err(),
+        store.deliveries_of(run, page()).await.err(),
+        store.open_interactions(page()).await.err(),
+    ];
+    for answer in answers {
+        assert!(matches!(answer, Some(StoreError::Invalid { .. })), "{answer:?}");
+    }
+}

@@ -1,0 +1,97 @@
+//! The journal's sequence is the order of commits, without a gap, however many write at once.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use abide_ports::store::{Seq, Store, StoreError};
+
+use super::{Places, open, single};
+use crate::history::Author;
+
+/// How many write at once.
+const WRITERS: u16 = 16;
+/// How many commits each of them makes.
+const COMMITS: usize = 12;
+
+pub(super) async fn check(places: &dyn Places) {
+    many_writers_leave_no_gap(places).await;
+    of_many_who_want_the_same_exactly_one_gets_it(places).await;
+}
+
+async fn many_writers_leave_no_gap(places: &dyn Places) {
+    let place = places.fresh();
+    let store = open(&*place).await;
+    let writers: Vec<_> = (1..=WRITERS).map(|name| tokio::spawn(write(Arc::clone(&store), name))).collect();
+    let reader = tokio::spawn(follow(Arc::clone(&store)));
+    let mut told = BTreeMap::new();
+    for writer in writers {
+        told.extend(writer.await.expect("the writer is done"));
+    }
+    let head = store.head().await.unwrap();
+    store.advance("end", head).await.unwrap();
+    let followed = reader.await.expect("the reader is done");
+    let entries = store.entries(Seq(0), usize::MAX).await.unwrap();
+    let sequence: Vec<_> = entries.iter().map(|entry| entry.seq.0).collect();
+    assert_eq!(sequence, (1..=head.0).collect::<Vec<_>>(), "no gap and no repetition");
+    assert_eq!(followed, entries, "a reader that moves on misses nothing");
+    for (last, run_and_revision) in told {
+        let entry = &entries[last.0 as usize - 1];
+        assert_eq!((entry.run_id, entry.revision), run_and_revision, "an answer names its own entry");
+    }
+}
+
+async fn write(store: Arc<dyn Store>, name: u16) -> Vec<(Seq, (abide_domain::id::RunId, u64))> {
+    let mut author = Author::new(21, name).with_runs(2);
+    let mut told = Vec::new();
+    let mut before = Seq(0);
+    for _ in 0..COMMITS {
+        let commit = author.commit();
+        let run = &commit.changes.last().expect("a commit has a change").run;
+        let run_and_revision = (run.run_id, run.revision);
+        let committed = store.commit(commit).await.expect("nobody else writes about these runs");
+        assert!(committed.last > before, "who commits later stands later");
+        before = committed.last;
+        told.push((committed.last, run_and_revision));
+    }
+    told
+}
+
+/// Reads as a front end does: whatever is new after the last position, until the end is announced.
+async fn follow(store: Arc<dyn Store>) -> Vec<abide_ports::store::Entry> {
+    let mut entries: Vec<abide_ports::store::Entry> = Vec::new();
+    loop {
+        let end = store.cursor("end").await.unwrap();
+        let position = entries.last().map_or(Seq(0), |entry| entry.seq);
+        entries.extend(store.entries(position, 7).await.unwrap());
+        if end != Seq(0) && entries.last().is_some_and(|entry| entry.seq == end) {
+            return entries;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn of_many_who_want_the_same_exactly_one_gets_it(places: &dyn Places) {
+    let place = places.fresh();
+    let store = open(&*place).await;
+    let mut author = Author::new(22, 1);
+    let created = author.create();
+    let run_id = created.run.run_id;
+    store.commit(single(created)).await.unwrap();
+    let wanting: Vec<_> = (0..WRITERS)
+        .map(|_| {
+            let event = abide_domain::event::Event::Admitted;
+            let change = author.clone().happens(run_id, event).expect("it waits for a slot");
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.commit(single(change)).await })
+        })
+        .collect();
+    let mut taken = 0;
+    for outcome in wanting {
+        match outcome.await.expect("the writer is done") {
+            Ok(_) => taken += 1,
+            Err(StoreError::Conflict { expected: 1, found: 2, .. }) => {}
+            Err(other) => panic!("not the conflict that it is: {other}"),
+        }
+    }
+    assert_eq!(taken, 1);
+    assert_eq!(store.head().await.unwrap(), Seq(2));
+}

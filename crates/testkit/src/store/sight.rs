@@ -1,0 +1,177 @@
+//! Everything that can be asked of a store, asked: two stores with the same sight are the same to everybody.
+
+use std::collections::BTreeMap;
+
+use abide_domain::{
+    deadline::Deadline,
+    delivery::Delivery,
+    effect::Owed,
+    id::RunId,
+    inbound::Inbound,
+    interaction::Interaction,
+    run::{Run, Status},
+    slots::Occupancy,
+    time::Timestamp,
+    turn::Turn,
+};
+use abide_ports::store::{Answer, Claimed, Entry, Listing, Page, Seq, Store, Tables};
+
+/// What a store answers to every question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sight {
+    head: Seq,
+    entries: Vec<Entry>,
+    runs: Vec<Run>,
+    by_status: BTreeMap<Status, Vec<RunId>>,
+    due: Vec<(RunId, Deadline)>,
+    occupying: Vec<(RunId, Occupancy)>,
+    inbox: Vec<Interaction>,
+    owed: Vec<(RunId, Owed)>,
+    undelivered: BTreeMap<String, Vec<RunId>>,
+    known: Vec<RunId>,
+    claims: BTreeMap<(String, String), Option<Claimed>>,
+    of_run: BTreeMap<RunId, OfRun>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OfRun {
+    entries: Vec<Seq>,
+    run: Option<Run>,
+    turns: Vec<Turn>,
+    interactions: Vec<Interaction>,
+    deliveries: Vec<Delivery>,
+    inbound: Vec<Inbound>,
+    tables: Tables,
+}
+
+const STATUSES: [Status; 7] = [
+    Status::Queued,
+    Status::Running,
+    Status::WaitingUser,
+    Status::Idle,
+    Status::Succeeded,
+    Status::Failed,
+    Status::Canceled,
+];
+
+/// Asks everything, in small pages.
+pub async fn see(store: &dyn Store) -> Sight {
+    let mut known = Vec::new();
+    loop {
+        let page = store.known_runs(known.last().copied(), 3).await.expect("known_runs answers");
+        if page.is_empty() {
+            break;
+        }
+        known.extend(page);
+    }
+    let mut owed: Vec<(RunId, Owed)> = Vec::new();
+    loop {
+        let after = owed.last().map(|(run, owed)| (*run, owed.number));
+        let page = store.owed(after, 3).await.expect("owed answers");
+        if page.is_empty() {
+            break;
+        }
+        owed.extend(page);
+    }
+    let mut by_status = BTreeMap::new();
+    for status in STATUSES {
+        let runs = pages(|page| store.runs(Some(status), page)).await;
+        by_status.insert(status, runs.into_iter().map(|run| run.run_id).collect());
+    }
+    let (mut of_run, mut claims, mut undelivered) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    for &run in &known {
+        let of = see_run(store, run).await;
+        for claim in &of.tables.claims {
+            let name = (claim.scope.clone(), claim.key.clone());
+            claims.insert(name, store.claimed(&claim.scope, &claim.key).await.expect("claimed answers"));
+        }
+        for delivery in &of.deliveries {
+            let conversation = &delivery.conversation_ref;
+            let runs = store.undelivered_to(conversation).await.expect("undelivered_to answers");
+            undelivered.insert(conversation.clone(), runs);
+        }
+        of_run.insert(run, of);
+    }
+    Sight {
+        head: store.head().await.expect("head answers"),
+        entries: entries(store).await,
+        runs: pages(|page| store.runs(None, page)).await,
+        by_status,
+        due: store.due(Timestamp(i64::MAX), usize::MAX).await.expect("due answers"),
+        occupying: store.occupying().await.expect("occupying answers"),
+        inbox: pages(|page| store.open_interactions(page)).await,
+        owed,
+        undelivered,
+        known,
+        claims,
+        of_run,
+    }
+}
+
+/// Two stores answer every question alike.
+pub async fn same(left: &dyn Store, right: &dyn Store) {
+    let (left, right) = (see(left).await, see(right).await);
+    // Part by part, so that a difference is small enough to be read.
+    assert_eq!(left.entries, right.entries);
+    assert_eq!(left.runs, right.runs);
+    assert_eq!(left.of_run, right.of_run);
+    assert_eq!(left, right);
+}
+
+async fn see_run(store: &dyn Store, run: RunId) -> OfRun {
+    let turns = pages(|page| store.turns_of(run, page)).await;
+    let interactions = pages(|page| store.interactions_of(run, page)).await;
+    let deliveries = pages(|page| store.deliveries_of(run, page)).await;
+    let tables = store.tables_of(run).await.expect("tables_of answers");
+    // Each row can also be had by its own name.
+    for turn in &turns {
+        assert_eq!(store.turn(turn.turn_id).await.expect("turn answers").as_ref(), Some(turn));
+    }
+    for question in &interactions {
+        let found = store.interaction(question.interaction_id).await.expect("interaction answers");
+        assert_eq!(found.as_ref(), Some(question));
+    }
+    for delivery in &deliveries {
+        let found = store.delivery(delivery.delivery_id).await.expect("delivery answers");
+        assert_eq!(found.as_ref(), Some(delivery));
+    }
+    let mut inbound = Vec::new();
+    for key in tables.inbound.keys() {
+        inbound.extend(store.inbound(key.clone()).await.expect("inbound answers"));
+    }
+    let (mut seqs, mut after) = (Vec::new(), Seq(0));
+    loop {
+        let page = store.entries_of(run, after, 4).await.expect("entries_of answers");
+        let Some(last) = page.last() else { break };
+        assert!(page.iter().all(|entry| entry.run_id == run));
+        after = last.seq;
+        seqs.extend(page.iter().map(|entry| entry.seq));
+    }
+    let run = store.run(run).await.expect("run answers");
+    OfRun { entries: seqs, run, turns, interactions, deliveries, inbound, tables }
+}
+
+async fn entries(store: &dyn Store) -> Vec<Entry> {
+    let (mut entries, mut after) = (Vec::new(), Seq(0));
+    loop {
+        let page = store.entries(after, 50).await.expect("entries answers");
+        let Some(last) = page.last() else { return entries };
+        after = last.seq;
+        entries.extend(page);
+    }
+}
+
+/// A whole list, two items at a time.
+pub(super) async fn pages<'a, T>(ask: impl Fn(Page) -> Answer<'a, Listing<T>>) -> Vec<T> {
+    let (mut items, mut cursor) = (Vec::new(), None);
+    loop {
+        let listing = ask(Page { cursor, limit: 2 }).await.expect("a page of a list");
+        assert!(listing.items.len() <= 2, "no more than asked for");
+        assert!(listing.next_cursor.is_none() || !listing.items.is_empty(), "a cursor leads on");
+        items.extend(listing.items);
+        cursor = listing.next_cursor;
+        if cursor.is_none() {
+            return items;
+        }
+    }
+}

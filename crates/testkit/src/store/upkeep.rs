@@ -1,0 +1,102 @@
+//! What an operator relies on: tables can be inspected, replaced and copied.
+
+use std::sync::Arc;
+
+use abide_ports::store::{Seq, Store, StoreError, Tables};
+
+use super::{Place, Places, same, see, told};
+use crate::history::Author;
+
+pub(super) async fn check(places: &dyn Places) {
+    tables_are_what_the_journal_adds_up_to(places).await;
+    replaced_tables_are_what_is_asked_of(places).await;
+    a_backup_holds_what_was_there_and_is_never_written_over(places).await;
+    a_backup_can_be_made_while_others_write(places).await;
+}
+
+async fn tables_are_what_the_journal_adds_up_to(places: &dyn Places) {
+    let place = places.fresh();
+    let (store, author) = told(&*place, 41, 80).await;
+    let known = store.known_runs(None, usize::MAX).await.unwrap();
+    assert_eq!(known, author.runs().keys().copied().collect::<Vec<_>>());
+    for run in known {
+        let entries = store.entries_of(run, Seq(0), usize::MAX).await.unwrap();
+        let derived = Tables::derive(&entries).expect("the journal adds up");
+        assert_eq!(store.tables_of(run).await.unwrap(), derived);
+    }
+}
+
+async fn replaced_tables_are_what_is_asked_of(places: &dyn Places) {
+    let place = places.fresh();
+    let (store, author) = told(&*place, 42, 60).await;
+    let before = see(&*store).await;
+    for &run in author.runs().keys() {
+        let whole = store.tables_of(run).await.unwrap();
+        store.replace_tables(run, Tables::default()).await.unwrap();
+        assert_eq!(store.tables_of(run).await.unwrap(), Tables::default());
+        assert_eq!(store.run(run).await.unwrap(), None);
+        let claim = whole.claims.first().expect("every run claims its first message");
+        assert_eq!(store.claimed(&claim.scope, &claim.key).await.unwrap(), None);
+        assert!(store.known_runs(None, 99).await.unwrap().contains(&run), "the journal still knows it");
+        store.replace_tables(run, whole.clone()).await.unwrap();
+        store.replace_tables(run, whole).await.unwrap();
+    }
+    assert_eq!(see(&*store).await, before);
+}
+
+async fn a_backup_holds_what_was_there_and_is_never_written_over(places: &dyn Places) {
+    let place = places.fresh();
+    let (store, mut author) = told(&*place, 43, 60).await;
+    let file = place.new_file();
+    match store.backup(&file).await {
+        Ok(()) => {
+            let before = see(&*store).await;
+            let copy = place.restored(&file).await.expect("a backup opens");
+            same(&*copy, &*store).await;
+            // The copy is a store of its own.
+            let commit = author.commit();
+            copy.commit(commit.clone()).await.expect("a backup can be written to");
+            assert_eq!(see(&*store).await, before);
+            store.commit(commit).await.expect("so can its original");
+            let again = store.backup(&file).await.unwrap_err();
+            assert!(matches!(again, StoreError::Invalid { .. }), "{again}");
+            same(&*copy, &*store).await;
+        }
+        Err(StoreError::Unsupported { hint }) => assert!(!hint.is_empty(), "it says what to do instead"),
+        Err(other) => panic!("no backup: {other}"),
+    }
+}
+
+async fn a_backup_can_be_made_while_others_write(places: &dyn Places) {
+    let place = places.fresh();
+    let (store, _) = told(&*place, 44, 40).await;
+    let writers: Vec<_> = (2..6).map(|name| tokio::spawn(write(Arc::clone(&store), name))).collect();
+    let before = store.head().await.unwrap();
+    let file = place.new_file();
+    let backup = store.backup(&file).await;
+    for writer in writers {
+        writer.await.expect("the writer is done");
+    }
+    if backup.is_ok() {
+        check_copy(&*place, &file, before, &*store).await;
+    }
+}
+
+async fn write(store: Arc<dyn Store>, name: u16) {
+    for commit in Author::new(44, name).commits(20) {
+        store.commit(commit).await.expect("a legal commit is taken");
+    }
+}
+
+/// A copy is a beginning of the whole, and in itself consistent.
+async fn check_copy(place: &dyn Place, file: &std::path::Path, at_least: Seq, store: &dyn Store) {
+    let copy = place.restored(file).await.expect("a backup opens");
+    let head = copy.head().await.unwrap();
+    assert!(head >= at_least);
+    let entries = copy.entries(Seq(0), usize::MAX).await.unwrap();
+    assert_eq!(entries, store.entries(Seq(0), head.0 as usize).await.unwrap());
+    for run in copy.known_runs(None, usize::MAX).await.unwrap() {
+        let entries = copy.entries_of(run, Seq(0), usize::MAX).await.unwrap();
+        assert_eq!(copy.tables_of(run).await.unwrap(), Tables::derive(&entries).expect("it adds up"));
+    }
+}
