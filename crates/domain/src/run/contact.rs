@@ -64,8 +64,7 @@ impl Draft {
 
     /// Connection trouble is ours, not the task's [E11]: a question stays open, a turn is searched for.
     pub(super) fn contact_lost(&mut self, attempt: Attempt) -> News {
-        let searching = self.run.owed.iter().any(|owed| matches!(owed.effect, Effect::Recover { .. }));
-        if self.run.attempt() != Some(attempt) || searching {
+        if self.run.attempt() != Some(attempt) || self.is_searching() {
             return News::Absorbed;
         }
         match &self.run.state {
@@ -118,8 +117,9 @@ impl Draft {
         }
     }
 
+    /// Counts only while the search is on: a search that was made twice may have two ends.
     pub(super) fn recovery_failed(&mut self, attempt: Attempt, reason: &str) -> News {
-        if self.run.attempt() != Some(attempt) {
+        if self.run.attempt() != Some(attempt) || !self.is_searching() {
             return News::Absorbed;
         }
         match &self.run.state {
@@ -139,6 +139,10 @@ impl Draft {
             | RunState::Running(Working::Probing | Working::Launching(_))
             | RunState::Finished(_) => News::Absorbed,
         }
+    }
+
+    fn is_searching(&self) -> bool {
+        self.run.owed.iter().any(|owed| matches!(owed.effect, Effect::Recover { .. }))
     }
 
     /// Looks for the turn, for a bounded time [E8].

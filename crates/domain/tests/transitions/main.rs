@@ -1,0 +1,49 @@
+//! Every state of a run meets every event. What comes of each pair is written to `transitions.txt`, and the
+//! diagrams in `docs/machines.md` are drawn from the same observations.
+//!
+//! When a rule changes on purpose: `UPDATE_EXPECT=1 cargo test -p abide-domain --test transitions`, and read the
+//! difference before it is committed.
+
+mod battery;
+mod drawing;
+mod table;
+
+use abide_domain::{
+    id::Fresh,
+    run,
+    time::{Stamp, Timestamp},
+};
+use abide_testkit::history::Author;
+use expect_test::expect_file;
+use table::Table;
+
+/// Enough histories for the observations to be complete: twice as many find nothing new.
+const SEEDS: u64 = 160;
+const COMMITS: usize = 60;
+
+/// Walks through random histories and shows every event to every state on the way.
+fn observe() -> Table {
+    let mut table = Table::default();
+    for seed in 0..SEEDS {
+        let mut author = Author::new(seed, 1).with_runs(4);
+        for _ in 0..COMMITS {
+            for before in author.commit().changes.iter().map(|change| &change.run) {
+                for (place, (label, event)) in battery::events(before).into_iter().enumerate() {
+                    let at = battery::when(before, &event);
+                    let fresh = Fresh(u128::MAX - 4096 + 16 * place as u128);
+                    let stamp = Stamp { at: Timestamp(at), fresh };
+                    table.saw(before, label, run::apply(Some(before), &stamp, &event));
+                }
+            }
+        }
+    }
+    table
+}
+
+#[test]
+fn every_pair_of_state_and_event_is_known() {
+    let table = observe();
+    assert_eq!(table.missing(), Vec::<String>::new(), "pairs that no history reached");
+    expect_file!["../../transitions.txt"].assert_eq(&table.to_string());
+    expect_file!["../../../../docs/machines.md"].assert_eq(&drawing::draw(&table));
+}

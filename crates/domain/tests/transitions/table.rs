@@ -1,0 +1,153 @@
+//! What came of every pair of state and event.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use abide_domain::{
+    delivery::DeliveryStatus,
+    inbound::InboundStatus,
+    interaction::InteractionState,
+    ledger::Rows,
+    refused::Refused,
+    run::{News, Run, Step},
+    turn::ExecutionStatus,
+};
+
+/// Observations, in an order that does not depend on when they were made.
+#[derive(Default)]
+pub(crate) struct Table {
+    runs: BTreeMap<(String, &'static str), BTreeSet<String>>,
+    /// For each of the smaller machines, which status was seen to follow which.
+    pub(crate) parts: BTreeMap<&'static str, BTreeSet<(String, String)>>,
+}
+
+/// The states of a run in detail, in the order of its life.
+pub(crate) const STATES: [&str; 14] = [
+    "queued",
+    "running.probing",
+    "running.launching",
+    "running.active",
+    "running.stopping",
+    "running.recovering",
+    "waiting_user.free",
+    "waiting_user.session",
+    "waiting_user.turn",
+    "idle.free",
+    "idle.session",
+    "succeeded",
+    "failed",
+    "canceled",
+];
+
+impl Table {
+    pub(crate) fn saw(&mut self, before: &Run, label: &'static str, result: Result<Step, Refused>) {
+        let outcome = match &result {
+            Ok(Step { news: News::Absorbed, .. }) => "absorbed".to_owned(),
+            Ok(step) => step.run.state.detail(),
+            Err(refused) => format!("refused: {}", reason(refused)),
+        };
+        self.runs.entry((before.state.detail(), label)).or_default().insert(outcome);
+        if let Ok(step) = &result {
+            self.saw_parts(before, &step.run);
+        }
+    }
+
+    fn saw_parts(&mut self, before: &Run, after: &Run) {
+        let rows = Rows::changed(Some(before), after);
+        for turn in &rows.turns {
+            let earlier = before.turns.iter().find(|it| it.turn_id == turn.turn_id);
+            let name = |status: ExecutionStatus| word(&status);
+            self.moved("turn", earlier.map(|it| name(it.execution_status)), name(turn.execution_status));
+        }
+        for question in &rows.interactions {
+            let earlier = before.interactions.iter().find(|it| it.interaction_id == question.interaction_id);
+            let name = |state: &InteractionState| state.name().to_owned();
+            self.moved("interaction", earlier.map(|it| name(&it.state)), name(&question.state));
+        }
+        for delivery in &rows.deliveries {
+            let earlier = before.deliveries.iter().find(|it| it.delivery_id == delivery.delivery_id);
+            let name = |status: DeliveryStatus| word(&status);
+            self.moved("delivery", earlier.map(|it| name(it.status)), name(delivery.status));
+        }
+        for inbound in &rows.inbound {
+            let earlier = before.inbox.iter().find(|it| it.message.key == inbound.message.key);
+            let name = |status: InboundStatus| word(&status);
+            self.moved(
+                "inbound",
+                earlier.map(|it| name(it.execution_status)),
+                name(inbound.execution_status),
+            );
+        }
+    }
+
+    fn moved(&mut self, part: &'static str, from: Option<String>, to: String) {
+        let from = from.unwrap_or_else(|| "[*]".to_owned());
+        if from != to {
+            self.parts.entry(part).or_default().insert((from, to));
+        }
+    }
+
+    /// Moves of the run itself, each with the events that cause it.
+    pub(crate) fn moves(&self) -> BTreeMap<(&str, &str), BTreeSet<&'static str>> {
+        let mut moves: BTreeMap<(&str, &str), BTreeSet<&'static str>> = BTreeMap::new();
+        for ((from, label), outcomes) in &self.runs {
+            for to in outcomes.iter().filter(|to| STATES.contains(&to.as_str()) && *to != from) {
+                moves.entry((from, to)).or_default().insert(label);
+            }
+        }
+        moves
+    }
+
+    /// Pairs of which nothing is known.
+    pub(crate) fn missing(&self) -> Vec<String> {
+        let labels: BTreeSet<_> = self.runs.keys().map(|(_, label)| *label).collect();
+        let mut missing = vec![];
+        for state in STATES {
+            for label in &labels {
+                // Only a waiting run has a question, and only some states have a deadline.
+                let needs_more = matches!(*label, "ReplyArrived" | "DeadlinePassed");
+                if !needs_more && !self.runs.contains_key(&(state.to_owned(), label)) {
+                    missing.push(format!("{state} x {label}"));
+                }
+            }
+        }
+        missing
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "# What every event does to a run in every state. Written by a test; see tests/transitions."
+        )?;
+        for state in STATES {
+            writeln!(f, "\n{state}")?;
+            for ((_, label), outcomes) in self.runs.iter().filter(|((from, _), _)| from == state) {
+                let outcomes: Vec<_> = outcomes.iter().map(String::as_str).collect();
+                writeln!(f, "  {label:<34} {}", outcomes.join(" | "))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn reason(refused: &Refused) -> &'static str {
+    match refused {
+        Refused::NoSuchRun => "no such run",
+        Refused::RunExists => "it exists already",
+        Refused::RunFinished { .. } => "it is over",
+        Refused::StaleInteraction { .. } => "not open",
+        Refused::IdempotencyConflict { .. } => "same key, another text",
+        Refused::NotQueued { .. } => "it does not wait for a slot",
+        Refused::NothingToInterrupt { .. } => "no turn is at work",
+        Refused::InboxFull { .. } => "too many messages wait",
+    }
+}
+
+/// A status in the word that the ledger uses.
+fn word(status: &impl serde::Serialize) -> String {
+    serde_json::to_value(status).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
