@@ -2,40 +2,21 @@
 //!
 //! What it checks is in its own crate; here is only how it is built and started.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use crate::shell::Shell;
 use crate::workspace::Workspace;
 
-const PACKAGE: &str = "abide-sim";
-
-/// What became of the simulation that belongs to the tests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Simulated {
-    Passed,
-    /// The workspace has no simulator yet.
-    Absent,
-}
-
 pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
-    if workspace.member(PACKAGE).is_none() {
-        bail!("this workspace has no simulator yet: the package {PACKAGE} is missing");
-    }
     Shell::new("cargo")
-        .args(["run", "--quiet", "--profile", "sim", "--package", PACKAGE, "--"])
+        .args(["run", "--quiet", "--profile", "sim", "--package", "abide-sim", "--"])
         .args(args)
         .dir(&workspace.root)
         .run()
 }
 
-/// As many seeds as every change must survive.
-pub(crate) fn run_for_tests(workspace: &Workspace) -> Result<Simulated> {
-    if workspace.member(PACKAGE).is_none() {
-        eprintln!("\n*** NOT SIMULATED: the package {PACKAGE} is not in this workspace yet. ***\n");
-        return Ok(Simulated::Absent);
-    }
-    run(workspace, &["--seeds".into(), SEEDS.into()])?;
-    Ok(Simulated::Passed)
+/// As many seeds as every change must survive, and the proof that the simulator would notice if one did not.
+pub(crate) fn run_for_tests(workspace: &Workspace) -> Result<()> {
+    run(workspace, &["--seeds".into(), "20000".into()])?;
+    run(workspace, &["--mutants".into()])
 }
-
-const SEEDS: &str = "20000";
