@@ -4,6 +4,7 @@
 //! take turns, so that a noisy neighbour disturbs all of them alike. Fails if group commit is not worth its name.
 
 use std::{
+    collections::BTreeMap,
     fs::{File, OpenOptions},
     io::Write,
     path::Path,
@@ -14,9 +15,11 @@ use std::{
 
 use abide_domain::{
     engine::{Abilities, Profile, ProfileKind},
-    event::Event,
-    id::RunId,
+    event::{Event, NewRun},
+    id::{Fresh, RunId},
+    inbound::{Message, MessageKey},
     process::{Attempt, Position, Process},
+    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
     time::Seconds,
 };
 use abide_ports::store::{Commit, Store};
@@ -103,10 +106,9 @@ impl Subject {
         let mut writers = Vec::new();
         for number in 0..MANY {
             let mut author = Author::new(1, number as u16 + 1);
-            let created = author.create();
-            let run = created.run.run_id;
-            let mut changes = vec![created];
-            for event in beginning() {
+            let run = RunId(Fresh((1 << 100) + number as u128));
+            let mut changes = Vec::new();
+            for event in beginning(run) {
                 changes.push(author.happens(run, event).expect("a run begins like this"));
             }
             store.commit(Commit { changes }).await.expect("it is written");
@@ -160,7 +162,24 @@ fn progress(author: &mut Author, run: RunId, position: &mut u64) -> Commit {
     Commit { changes: vec![author.happens(run, event).expect("a turn is at work")] }
 }
 
-fn beginning() -> [Event; 3] {
+fn beginning(run_id: RunId) -> [Event; 4] {
+    let key = MessageKey { channel: "api".to_owned(), message_id: run_id.to_string() };
+    let message =
+        Message { key, text: "make the tests of the store crate pass, then open a request".to_owned() };
+    let settings = Settings {
+        engine: "claude".to_owned(),
+        workspace: "/home/ada/src/abide".to_owned(),
+        execution_mode: ExecutionMode::Interactive,
+        conversation_ref: Some("feishu:oc_7f3a".to_owned()),
+        unanswered: Unanswered::Strict,
+        session_timeout_sec: Seconds(1200),
+        turn_timeout_sec: None,
+        on_busy: OnBusy::Queue,
+        model: None,
+        sandbox: Some("workspace-write".to_owned()),
+        skill: None,
+        labels: BTreeMap::new(),
+    };
     let profile = Profile {
         kind: ProfileKind::Resumable,
         reason: "it can resume".to_owned(),
@@ -168,6 +187,7 @@ fn beginning() -> [Event; 3] {
     };
     let process = Process { keeper: "k".to_owned(), pid: 4711, start_time: 1, boot_id: "b".to_owned() };
     [
+        Event::RunCreated(Box::new(NewRun { run_id, settings, message, idempotency: None })),
         Event::Admitted,
         Event::ProfileResolved { profile, abilities: Abilities::default(), handle: None },
         Event::AttemptStarted { attempt: Attempt(1), process },

@@ -242,8 +242,12 @@ fn owed(row: &Owed) -> Result<(i64, String), StoreError> {
 }
 
 fn json<T: Serialize>(value: &T) -> Result<String, StoreError> {
-    let invalid = |error| StoreError::Invalid { what: format!("a value that JSON cannot hold ({error})") };
-    serde_json::to_string(value).map_err(invalid)
+    let invalid =
+        |error: String| StoreError::Invalid { what: format!("a value that JSON cannot hold ({error})") };
+    // Room for most rows at once, rather than by growing.
+    let mut text = Vec::with_capacity(2048);
+    serde_json::to_writer(&mut text, value).map_err(|error| invalid(error.to_string()))?;
+    String::from_utf8(text).map_err(|error| invalid(error.to_string()))
 }
 
 fn digest(run: &str, revision: i64, at: i64, fresh: &str, event: &str) -> Hasher {

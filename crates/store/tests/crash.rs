@@ -96,9 +96,10 @@ async fn a_database_that_is_full_says_so_and_loses_nothing() {
 #[tokio::test]
 async fn when_there_is_room_again_the_store_goes_on() {
     let folder = tempfile::tempdir().unwrap();
-    let mounted = spawn("mount", &["-t", "tmpfs", "-o", "size=8m", "tmpfs", folder.path().to_str().unwrap()])
-        .wait()
-        .is_ok_and(|status| status.success());
+    let mounted =
+        spawn("mount", &["-t", "tmpfs", "-o", "size=24m", "tmpfs", folder.path().to_str().unwrap()])
+            .wait()
+            .is_ok_and(|status| status.success());
     if !mounted {
         println!("no small file system can be mounted here; the bound on pages is tested without one");
         return;
@@ -121,7 +122,7 @@ async fn fill_and_empty(path: &Path) {
     for (count, commit) in commits {
         if count % 40 == 0 {
             // Everything that is left, to the last byte.
-            let _ = fs::write(&ballast, vec![0; 8 << 20]);
+            let _ = fs::write(&ballast, vec![0; 24 << 20]);
         }
         // A refused commit can be tried again as it is, for nothing of it was written.
         loop {

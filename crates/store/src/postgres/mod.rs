@@ -1,7 +1,7 @@
 //! Everything in one schema of a Postgres server, for several daemons or where a server is at hand anyway.
 //!
-//! The order of the journal is the order of commits: whoever writes takes the head row first ([`write`]). One task
-//! writes for each daemon ([`writer`]), and commits that queue up share a transaction ([`batch`]).
+//! The order of the journal is the order of commits: whoever writes takes the head row first (`write.rs`). One task
+//! writes for each daemon (`writer.rs`), and commits that queue up share a transaction (`batch.rs`).
 
 mod batch;
 mod connect;

@@ -29,7 +29,7 @@ const APPLICATION_ID: i32 = 0x4162_6964;
 /// How long to wait for a tool that has the database open, before giving up.
 const BUSY: Duration = Duration::from_secs(5);
 /// How many pages the log may hold before it is written back.
-const CHECKPOINT_PAGES: u32 = 1000;
+const CHECKPOINT_PAGES: u32 = 4000;
 /// How many of the latest entries are checked at every start.
 const TAIL: i64 = 16;
 /// How long the header of a database is.
@@ -191,6 +191,8 @@ fn set_up(connection: &Connection, options: &Options) -> rusqlite::Result<()> {
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
     connection.pragma_update(None, "cache_size", -16_000)?;
+    // What a savepoint would need to be undone is small, and must not go through a file.
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
     if let Some(pages) = options.most_pages {
         connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
     }

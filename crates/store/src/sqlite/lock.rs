@@ -69,6 +69,13 @@ impl Lock {
     }
 }
 
+impl Drop for Lock {
+    /// Closing the file is not enough: a child that is being started this moment holds a copy of it until it executes.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
 /// The file next to the database with this ending.
 pub(super) fn beside(database: &Path, ending: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();

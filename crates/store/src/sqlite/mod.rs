@@ -1,6 +1,6 @@
 //! Everything in one SQLite file: the default.
 //!
-//! One thread writes and others read ([`writer`], [`readers`]); what they say to SQLite is in `write.rs` and
+//! One thread writes and others read (`writer.rs`, `readers.rs`); what they say to SQLite is in `write.rs` and
 //! `read.rs`; what can be wrong with a file is found out in `connect.rs`. No async runtime is needed.
 
 mod backup;

@@ -1,6 +1,7 @@
 //! The one thread that writes: whatever has queued up while it was busy shares the next transaction and its sync.
 //!
-//! The first order of a batch waits for nothing. Each order has a savepoint of its own, so a bad one does not spoil
+//! A lone order waits for nothing. Where several came together last time, those who were just answered are about to
+//! order again, and they are given the processor for a moment before the sync that they can share. Each order has a savepoint of its own, so a bad one does not spoil
 //! its batch. An order is answered only after the COMMIT in which it is.
 
 use std::thread;
@@ -20,6 +21,9 @@ use crate::record::{Record, TableRows};
 const QUEUE: usize = 1024;
 /// How many orders may share a transaction, so that the first of them is answered some day.
 const BATCH: usize = 512;
+
+/// How many times in a row the processor is offered to others who bring no order, well below the time of one sync.
+const OFFERS: usize = 40;
 
 /// Something to be written.
 #[derive(Debug)]
@@ -80,20 +84,27 @@ fn stopped() -> StoreError {
 }
 
 fn serve(connection: Connection, mut queue: mpsc::Receiver<Order>) {
+    let mut company = 1;
     while let Some(first) = queue.blocking_recv() {
-        batch(&connection, first, &mut queue);
+        company = batch(&connection, first, &mut queue, company);
     }
     connect::close(connection);
 }
 
-fn batch(connection: &Connection, first: Order, queue: &mut mpsc::Receiver<Order>) {
+/// Writes an order and those that come with it, about as many as last time, and says how many they were.
+fn batch(connection: &Connection, first: Order, queue: &mut mpsc::Receiver<Order>, company: usize) -> usize {
     let mut head = match begin(connection) {
         Ok(head) => head,
-        Err(error) => return answer(first.reply, Err(failed(&error))),
+        Err(error) => {
+            answer(first.reply, Err(failed(&error)));
+            return 1;
+        }
     };
+    let mut count = 0;
     let mut written = Vec::new();
     let mut next = Some(first);
     while let Some(Order { job, reply }) = next.take() {
+        count += 1;
         match attempt(connection, &job, head) {
             Ok(last) => {
                 head = last;
@@ -103,13 +114,14 @@ fn batch(connection: &Connection, first: Order, queue: &mut mpsc::Receiver<Order
                 let undone = connection.is_autocommit();
                 if let (true, Trouble::Failed(error)) = (undone, &trouble) {
                     answer_all(written, || failed(error));
-                    return answer(reply, Err(trouble.into_error()));
+                    answer(reply, Err(trouble.into_error()));
+                    return count;
                 }
                 answer(reply, Err(trouble.into_error()));
             }
         }
-        if written.len() < BATCH {
-            next = queue.try_recv().ok();
+        if count < BATCH {
+            next = if count < company { expect_one(queue) } else { queue.try_recv().ok() };
         }
     }
     match cached(connection, "COMMIT") {
@@ -123,6 +135,18 @@ fn batch(connection: &Connection, first: Order, queue: &mut mpsc::Receiver<Order
             answer_all(written, || commit_failed(&error));
         }
     }
+    count
+}
+
+/// The next order, if one comes while others have the processor.
+fn expect_one(queue: &mut mpsc::Receiver<Order>) -> Option<Order> {
+    for _ in 0..OFFERS {
+        if let Ok(order) = queue.try_recv() {
+            return Some(order);
+        }
+        thread::yield_now();
+    }
+    None
 }
 
 fn begin(connection: &Connection) -> rusqlite::Result<i64> {
