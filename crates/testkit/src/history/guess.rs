@@ -30,6 +30,11 @@ impl Author {
             8..10 => return Event::InterruptRequested { by: self.text() },
             10..14 => return Event::ConversationSpoke,
             14..18 => return self.deadline(&run),
+            18..20 => {
+                if let Some(live) = run.live() {
+                    return Event::ContactLost { attempt: live.attempt };
+                }
+            }
             _ => {}
         }
         match &run.state {

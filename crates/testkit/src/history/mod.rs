@@ -36,7 +36,7 @@ impl Author {
     /// The author of this seed. The name keeps the ids of authors on one store apart.
     pub fn new(seed: u64, name: u16) -> Self {
         let dice = Dice::new(seed ^ (u64::from(name) << 48));
-        Self { dice, name, now: BEGINNING, counter: 0, runs: BTreeMap::new(), most_runs: 6 }
+        Self { dice, name, now: BEGINNING, counter: 0, runs: BTreeMap::new(), most_runs: 16 }
     }
 
     /// The same with about so many runs at a time.

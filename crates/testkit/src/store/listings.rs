@@ -14,7 +14,7 @@ use super::{Places, sight::pages, told};
 use crate::history::Author;
 
 /// Enough that every table has rows of every kind.
-const COMMITS: usize = 160;
+const COMMITS: usize = 320;
 
 pub(super) async fn check(places: &dyn Places) {
     let place = places.fresh();
