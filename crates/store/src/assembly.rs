@@ -97,10 +97,19 @@ fn place(tables: &mut Tables, row: Found) -> Result<(), StoreError> {
 
 /// Runs that anything knows after the first parameter, by seeking from one to the next, however long the journal is.
 pub(crate) fn known_runs() -> String {
-    let tables = ["journal", "runs", "inbound", "turns", "interactions", "deliveries", "effects", "claims"];
+    // In the journal, every run begins with its first revision.
+    let places = [
+        "journal WHERE revision = 1 AND",
+        "runs WHERE",
+        "inbound WHERE",
+        "turns WHERE",
+        "interactions WHERE",
+        "deliveries WHERE",
+        "effects WHERE",
+        "claims WHERE",
+    ];
     let next = |after: &str| {
-        let seeks =
-            tables.map(|table| format!("SELECT min(run_id) AS run_id FROM {table} WHERE run_id > {after}"));
+        let seeks = places.map(|place| format!("SELECT min(run_id) AS run_id FROM {place} run_id > {after}"));
         format!("(SELECT min(run_id) FROM ({}) AS seeks)", seeks.join(" UNION ALL "))
     };
     format!(

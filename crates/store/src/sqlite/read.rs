@@ -33,8 +33,13 @@ pub(super) fn entries(connection: &Connection, after: i64, most: i64) -> Found<V
 
 /// The same of one run.
 pub(super) fn entries_of(connection: &Connection, run: RunId, after: i64, most: i64) -> Found<Vec<Entry>> {
+    // Filed entries by their place, the latest ones by looking through them.
     let sql = "SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal
-               WHERE run_id = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
+               WHERE seq IN (SELECT seq FROM journal_of_run WHERE run_id = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3)
+               UNION ALL
+               SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal
+               WHERE seq > max(?2, (SELECT up_to FROM journal_filed)) AND run_id = ?1
+               ORDER BY seq LIMIT ?3";
     rows(connection, sql, (run.to_string(), after, most), entry)
 }
 

@@ -31,6 +31,9 @@ impl Trouble {
     }
 }
 
+/// How many of the latest entries a question about one run may have to look through.
+const UNFILED: i64 = 2048;
+
 /// Writes a change at this place of the journal.
 pub(super) fn change(connection: &Connection, record: &Record, seq: i64) -> Result<(), Trouble> {
     let (rows, entry) = (&record.rows, &record.entry);
@@ -84,6 +87,20 @@ pub(super) fn advance(connection: &Connection, reader: &str, to: Seq) -> Result<
 /// The latest position.
 pub(super) fn head(connection: &Connection) -> rusqlite::Result<i64> {
     cached(connection, "SELECT coalesce(max(seq), 0) FROM journal")?.query_row([], |row| row.get(0))
+}
+
+/// Files the entries up to the journal's end under their runs, once there are many of them.
+pub(super) fn file(connection: &Connection, head: i64) -> rusqlite::Result<()> {
+    let filed: i64 =
+        cached(connection, "SELECT up_to FROM journal_filed")?.query_row([], |row| row.get(0))?;
+    if head - filed < UNFILED {
+        return Ok(());
+    }
+    let sql = "INSERT INTO journal_of_run (run_id, seq)
+               SELECT run_id, seq FROM journal WHERE seq > ?1 AND seq <= ?2 ORDER BY run_id, seq";
+    cached(connection, sql)?.execute((filed, head))?;
+    cached(connection, "UPDATE journal_filed SET up_to = ?1")?.execute((head,))?;
+    Ok(())
 }
 
 fn run(connection: &Connection, record: &Record, keys: &RunKeys, body: &str) -> Result<(), Trouble> {

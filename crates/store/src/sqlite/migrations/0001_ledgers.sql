@@ -15,8 +15,18 @@ CREATE TABLE journal (
     event TEXT NOT NULL,
     checksum INTEGER NOT NULL
 ) STRICT;
--- An index ends in the row's own key, so this one is by run and then by sequence.
-CREATE INDEX journal_of_run ON journal (run_id);
+-- Every run begins with one of these.
+CREATE INDEX journal_births ON journal (run_id) WHERE revision = 1;
+
+-- Which entries are a run's. An index would dirty one page for each run in every transaction; this is written for
+-- many entries at once, and what is not filed yet is at the end of the journal.
+CREATE TABLE journal_of_run (
+    run_id TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (run_id, seq)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE journal_filed (up_to INTEGER NOT NULL) STRICT;
+INSERT INTO journal_filed (up_to) VALUES (0);
 
 CREATE TABLE runs (
     run_id TEXT PRIMARY KEY,
