@@ -168,7 +168,7 @@ pub struct Resolution {
     pub resolution_mode: ResolutionMode,
     /// When.
     pub resolved_at: Timestamp,
-    /// By whom: a person's name as the channel gives it, or `policy:<name>`.
+    /// By whom: a person's name as the channel gives it, or `policy`.
     pub resolved_by: String,
     /// Why policy answered, if it did.
     pub auto_decide_reason: Option<AutoReason>,

@@ -25,12 +25,12 @@ use abide_ports::{
     store::{Deliveries, Effects, Page, Runs, Turns},
 };
 use abide_store::memory::MemoryStore;
+use abide_testkit::clock::FakeClock;
 
 use crate::{
     checks::Violation,
     engine::{Fate, Keeper, Order, Said, answer_of, handle},
     faults::{Fault, bent_rules},
-    time::FakeClock,
     world::{Halt, World},
 };
 

@@ -10,7 +10,6 @@ mod engine;
 mod faults;
 mod people;
 mod report;
-mod time;
 mod world;
 
 use std::process::ExitCode;

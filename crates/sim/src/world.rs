@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use abide_domain::{id::RunId, process::Attempt, run::Status};
 use abide_store::memory::{CrashPoint, MemoryStore};
-use abide_testkit::dice::Dice;
+use abide_testkit::{clock::FakeClock, dice::Dice};
 
 use crate::{
     channel::{Channel, Weather},
@@ -14,7 +14,6 @@ use crate::{
     engine::{Engines, Plan},
     faults::Fault,
     people::People,
-    time::FakeClock,
 };
 
 /// Everything there is.
