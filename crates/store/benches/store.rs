@@ -168,7 +168,7 @@ fn beginning(run_id: RunId) -> [Event; 4] {
         Message { key, text: "make the tests of the store crate pass, then open a request".to_owned() };
     let settings = Settings {
         engine: "claude".to_owned(),
-        workspace: "/home/ada/src/abide".to_owned(),
+        workspace: "src/abide".to_owned(),
         execution_mode: ExecutionMode::Interactive,
         conversation_ref: Some("feishu:oc_7f3a".to_owned()),
         unanswered: Unanswered::Strict,
