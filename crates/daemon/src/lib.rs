@@ -9,3 +9,7 @@ mod lanes;
 
 pub use desk::{Desk, Outcome, Rules};
 pub use error::DeskError;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -29,3 +29,7 @@ pub mod event;
 pub mod failure;
 pub mod ledger;
 pub mod refused;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

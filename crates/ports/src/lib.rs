@@ -4,3 +4,7 @@
 
 pub mod clock;
 pub mod store;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -16,3 +16,7 @@ pub mod registry;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod upkeep;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -7,3 +7,7 @@ pub mod clock;
 pub mod dice;
 pub mod history;
 pub mod store;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
