@@ -88,7 +88,8 @@ impl World {
     fn request(&mut self, request: Request) -> Result<(), Halt> {
         self.note(|| match &request {
             Request::Create(new) => {
-                format!("somebody wants {} ({:?})", new.run_id, new.settings.execution_mode)
+                let (id, mode) = (&new.message.key.message_id, new.settings.execution_mode);
+                format!("somebody wants a run ({id}, {mode:?})")
             }
             Request::Say { run, message, on_busy } => {
                 format!("somebody says {} to {run} ({on_busy:?})", message.key.message_id)

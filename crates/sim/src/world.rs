@@ -130,7 +130,7 @@ impl World {
     pub(crate) fn note(&mut self, line: impl FnOnce() -> String) {
         if let Some(story) = &mut self.story {
             let seconds = self.clock.now().0 as f64 / 1e6;
-            story.push(format!("{seconds:>12.6}  {}", line()));
+            story.push(format!("{seconds:>12.6}  {}", without_zeros(&line())));
         }
     }
 
@@ -243,6 +243,17 @@ impl World {
         self.note(|| format!("{span} s pass"));
         self.ring()
     }
+}
+
+/// Ids count up from nothing in this world; their leading zeros say nothing.
+fn without_zeros(line: &str) -> String {
+    let mut parts = line.split('_');
+    let mut told = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        told.push('_');
+        told.push_str(part.trim_start_matches('0'));
+    }
+    told
 }
 
 /// Whether a history is written down while it happens.
