@@ -23,7 +23,7 @@ const YES: [&str; 14] = [
     "同意", "批准",
 ];
 
-/// Reads a reply to a request for permission. Policy never approves [D7].
+/// Reads a reply to a request for permission. Policy never approves (D7).
 pub fn verdict(question: &Question, reply: &Reply) -> Verdict {
     match &reply.by {
         Answerer::Policy(_) => Verdict::Declined,

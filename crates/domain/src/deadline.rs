@@ -35,5 +35,5 @@ pub enum DeadlineKind {
 
 /// How long an engine may take to obey an interrupt before its process is ended.
 pub const STOP_GRACE: Seconds = Seconds(15);
-/// How long a lost turn is searched for before a person is asked [E8].
+/// How long a lost turn is searched for before a person is asked (E8).
 pub const RECOVERY_BOUND: Seconds = Seconds(120);

@@ -1,4 +1,4 @@
-//! Bringing results, questions and notices to a conversation, at least once and under a stable key [E10].
+//! Bringing results, questions and notices to a conversation, at least once and under a stable key (E10).
 //!
 //! How a channel shows them is not here.
 
@@ -56,13 +56,13 @@ pub enum Content {
 pub enum Notice {
     /// The run ended while nothing of it was at work.
     RunEnded(String),
-    /// A turn's outcome could not be found out [E8].
+    /// A turn's outcome could not be found out (E8).
     OutcomeUnknown(TurnId),
     /// A result could not be delivered twice over; it can be read in the ledger.
     Undelivered(DeliveryId),
 }
 
-/// Whether something has arrived [E6].
+/// Whether something has arrived (E6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryStatus {

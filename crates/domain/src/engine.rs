@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Seconds;
 
-/// The engine's own session id [A1]. Opaque: everything but its adapter may store and compare it, nothing else.
+/// The engine's own session id (A1). Opaque: everything but its adapter may store and compare it, nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handle {
     /// The engine that issued it.
@@ -33,7 +33,7 @@ pub enum HandleType {
     Opaque,
 }
 
-/// How a run's engine waits for a person [A2]: resolved once, before the first launch, and never flipped.
+/// How a run's engine waits for a person (A2): resolved once, before the first launch, and never flipped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profile {
     /// The way of waiting.
@@ -44,7 +44,7 @@ pub struct Profile {
     pub session_timeout_sec: Seconds,
 }
 
-/// The two ways of waiting [A8].
+/// The two ways of waiting (A8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProfileKind {
@@ -54,7 +54,7 @@ pub enum ProfileKind {
     StickyProcess,
 }
 
-/// Whether an engine can resume [A3], and how that was found out.
+/// Whether an engine can resume (A3), and how that was found out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResumeCapability {
     /// Whether it can.
@@ -77,7 +77,7 @@ pub enum ProbeMethod {
     Filesystem,
 }
 
-/// The optional abilities [E1] on which a rule about state depends. What happens without each is written at its use.
+/// The optional abilities (E1) on which a rule about state depends. What happens without each is written at its use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Abilities {
     /// A message can be put into the running turn. Without it, a message that would steer waits for its own turn.

@@ -59,7 +59,7 @@ pub enum Event {
         profile: Profile,
         /// What it can do.
         abilities: Abilities,
-        /// The session id that we chose for it, where engines let us [A6].
+        /// The session id that we chose for it, where engines let us (A6).
         handle: Option<Handle>,
     },
     /// The engine cannot be used at all: not there, not logged in, no usable workspace.
@@ -157,7 +157,7 @@ pub enum Event {
     TurnEnded {
         /// Which launch.
         attempt: Attempt,
-        /// The turn that ends, matched by its id [E7]: a process that is held for several turns may repeat itself.
+        /// The turn that ends, matched by its id (E7): a process that is held for several turns may repeat itself.
         turn_id: TurnId,
         /// Where in its speech.
         position: Position,
@@ -281,7 +281,7 @@ pub struct Claim {
 pub const RUN_REQUESTS: &str = "run-requests";
 
 impl Claim {
-    /// The claim that a message makes: its name, once, for ever [E13].
+    /// The claim that a message makes: its name, once, for ever (E13).
     pub fn of_message(key: &MessageKey) -> Self {
         let mut scope = String::from("inbound/");
         scope.push_str(&key.channel);

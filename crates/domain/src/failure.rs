@@ -24,13 +24,13 @@ impl Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum FailureCode {
-    /// The engine's session could not be continued [A11].
+    /// The engine's session could not be continued (A11).
     SessionResumeFailed,
-    /// Nobody answered a sticky process in time [A10].
+    /// Nobody answered a sticky process in time (A10).
     InteractionWaitTimeout,
-    /// The process that waited for an answer is gone [A10].
+    /// The process that waited for an answer is gone (A10).
     InteractionProcessLost,
-    /// The question's policy was to abort rather than to invent an answer [D7].
+    /// The question's policy was to abort rather than to invent an answer (D7).
     InteractionAborted,
     /// The engine's program is not there.
     EngineNotFound,
@@ -40,7 +40,7 @@ pub enum FailureCode {
     EngineAuthRequired,
     /// The turn worked longer than it may.
     TurnTimeout,
-    /// What became of the turn cannot be found out [E8].
+    /// What became of the turn cannot be found out (E8).
     RecoveryFailed,
     /// The workspace cannot be used.
     WorkspaceUnusable,

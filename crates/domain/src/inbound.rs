@@ -1,6 +1,6 @@
-//! Messages that reached us, and how far each has got [E5].
+//! Messages that reached us, and how far each has got (E5).
 //!
-//! That the same message is never taken twice is not decided here: the store holds its key for ever [E13].
+//! That the same message is never taken twice is not decided here: the store holds its key for ever (E13).
 
 use alloc::string::String;
 

@@ -1,4 +1,4 @@
-//! Questions and approvals that wait for a person, and how each was resolved [D1] [D8].
+//! Questions and approvals that wait for a person, and how each was resolved (D1) (D8).
 //!
 //! Which reply wins is decided in [`crate::reply`]; what an unanswered question's policy says, in [`crate::policy`].
 
@@ -66,14 +66,14 @@ pub enum Purpose {
 pub enum Parked {
     /// A person stopped the turn; only a person knows what should happen next.
     Interrupted,
-    /// Contact was lost and the turn's outcome could not be found out [E8].
+    /// Contact was lost and the turn's outcome could not be found out (E8).
     OutcomeUnknown,
 }
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
-    /// A hint for front ends; it never restricts the answer [D2].
+    /// A hint for front ends; it never restricts the answer (D2).
     pub kind: Kind,
     /// The question itself.
     pub prompt: String,
@@ -104,7 +104,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind of that name; an unknown name is `open_text` [D1].
+    /// The kind of that name; an unknown name is `open_text` (D1).
     pub fn named(name: &str) -> Self {
         match name {
             "choose_one" => Self::ChooseOne,
@@ -132,7 +132,7 @@ pub struct Choice {
     pub safe: bool,
 }
 
-/// What to do if nobody answers [D1].
+/// What to do if nobody answers (D1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
@@ -161,7 +161,7 @@ pub enum InteractionState {
     },
 }
 
-/// How an interaction was answered [D8].
+/// How an interaction was answered (D8).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolution {
     /// By a person or by policy.

@@ -1,4 +1,4 @@
-//! What is decided when nobody answers [D6] [D7]: never a person's choice, never a yes to a risk.
+//! What is decided when nobody answers (D6) (D7): never a person's choice, never a yes to a risk.
 
 use alloc::{format, string::String};
 
@@ -20,7 +20,7 @@ pub enum AutoReason {
     AutoMode,
 }
 
-/// The automatic reply [D6], as it is recorded and shown.
+/// The automatic reply (D6), as it is recorded and shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AutoReply {
     /// Always `auto_decide_timeout`.

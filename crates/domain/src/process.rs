@@ -16,7 +16,7 @@ pub struct Attempt(pub u32);
 #[serde(transparent)]
 pub struct Position(pub u64);
 
-/// The identity of a process [A13]: a pid alone is reused, so it never stands alone.
+/// The identity of a process (A13): a pid alone is reused, so it never stands alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// The keeper that holds it.

@@ -1,4 +1,4 @@
-//! Which reply to an interaction counts: the first one, and only that [D6].
+//! Which reply to an interaction counts: the first one, and only that (D6).
 //!
 //! One door for people and for policy alike. What the accepted answer then does to the run is in `run/answer.rs`.
 
@@ -19,7 +19,7 @@ use crate::{
 pub struct Reply {
     /// The interaction that it names; a reply never goes to "whatever is open".
     pub interaction_id: InteractionId,
-    /// Free text, whatever the kind of question [D2].
+    /// Free text, whatever the kind of question (D2).
     pub text: String,
     /// Who answers.
     pub by: Answerer,

@@ -1,4 +1,4 @@
-//! What a run was asked to be. Set when it is created and never changed, so that turn 2 runs as turn 1 did [A9].
+//! What a run was asked to be. Set when it is created and never changed, so that turn 2 runs as turn 1 did (A9).
 
 use alloc::{collections::BTreeMap, string::String};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Seconds;
 
-/// How long a sticky process is held for an answer unless the run says otherwise [A10].
+/// How long a sticky process is held for an answer unless the run says otherwise (A10).
 pub const DEFAULT_SESSION_TIMEOUT: Seconds = Seconds(1200);
 
 /// The settings of a run.
@@ -20,7 +20,7 @@ pub struct Settings {
     pub execution_mode: ExecutionMode,
     /// Where results go. Without one they are read from the ledger, and being there is being delivered.
     pub conversation_ref: Option<String>,
-    /// Strict by default [D4].
+    /// Strict by default (D4).
     pub unanswered: Unanswered,
     /// See [`crate::engine::Profile::session_timeout_sec`].
     pub session_timeout_sec: Seconds,
@@ -30,7 +30,7 @@ pub struct Settings {
     pub on_busy: OnBusy,
     /// The model, if not the engine's own choice.
     pub model: Option<String>,
-    /// The sandbox setting; carried over to every turn, never widened [A4].
+    /// The sandbox setting; carried over to every turn, never widened (A4).
     pub sandbox: Option<String>,
     /// A folder with a skill to be copied into the workspace.
     pub skill: Option<String>,
@@ -68,6 +68,6 @@ pub enum OnBusy {
     Queue,
     /// It is put into the running turn where the engine can take it; else it waits.
     Steer,
-    /// It ends the running turn, whose output is then never shown [E9].
+    /// It ends the running turn, whose output is then never shown (E9).
     Supersede,
 }

@@ -1,4 +1,4 @@
-//! Turns and the attempts at them: the turn ledger [E6].
+//! Turns and the attempts at them: the turn ledger (E6).
 //!
 //! What makes a turn start, wait and end is in [`crate::run`]; here is what is known of one.
 
@@ -30,7 +30,7 @@ pub struct Turn {
     pub prompt: String,
     /// Whether its work is done.
     pub execution_status: ExecutionStatus,
-    /// What its process does, as far as we know. Never told to people as the state of their task [E11].
+    /// What its process does, as far as we know. Never told to people as the state of their task (E11).
     pub runtime_status: RuntimeStatus,
     /// Every process launched for it.
     pub attempts: Vec<AttemptRecord>,
@@ -42,11 +42,11 @@ pub struct Turn {
     pub started_at: Timestamp,
     /// When its ending became durable.
     pub result_persisted_at: Option<Timestamp>,
-    /// Whether the person has what it said. Executed is not delivered [E10].
+    /// Whether the person has what it said. Executed is not delivered (E10).
     pub delivery_status: DeliveryStatus,
     /// When they got it.
     pub delivered_at: Option<Timestamp>,
-    /// What took its place, if something did [E9].
+    /// What took its place, if something did (E9).
     pub superseded: Option<Superseded>,
 }
 
@@ -71,7 +71,7 @@ pub struct Superseded {
     pub reason: String,
 }
 
-/// Whether a turn's work is done [E6].
+/// Whether a turn's work is done (E6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExecutionStatus {

@@ -23,7 +23,7 @@ impl Draft {
         }
     }
 
-    /// The profile is set once and never flipped [A2]: a second answer changes nothing.
+    /// The profile is set once and never flipped (A2): a second answer changes nothing.
     pub(super) fn profile_resolved(
         &mut self,
         profile: &Profile,

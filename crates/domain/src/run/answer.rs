@@ -35,7 +35,7 @@ impl Draft {
         Ok(News::Changed)
     }
 
-    /// Nobody answered: the question's policy does, or ends the run [D7].
+    /// Nobody answered: the question's policy does, or ends the run (D7).
     pub(super) fn decide_unanswered(&mut self, reason: AutoReason) {
         let Some(interaction) = self.run.interactions.iter().find(|interaction| interaction.is_open()) else {
             return;

@@ -55,7 +55,7 @@ impl Draft {
         self.owe(Effect::Steer { attempt, message: message.key.clone(), text: message.text.clone() });
     }
 
-    /// The message takes the place of what is at work or would be next [E9]. An answer that a person has given
+    /// The message takes the place of what is at work or would be next (E9). An answer that a person has given
     /// is never thrown away: a message cannot overtake it.
     fn supersede(&mut self, message: &Message) {
         match &self.run.state {

@@ -62,7 +62,7 @@ impl Draft {
         News::Changed
     }
 
-    /// Connection trouble is ours, not the task's [E11]: a question stays open, a turn is searched for.
+    /// Connection trouble is ours, not the task's (E11): a question stays open, a turn is searched for.
     pub(super) fn contact_lost(&mut self, attempt: Attempt) -> News {
         if self.run.attempt() != Some(attempt) || self.is_searching() {
             return News::Absorbed;
@@ -145,7 +145,7 @@ impl Draft {
         self.run.owed.iter().any(|owed| matches!(owed.effect, Effect::Recover { .. }))
     }
 
-    /// Looks for the turn, for a bounded time [E8].
+    /// Looks for the turn, for a bounded time (E8).
     fn search(&mut self) {
         let Some(attempt) = self.run.attempt() else { return };
         let work_left = match &self.run.state {

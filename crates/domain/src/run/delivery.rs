@@ -1,4 +1,4 @@
-//! Results, questions and notices on their way to the conversation [E10].
+//! Results, questions and notices on their way to the conversation (E10).
 
 use super::{News, draft::Draft};
 use crate::{
@@ -74,7 +74,7 @@ impl Draft {
         News::Changed
     }
 
-    /// What the latest turn says must not reach anyone any more, not even late [E9].
+    /// What the latest turn says must not reach anyone any more, not even late (E9).
     pub(super) fn suppress_turn(&mut self) {
         let turn_id = self.turn_id();
         self.suppress(|delivery| delivery.carries == Some(turn_id));

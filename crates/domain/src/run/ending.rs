@@ -113,7 +113,7 @@ impl Draft {
         self.go_on(live);
     }
 
-    /// The handle comes first, then the question: a question that cannot be resumed is not asked [A11].
+    /// The handle comes first, then the question: a question that cannot be resumed is not asked (A11).
     fn asked(&mut self, text: &str, question: &Question, live: Option<Live>) {
         let hold = match (self.run.is_sticky(), live) {
             (true, Some(live)) => Hold::Session(live),

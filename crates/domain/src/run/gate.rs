@@ -1,4 +1,4 @@
-//! The engine asks inside its turn: the process waits, whatever the profile [A8].
+//! The engine asks inside its turn: the process waits, whatever the profile (A8).
 
 use alloc::string::String;
 

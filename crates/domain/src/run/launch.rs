@@ -77,7 +77,7 @@ impl Draft {
         }
     }
 
-    /// A resume is believed only when the id that the engine announces equals the id asked for [A4].
+    /// A resume is believed only when the id that the engine announces equals the id asked for (A4).
     pub(super) fn handle_announced(&mut self, attempt: Attempt, position: Position, handle: &Handle) -> News {
         if !self.hears(attempt, position) {
             return News::Absorbed;

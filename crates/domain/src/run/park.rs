@@ -56,7 +56,7 @@ impl Draft {
         }
     }
 
-    /// When the wait ends without an answer [D5]: never where nothing is held and a person is required.
+    /// When the wait ends without an answer (D5): never where nothing is held and a person is required.
     fn answer_deadline(&self, hold: &Hold) -> Option<Timestamp> {
         let at = self.at.plus(self.run.session_timeout());
         match (self.run.settings.unanswered, hold) {
@@ -112,7 +112,7 @@ impl Draft {
         }
     }
 
-    /// The turn's outcome cannot be found out [E8]. It is never simply run again: it may have done its work.
+    /// The turn's outcome cannot be found out (E8). It is never simply run again: it may have done its work.
     pub(super) fn outcome_unknown(&mut self, why: &str) {
         self.end_process();
         let failure = Failure::new(FailureCode::RecoveryFailed, why);

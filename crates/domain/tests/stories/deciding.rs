@@ -1,4 +1,4 @@
-//! Who answers, and what is decided when nobody does [D4]-[D8].
+//! Who answers, and what is decided when nobody does (D4)-(D8).
 
 use abide_domain::{
     approval::Verdict,

@@ -1,4 +1,4 @@
-//! Executed is not delivered [E10].
+//! Executed is not delivered (E10).
 
 use abide_domain::{
     delivery::{Certainty, Content, DeliveryStatus, Notice},
