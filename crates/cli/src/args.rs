@@ -19,6 +19,11 @@ pub(crate) enum Command {
         after_help = "Example:\n  echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"session.create\"}' | abide rpc"
     )]
     Rpc,
+    /// The terminal as MCP tools on stdin and stdout
+    #[command(
+        after_help = "Example, in a client's configuration:\n  {\"mcpServers\": {\"abide\": {\"command\": \"abide\", \"args\": [\"mcp\"]}}}"
+    )]
+    Mcp,
     /// Terminal sessions: shells that remember and outlive this command
     #[command(
         after_help = "Examples:\n  abide sessions new --name build --shell bash\n  abide sessions exec s-abc234 'cd /src && make'\n  abide sessions attach s-abc234\n  abide sessions rm s-abc234"

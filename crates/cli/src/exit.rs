@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::{Abide, Command};
-use crate::{rpc, sessions};
+use crate::{mcp, rpc, sessions};
 
 /// Runs the program.
 pub fn main() -> ExitCode {
@@ -17,6 +17,7 @@ pub fn main() -> ExitCode {
     }
     let done = match Abide::parse().command {
         Command::Rpc => rpc::serve().map(|()| SUCCEEDED),
+        Command::Mcp => mcp::serve().map(|()| SUCCEEDED),
         Command::Sessions { command } => sessions::run(command),
     };
     done.unwrap_or_else(|error| {

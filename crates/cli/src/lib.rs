@@ -3,6 +3,7 @@
 mod args;
 mod exit;
 mod home;
+mod mcp;
 mod rpc;
 mod sessions;
 

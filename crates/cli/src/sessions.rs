@@ -156,6 +156,10 @@ fn remove(sessions: &[String], force: bool, json: bool) -> anyhow::Result<ExitCo
         if let News::Refused(refusal) = keeper.ask(1, Act::End { force }, FOR_EVER_MS)? {
             bail!("session {session}: {refusal}");
         }
+        // The keeper itself is the last to go.
+        while !keeper.link.is_closed() {
+            keeper.link.wait::<Answer>(PATIENCE_MS)?;
+        }
         if json {
             writeln!(std::io::stdout(), "{}", json!({ "session_id": session, "state": "TERMINATED" }))?;
         } else {

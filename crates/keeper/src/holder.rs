@@ -194,6 +194,8 @@ struct Holder {
     ending: Option<Ending>,
     /// Our own lines are being traced into the command's stderr; nothing of that is output.
     muted: bool,
+    /// Why the shell could not be started.
+    failure: Option<Refusal>,
     /// Why the shell was given up.
     lost: Option<String>,
     owner: Owner,
@@ -270,6 +272,7 @@ impl Holder {
             exit: None,
             ending: None,
             muted: false,
+            failure: None,
             lost: None,
             owner: spec.owner,
             meta: spec.meta,

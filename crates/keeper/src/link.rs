@@ -69,11 +69,6 @@ impl Link {
         self.outgoing.len() - self.sent
     }
 
-    /// Whether bytes have been read that no message has been made of yet.
-    pub fn has_more(&self) -> bool {
-        self.read < self.incoming.len()
-    }
-
     /// Whether the other side is gone and everything it said has been taken.
     pub fn is_closed(&self) -> bool {
         self.closed
@@ -82,22 +77,32 @@ impl Link {
     /// The next message that has arrived whole, reading what the socket has.
     pub fn receive<M: DeserializeOwned>(&mut self) -> Result<Option<M>, KeeperError> {
         loop {
-            if let Some((message, used)) = decode(self.incoming.get(self.read..).unwrap_or_default())? {
-                self.read += used;
-                if self.read == self.incoming.len() {
-                    self.read = 0;
-                    if self.incoming.capacity() > KEEP_BUFFER {
-                        self.incoming = Vec::new();
-                    } else {
-                        self.incoming.clear();
-                    }
-                }
+            if let Some(message) = self.buffered()? {
                 return Ok(Some(message));
             }
             if self.closed || !self.fill()? {
                 return Ok(None);
             }
         }
+    }
+
+    /// The next message among those that have been read already.
+    ///
+    /// Who is woken by the socket has to take all of these: for what has been read, nobody is woken again.
+    pub fn buffered<M: DeserializeOwned>(&mut self) -> Result<Option<M>, KeeperError> {
+        let Some((message, used)) = decode(self.incoming.get(self.read..).unwrap_or_default())? else {
+            return Ok(None);
+        };
+        self.read += used;
+        if self.read == self.incoming.len() {
+            self.read = 0;
+            if self.incoming.capacity() > KEEP_BUFFER {
+                self.incoming = Vec::new();
+            } else {
+                self.incoming.clear();
+            }
+        }
+        Ok(Some(message))
     }
 
     /// The next message, waiting for it at most this long.

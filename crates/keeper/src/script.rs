@@ -23,7 +23,9 @@ pub(crate) struct Prompter {
     /// The shell's script; none when lines are typed into a terminal.
     main: Option<(OwnedFd, OwnedFd)>,
     commands: [Command; 2],
-    slots: [Command; 2],
+    /// Where slots are sourced from; for a terminal, the pipes that a typed command waits on: two at its end, two at its
+    /// beginning. They alternate too.
+    slots: [Command; 4],
     turn: usize,
     nonce: String,
     /// The present slot is over; its nonce stays known for what is still to be read.
@@ -67,7 +69,7 @@ impl Prompter {
             texts,
             main,
             commands: [Command::new()?, Command::new()?],
-            slots: [Command::new()?, Command::new()?],
+            slots: [Command::new()?, Command::new()?, Command::new()?, Command::new()?],
             turn: 0,
             nonce: String::new(),
             left: true,
@@ -116,15 +118,39 @@ impl Prompter {
                 let line = fill(&self.texts.line, &[("{s}", &path_of(&through.reader))]);
                 write_all(writer, line.as_bytes()).map(|()| None)
             }
-            None => Ok(Some(slot)),
+            None => {
+                // The prompt after a typed command must not be taken for its output, so the shell waits for us.
+                for index in [self.turn, self.turn + 2] {
+                    let wait = &mut self.slots[index];
+                    if wait.writer.is_none() {
+                        wait.writer = Some(wait.reopen()?);
+                    }
+                }
+                Ok(Some(format!("{}; . {}", slot.trim_end(), path_of(&self.slots[self.turn].reader))))
+            }
         }
+    }
+
+    /// Lets a typed command begin, after its echo has been taken.
+    pub(crate) fn let_begin(&mut self) {
+        self.slots[self.turn + 2].writer = None;
+    }
+
+    /// Lets the shell go on to its prompt, after the output of a typed command has been taken.
+    pub(crate) fn release(&mut self) {
+        let left = self.turn ^ 1;
+        self.slots[left].writer = None;
+        self.slots[left + 2].writer = None;
     }
 
     /// Gives the waiting shell a command, or as much of it as the pipe takes.
     pub(crate) fn give(&mut self, text: &[u8]) -> io::Result<()> {
         self.unsent.clear();
         self.unsent.extend_from_slice(text);
-        self.unsent.push(b'\n');
+        // A last line that has an end already would otherwise grow a here-document that was left open.
+        if !text.ends_with(b"\n") {
+            self.unsent.push(b'\n');
+        }
         self.push()
     }
 
@@ -227,7 +253,8 @@ impl Prompter {
 
     /// The text that says that a typed command begins.
     pub(crate) fn beginning(&self) -> String {
-        format!("\\printf '{} began\\n' >|{}; ", self.nonce, path_of(&self.report))
+        let wait = path_of(&self.slots[self.turn + 2].reader);
+        format!("\\printf '{} began\\n' >|{}; . {wait}; ", self.nonce, path_of(&self.report))
     }
 
     /// The present nonce: a line of stderr that holds it is our own text, traced.

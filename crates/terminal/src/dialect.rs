@@ -75,11 +75,17 @@ impl Dialect {
         for (name, value) in env {
             text.push_str(&format!("{name}={} ", quote(value)));
         }
-        text.push_str(match self {
-            Self::Posix => "\\command \\eval ",
-            Self::Bash | Self::Zsh => "\\builtin \\eval ",
-        });
-        text + &quote(command)
+        match self {
+            Self::Posix => text + "\\command \\eval " + &quote(command),
+            // Behind `builtin`, bash forgets the variables at the first builtin that the command runs.
+            Self::Bash => text + "\\eval " + &quote(command),
+            // Zsh sets them for the builtin, but does not pass them on by itself.
+            Self::Zsh => {
+                let names: Vec<&str> = env.iter().map(|(name, _)| name.as_str()).collect();
+                text + "\\builtin \\eval "
+                    + &quote(&format!("\\builtin export {}; {command}", names.join(" ")))
+            }
+        }
     }
 }
 
@@ -88,12 +94,13 @@ fn quote(text: &str) -> String {
 }
 
 /// An error of a special builtin inside the trap unwinds everything up to our `command`, and says nothing.
-const POSIX_INIT: &str = "trap '{ set -o abide; } 2>/dev/null' URG\n";
+/// Between two commands the signal means nothing, and must not: an error there would end the shell.
+const POSIX_INIT: &str = "trap 'case $__abide_on in 1) { set -o abide; } 2>/dev/null;; esac' URG\n";
 
 /// `command` keeps errors from ending the shell; a function of that name is removed before it is needed again. The
 /// nonce stands in the first word that a tracing shell would print of our own.
-const POSIX_SLOT: &str = "\\command . {c}; __abide=\"{n} $?\"; \\unset -f command; \
-     \\command \\printf '%s %s\\n' \"$__abide\" \"$-\" >|{r}; \\set +e\n";
+const POSIX_SLOT: &str = "\\command \\eval '__abide_on=1; \\command . {c}; __abide=\"{n} $?\" __abide_on=; \
+     \\unset -f command; \\command \\printf \"%s %s\\\\n\" \"$__abide\" \"$-\" >|{r}; \\set +e'\n";
 
 const POSIX_REPAIR: &str = "\\set +x +v; \\exec <{i} >|{o} 2>|{e}";
 
@@ -101,11 +108,11 @@ const POSIX_REPAIR: &str = "\\set +x +v; \\exec <{i} >|{o} 2>|{e}";
 /// until our own line is reached. The same trap makes `set -e` end the command instead of the session.
 const BASH_INIT: &str = r#"set +o history; set +H +m -T -E; unset HISTFILE TMOUT PROMPT_COMMAND; PS1= PS2=
 __abide_2() { return 2; }; readonly -f __abide_2
-trap 'builtin shopt -s extdebug; builtin trap '\''if (( ${#BASH_SOURCE[@]} > 2 )); then __abide_2; else builtin trap - DEBUG; builtin shopt -u extdebug; builtin set -T -E; fi'\'' DEBUG' URG
+trap 'if [[ ${__abide_on-} ]]; then builtin shopt -s extdebug; builtin trap '\''if (( ${#BASH_SOURCE[@]} > 2 )); then __abide_2; else builtin trap - DEBUG; builtin shopt -u extdebug; builtin set -T -E; fi'\'' DEBUG; fi' URG
 trap '__abide_s=$?; if [[ $- == *e* && $BASHPID == $$ ]]; then builtin set +e; __abide_rc=$__abide_s; builtin shopt -s extdebug; builtin trap '\''if (( ${#BASH_SOURCE[@]} > 2 )); then __abide_2; else builtin trap - DEBUG; builtin shopt -u extdebug; builtin set -T -E; fi'\'' DEBUG; fi' ERR
 "#;
 
-const BASH_SLOT: &str = "\\builtin . {c}; __abide=\"{n} ${__abide_rc-$?}\"; \
+const BASH_SLOT: &str = "__abide_on=1; \\builtin . {c}; __abide=\"{n} ${__abide_rc-$?}\" __abide_on=; \
      \\builtin \\printf '%s %s\\n' \"$__abide\" \"$-\" >|{r}; \\builtin unset __abide_rc; \\builtin set +e\n";
 
 /// Only an `exec` that nothing precedes keeps its redirections, so a function of that name has to go.
@@ -115,8 +122,8 @@ const BUILTIN_REPAIR: &str =
 /// A trap function that fails interrupts everything up to our `always`.
 const ZSH_INIT: &str = "unsetopt bang_hist prompt_cr prompt_sp monitor notify beep; setopt interactive_comments\n\
      unset HISTFILE TMOUT; PS1= PS2=\n\
-     TRAPURG() { return 143 }\n\
+     TRAPURG() { if [[ -n ${__abide_on-} ]]; then return 143; fi; return 0 }\n\
      TRAPZERR() { __abide_s=$?; if [[ -o errexit && $ZSH_SUBSHELL == 0 ]]; then __abide_rc=$__abide_s; unsetopt errexit; return 1; fi; return 0 }\n";
 
-const ZSH_SLOT: &str = "{ \\builtin . {c} } always { __abide=\"{n} ${__abide_rc-$?}\"; TRY_BLOCK_ERROR=0; TRY_BLOCK_INTERRUPT=0 }; \
+const ZSH_SLOT: &str = "__abide_on=1; { \\builtin . {c} } always { __abide=\"{n} ${__abide_rc-$?}\" __abide_on=; TRY_BLOCK_ERROR=0; TRY_BLOCK_INTERRUPT=0 }; \
      \\builtin \\printf '%s %s\\n' \"$__abide\" \"$-\" >|{r}; \\builtin unset __abide_rc; \\builtin set +e\n";

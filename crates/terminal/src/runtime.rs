@@ -426,31 +426,18 @@ impl Runtime {
 
     fn hear(&mut self, id: &SessionId, number: u64) {
         let Some(session) = self.sessions.get_mut(id) else { return };
-        let mut gone = false;
-        // A bounded number of messages at a time, so that one loud session does not keep the others waiting.
-        for _ in 0..16 {
+        let Some(keeper) = &mut session.keeper else { return };
+        let flushed = keeper.link.flush();
+        // One read of the socket at a time, so that one loud session does not keep the others waiting.
+        let mut answer = keeper.link.receive::<Answer>();
+        while let Ok(Some(heard)) = answer {
+            session.hear(heard, &mut self.events);
             let Some(keeper) = &mut session.keeper else { return };
-            let flushed = keeper.link.flush();
-            match keeper.link.receive::<Answer>() {
-                Ok(Some(answer)) => {
-                    let more = keeper.link.has_more();
-                    session.hear(answer, &mut self.events);
-                    // What has not been read yet wakes us again; asking for it now would only cost a system call.
-                    if !more {
-                        break;
-                    }
-                }
-                Ok(None) => {
-                    gone = keeper.link.is_closed() || flushed.is_err();
-                    break;
-                }
-                Err(_) => {
-                    gone = true;
-                    break;
-                }
-            }
+            answer = keeper.link.buffered::<Answer>();
         }
-        if gone {
+        let closed = session.keeper.as_ref().is_none_or(|keeper| keeper.link.is_closed());
+        let gone = answer.is_err() || flushed.is_err() || closed;
+        if gone || session.failed {
             return self.lost(id, number);
         }
         self.arm(id, false);
@@ -460,7 +447,7 @@ impl Runtime {
     fn lost(&mut self, id: &SessionId, number: u64) {
         self.numbers.remove(&number);
         let Some(session) = self.sessions.get_mut(id) else { return };
-        let failed_to_start = session.state() == State::Creating;
+        let failed_to_start = session.failed || session.state() == State::Creating;
         if let Some(mut keeper) = session.keeper.take() {
             let _ours = epoll::delete(&self.poller, &keeper.link);
             for _ in 0..100 {

@@ -67,6 +67,8 @@ pub(crate) struct Session {
     pub(crate) armed: bool,
     /// Its keeper has said that nothing is left.
     pub(crate) over: bool,
+    /// It never began.
+    pub(crate) failed: bool,
     pub(crate) waiting: BTreeMap<u64, Waiting>,
     next_tag: u64,
     state: State,
@@ -118,6 +120,7 @@ impl Session {
             keeper: Some(keeper),
             armed: false,
             over: false,
+            failed: false,
             waiting: BTreeMap::new(),
             next_tag: 1,
             state: State::Creating,
@@ -224,8 +227,11 @@ impl Session {
             }
             (waiting, News::Refused(refusal)) => {
                 let mut error = TerminalError::refused(&refusal);
-                if matches!(waiting, Waiting::Create(_)) && error.code == Code::Internal {
-                    error.code = Code::ShellFailed;
+                if matches!(waiting, Waiting::Create(_)) {
+                    self.failed = true;
+                    if error.code == Code::Internal {
+                        error.code = Code::ShellFailed;
+                    }
                 }
                 Err(error)
             }

@@ -254,16 +254,23 @@ impl Holder {
         }
         match &report.what {
             Reported::Began => {
-                self.drain_terminal();
+                self.settle_terminal();
                 let at = self.spool.printed(0)[0];
                 if let Some(job) = &mut self.job {
                     job.pty_from = Some(at);
+                }
+                if let Some(prompter) = &mut self.prompter {
+                    prompter.let_begin();
                 }
             }
             Reported::Ended { .. } if self.repair.is_running() => self.repaired(),
             Reported::Ended { code, flags } if self.job.is_some() => {
                 self.finish(*code, None, None);
-                if !matches!(self.hold, Hold::Pty(_)) {
+                if matches!(self.hold, Hold::Pty(_)) {
+                    if let Some(prompter) = &mut self.prompter {
+                        prompter.release();
+                    }
+                } else {
                     let _noticed_by_silence = self.offer();
                     self.inspect(flags);
                 }
@@ -325,10 +332,10 @@ impl Holder {
         }
     }
 
-    fn take_terminal_output(&mut self, job: &mut Job, from: u64) {
-        // A terminal passes bytes on through a queue of the kernel; give it a moment to be empty.
-        let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-        for _ in 0..4 {
+    /// Takes what the terminal has. It passes bytes on through a queue of the kernel, so it is given a moment to be empty.
+    fn settle_terminal(&mut self) {
+        let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 25_000_000 };
+        for _ in 0..40 {
             if let Hold::Pty(pty) = &self.hold {
                 let mut fds = [rustix::event::PollFd::new(pty, rustix::event::PollFlags::IN)];
                 if !matches!(rustix::event::poll(&mut fds, Some(&moment)), Ok(1..)) {
@@ -337,6 +344,10 @@ impl Holder {
             }
             self.drain_terminal();
         }
+    }
+
+    fn take_terminal_output(&mut self, job: &mut Job, from: u64) {
+        self.settle_terminal();
         let to = self.spool.printed(0)[0];
         let range = Range { job: 0, stream: Stream::Stdout, offset: from, limit: to.saturating_sub(from) };
         if let Ok(Some(piece)) = self.spool.read(range) {
@@ -519,7 +530,8 @@ impl Holder {
             let text = String::from_utf8_lossy(&printed).trim().to_owned();
             let why = lost.unwrap_or(format!("the shell ended at once with status {}", exit.code));
             let why = if text.is_empty() { why } else { format!("{why}: {text}") };
-            self.clients.tell((Clients::CREATOR, FIRST), News::Refused(Refusal::System(why)));
+            // Told when everything is gone: who hears that a session failed finds nothing of it.
+            self.failure = Some(Refusal::System(why));
             self.end(true, None);
         }
     }

@@ -3,8 +3,10 @@
 use rustix::process::Signal;
 
 use super::Holder;
+use super::clients::Clients;
 use crate::clock::ticks;
 use crate::job::GRACE;
+use crate::launch::FIRST;
 use crate::procs;
 use crate::protocol::News;
 
@@ -83,6 +85,9 @@ impl Holder {
         }
         // The directory goes first: who is told that the session has ended finds nothing of it.
         let _already_gone_is_fine = self.place.remove();
+        if let Some(refusal) = self.failure.take() {
+            self.clients.tell((Clients::CREATOR, FIRST), News::Refused(refusal));
+        }
         let tell = self.ending.as_mut().map(|ending| std::mem::take(&mut ending.tell)).unwrap_or_default();
         for client in tell {
             self.clients.tell(client, News::Done);
