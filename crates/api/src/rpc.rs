@@ -5,6 +5,7 @@
 //! holds back its streams, not the machine's memory.
 
 use std::collections::BTreeMap;
+use std::io::IoSlice;
 use std::os::fd::AsFd;
 
 use abide_terminal::{
@@ -12,7 +13,7 @@ use abide_terminal::{
 };
 use abide_wire::terminal as wire;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -42,6 +43,7 @@ pub fn serve(runtime: Runtime, input: impl AsFd, output: impl AsFd) -> std::io::
         next: 1,
         out: Vec::new(),
         written: 0,
+        never_waits: true,
     };
     let served = server.turn(input, &output);
     server.runtime.shut_down();
@@ -58,6 +60,8 @@ struct Server {
     next: u64,
     out: Vec<u8>,
     written: usize,
+    /// Whether the output takes a write that would rather fail than wait.
+    never_waits: bool,
 }
 
 /// A request that has no answer yet.
@@ -137,34 +141,57 @@ impl Server {
         }
     }
 
-    /// Writes without ever waiting: only when there is room, and no more than any room takes.
+    /// Writes without ever waiting, also to a descriptor whose other holders did not ask for that.
     fn write(&mut self, output: impl AsFd) -> std::io::Result<()> {
         while self.written < self.out.len() {
-            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let mut fds = [PollFd::new(&output, PollFlags::OUT)];
-            if !matches!(poll(&mut fds, Some(&now)), Ok(1..)) {
-                return Ok(());
+            let pending = [IoSlice::new(self.out.get(self.written..).unwrap_or_default())];
+            let attempt = match self.never_waits {
+                true => pwritev2(&output, &pending, u64::MAX, ReadWriteFlags::NOWAIT),
+                false => Err(Errno::OPNOTSUPP),
+            };
+            match attempt {
+                Ok(count) => self.wrote(count),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::SPIPE | Errno::NOSYS) => {
+                    self.never_waits = false;
+                    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+                    let mut fds = [PollFd::new(&output, PollFlags::OUT)];
+                    if !matches!(poll(&mut fds, Some(&now)), Ok(1..)) {
+                        return Ok(());
+                    }
+                    self.write_some(&output)?;
+                }
+                Err(error) => return Err(error.into()),
             }
-            self.write_some(&output)?;
         }
         Ok(())
     }
 
+    /// Writes no more than a descriptor with any room surely takes.
     fn write_some(&mut self, output: impl AsFd) -> std::io::Result<()> {
         let end = self.out.len().min(self.written + WRITE);
         match rustix::io::write(&output, self.out.get(self.written..end).unwrap_or_default()) {
-            Ok(count) => self.written += count,
+            Ok(count) => self.wrote(count),
             Err(Errno::INTR | Errno::AGAIN) => {}
             Err(error) => return Err(error.into()),
         }
+        Ok(())
+    }
+
+    fn wrote(&mut self, count: usize) {
+        self.written += count;
         if self.written == self.out.len() {
             self.written = 0;
-            if self.out.capacity() > HOLD_AT * 2 { self.out = Vec::new() } else { self.out.clear() }
+            if self.out.capacity() > HOLD_AT * 2 {
+                self.out = Vec::new();
+            } else {
+                self.out.clear();
+            }
         } else if self.written > HOLD_AT {
             self.out.drain(..self.written);
             self.written = 0;
         }
-        Ok(())
     }
 
     /// The last words, for a client that is given a moment to take them.
@@ -485,4 +512,61 @@ struct Notification<'a> {
     jsonrpc: &'static str,
     method: &'static str,
     params: &'a wire::Chunk,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const METHODS: [&str; 12] = [
+        "session.create",
+        "session.info",
+        "session.list",
+        "session.destroy",
+        "exec.run",
+        "exec.stream",
+        "exec.input",
+        "exec.cancel",
+        "exec.output",
+        "session.screen",
+        "session.resize",
+        "system.stats",
+    ];
+
+    #[test]
+    fn every_method_of_the_interface_is_known_and_no_other() {
+        let params = RawValue::from_string(
+            json!({
+                "session_id": "s-000000", "command": "true", "exec_id": "e-1", "rows": 1, "cols": 1,
+            })
+            .to_string(),
+        )
+        .unwrap();
+        for method in METHODS {
+            let known = parse(method, Some(&params));
+            assert!(known.is_err() || known.unwrap().is_some(), "{method}");
+        }
+        assert!(parse("session.explode", Some(&params)).unwrap().is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn params_of_any_shape_are_a_call_or_an_error_and_never_a_panic(
+            method in 0usize..12, key in "[a-z_]{0,12}", text in ".{0,40}", number in any::<i64>(),
+        ) {
+            for value in [json!({ &key: text }), json!({ &key: number }), json!([text]), json!(null), json!(number),
+                json!({ "session_id": text, "command": text, &key: number })]
+            {
+                let raw = RawValue::from_string(value.to_string()).unwrap();
+                let _ = parse(METHODS[method], Some(&raw));
+            }
+        }
+
+        #[test]
+        fn lines_of_any_bytes_are_a_request_or_an_error_and_never_a_panic(line in ".{0,200}") {
+            let _ = serde_json::from_str::<Request<'_>>(&line);
+        }
+    }
 }
