@@ -94,11 +94,6 @@ impl Server {
         loop {
             let pending = self.out.len() - self.written;
             self.runtime.hold_streams(pending > HOLD_AT);
-            let milliseconds = self.runtime.idle_for();
-            let timeout = Timespec {
-                tv_sec: i64::try_from(milliseconds / 1_000).unwrap_or(1),
-                tv_nsec: i64::try_from(milliseconds % 1_000).unwrap_or(0) * 1_000_000,
-            };
             let hears = if pending < STOP_AT { PollFlags::IN } else { PollFlags::empty() };
             let writes = if pending > 0 { PollFlags::OUT } else { PollFlags::empty() };
             let mut fds = [
@@ -106,7 +101,7 @@ impl Server {
                 PollFd::new(&self.runtime, PollFlags::IN),
                 PollFd::new(&output, writes),
             ];
-            match poll(&mut fds, Some(&timeout)) {
+            match poll(&mut fds, None) {
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
@@ -130,7 +125,7 @@ impl Server {
                     Err(error) => return Err(error.into()),
                 }
             }
-            if !worked.is_empty() || milliseconds <= 1 {
+            if !worked.is_empty() {
                 self.runtime.work();
             }
             self.take_events();

@@ -35,6 +35,7 @@ use crate::protocol::{
 };
 use crate::script::Prompter;
 use crate::spool::Spool;
+use crate::ticker::Ticker;
 
 use clients::Clients;
 use end::Ending;
@@ -118,6 +119,7 @@ enum Source {
     Reports,
     Terminal,
     Input,
+    Tick,
     Lane(u64, Stream),
     Client(u64),
 }
@@ -132,6 +134,7 @@ impl Source {
             Self::Lane(number, stream) => number << 8 | (4 + stream.index() as u64),
             Self::Client(number) => number << 8 | 6,
             Self::Input => 7,
+            Self::Tick => 8,
         }
     }
 
@@ -145,6 +148,7 @@ impl Source {
             5 => Self::Lane(packed >> 8, Stream::Stderr),
             6 => Self::Client(packed >> 8),
             7 => Self::Input,
+            8 => Self::Tick,
             _ => return None,
         })
     }
@@ -194,6 +198,8 @@ struct Holder {
     ending: Option<Ending>,
     /// Our own lines are being traced into the command's stderr; nothing of that is output.
     muted: bool,
+    /// The beginning of a line that may be one of ours.
+    unfinished: Vec<u8>,
     /// Why the shell could not be started.
     failure: Option<Refusal>,
     /// Why the shell was given up.
@@ -203,6 +209,7 @@ struct Holder {
     created_at: u64,
     last_activity_at: u64,
     watch_at: u64,
+    ticker: Ticker,
     buffer: Vec<u8>,
 }
 
@@ -247,6 +254,8 @@ impl Holder {
         if let Some(prompter) = &prompter {
             poller.add(prompter.reports_on(), Source::Reports, epoll::EventFlags::IN).map_err(system)?;
         }
+        let ticker = Ticker::new(commands::WATCH).map_err(system)?;
+        poller.add(&ticker, Source::Tick, epoll::EventFlags::IN).map_err(system)?;
         let now = unix_micros();
         let mut holder = Self {
             place,
@@ -272,6 +281,7 @@ impl Holder {
             exit: None,
             ending: None,
             muted: false,
+            unfinished: Vec::new(),
             failure: None,
             lost: None,
             owner: spec.owner,
@@ -279,6 +289,7 @@ impl Holder {
             created_at: now,
             last_activity_at: now,
             watch_at: 0,
+            ticker,
             buffer: vec![0; BUFFER],
         };
         holder.spool.begin(0);
@@ -326,6 +337,10 @@ impl Holder {
             Source::Reports => self.hear_reports(),
             Source::Terminal => self.drain_terminal(),
             Source::Input => self.push_input(),
+            Source::Tick => {
+                let wanted = self.needs_watching();
+                self.ticker.tick(wanted);
+            }
             Source::Lane(number, stream) => {
                 if let Some(lane) = self.lanes.get_mut(&number) {
                     lane.ready[stream.index()] = true;
@@ -333,6 +348,10 @@ impl Holder {
             }
             Source::Client(number) => self.hear(number),
         }
+    }
+
+    fn needs_watching(&self) -> bool {
+        self.job.is_some() || self.repair.is_running()
     }
 
     /// How long nothing has to be done, in microseconds.
@@ -344,9 +363,8 @@ impl Holder {
             return Some(0);
         }
         let ladder = self.job.as_ref().and_then(|job| job.ladder.wakes_at());
-        let watch = (self.job.is_some() || self.repair.is_running()).then_some(self.watch_at);
         let ending = self.ending.as_ref().map(Ending::wakes_at);
-        [ladder, watch, ending, pushing].into_iter().flatten().min().map(|at| at.saturating_sub(now).max(1))
+        [ladder, ending, pushing].into_iter().flatten().min().map(|at| at.saturating_sub(now).max(1))
     }
 
     /// A command that is longer than the pipe goes in as the shell takes it.
@@ -361,8 +379,8 @@ impl Holder {
         if let Some(step) = self.job.as_mut().and_then(|job| job.ladder.due(now)) {
             self.stop(step);
         }
-        if (self.job.is_some() || self.repair.is_running()) && now >= self.watch_at {
-            self.watch_at = now + commands::WATCH;
+        if self.needs_watching() && now >= self.watch_at {
+            self.watch_at = now + commands::WATCH / 2;
             self.watch();
         }
         self.go_on_ending(now);
@@ -459,8 +477,12 @@ impl Holder {
             match found {
                 Some(Found::Bytes(count)) => {
                     let bytes = buffer.get(..count).unwrap_or_default();
-                    let bytes = if number == self.lane { self.without_trace(stream, bytes) } else { bytes };
-                    self.keep(job, stream, bytes);
+                    if number == self.lane && stream == Stream::Stderr {
+                        let bytes = self.without_trace(stream, bytes);
+                        self.keep(job, stream, &bytes);
+                    } else {
+                        self.keep(job, stream, bytes);
+                    }
                     self.buffer = buffer;
                 }
                 Some(Found::Closed) => {

@@ -29,6 +29,8 @@ pub(crate) struct Job {
     pub(crate) input_ends: bool,
     /// Where the job's output begins in a terminal's.
     pub(crate) pty_from: Option<u64>,
+    /// Lines of our own may turn up among its errors.
+    pub(crate) may_trace: bool,
     pub(crate) ladder: Ladder,
 }
 

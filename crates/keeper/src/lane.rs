@@ -7,6 +7,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use rustix::io::{Errno, read};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -97,7 +98,8 @@ impl Lane {
 
 /// The path by which another process opens one of our descriptors.
 pub(crate) fn path_of(end: &OwnedFd) -> String {
-    format!("/proc/{}/fd/{}", std::process::id(), end.as_raw_fd())
+    static OWN: OnceLock<u32> = OnceLock::new();
+    format!("/proc/{}/fd/{}", OWN.get_or_init(std::process::id), end.as_raw_fd())
 }
 
 /// How `/proc` names one of our descriptors.

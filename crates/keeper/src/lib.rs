@@ -22,6 +22,7 @@ mod job;
 mod lane;
 mod procs;
 mod script;
+mod ticker;
 
 pub use error::KeeperError;
 pub use holder::main;

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::call::{Call, Event, Reply, Ticket};
@@ -60,13 +60,8 @@ fn turn(mut runtime: Runtime, calls: &Receiver<(Call, Then)>, bell: &OwnedFd) {
     let mut waiting: BTreeMap<Ticket, Then> = BTreeMap::new();
     let mut next: Ticket = 1;
     loop {
-        let milliseconds = runtime.idle_for();
-        let timeout = Timespec {
-            tv_sec: i64::try_from(milliseconds / 1_000).unwrap_or(1),
-            tv_nsec: i64::try_from(milliseconds % 1_000).unwrap_or(0) * 1_000_000,
-        };
         let mut fds = [PollFd::new(bell, PollFlags::IN), PollFd::new(&runtime, PollFlags::IN)];
-        let _retried = poll(&mut fds, Some(&timeout));
+        let _retried = poll(&mut fds, None);
         let mut rung = [0; 64];
         while matches!(rustix::io::read(bell, &mut rung), Ok(1..)) {}
         loop {

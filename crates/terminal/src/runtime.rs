@@ -15,6 +15,9 @@ use abide_keeper::protocol::{
 };
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
 use crate::call::{Call, Create, Event, Execute, OutputRange, Reply, Size, State, Stats, Ticket};
 use crate::clock::{ticks, unix_micros};
@@ -63,7 +66,9 @@ impl Default for Limits {
 /// The most ended sessions that are remembered, however short ago they ended.
 const MAX_REMEMBERED: usize = 256;
 const MAX_OUTPUT: u64 = 1 << 20;
-const HOUSEKEEPING_MS: u64 = 30_000;
+const HOUSEKEEPING_SECONDS: i64 = 30;
+/// The number of the timer among those of sessions.
+const TIMER: u64 = 0;
 const PATIENCE_MS: u64 = 5_000;
 const ENDING_MS: u64 = 6_000;
 
@@ -80,7 +85,7 @@ pub struct Runtime {
     held: bool,
     commands: u64,
     adopted: u64,
-    housekeeping_at: u64,
+    timer: OwnedFd,
 }
 
 impl Runtime {
@@ -88,6 +93,7 @@ impl Runtime {
     pub fn new(config: Config) -> Result<Self, TerminalError> {
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| TerminalError::new(Code::Internal, error.to_string()))?;
+        let timer = timer(&poller).map_err(|error| TerminalError::new(Code::Internal, error.to_string()))?;
         let owner = if config.detached { Owner::Home } else { Owner::Process(ProcessIdentity::own()) };
         let mut runtime = Self {
             config,
@@ -100,7 +106,7 @@ impl Runtime {
             held: false,
             commands: 0,
             adopted: 0,
-            housekeeping_at: ticks() + HOUSEKEEPING_MS,
+            timer,
         };
         runtime.adopt();
         Ok(runtime)
@@ -118,7 +124,7 @@ impl Runtime {
         std::mem::take(&mut self.events)
     }
 
-    /// Hears every keeper that has something to say. Never blocks.
+    /// Hears every keeper that has something to say, and keeps house. Never blocks; call it when [`AsFd`] is readable.
     pub fn work(&mut self) {
         let mut ready = Vec::with_capacity(64);
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -129,19 +135,13 @@ impl Runtime {
         }
         for event in ready {
             let number = event.data.u64();
-            if let Some(id) = self.numbers.get(&number).cloned() {
+            if number == TIMER {
+                let _ticks = rustix::io::read(&self.timer, &mut [0; 8]);
+                self.housekeep();
+            } else if let Some(id) = self.numbers.get(&number).cloned() {
                 self.hear(&id, number);
             }
         }
-        if ticks() >= self.housekeeping_at {
-            self.housekeeping_at = ticks() + HOUSEKEEPING_MS;
-            self.housekeep();
-        }
-    }
-
-    /// How long [`Self::work`] has nothing to do unless [`AsFd`] becomes readable, in milliseconds.
-    pub fn idle_for(&self) -> u64 {
-        self.housekeeping_at.saturating_sub(ticks()).max(1)
     }
 
     /// Stops or resumes taking streamed output, because whoever it is for does not keep up.
@@ -539,6 +539,16 @@ impl AsFd for Runtime {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
     }
+}
+
+/// A timer of its own, because a timeout on every wait would cost every command a timer.
+fn timer(poller: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    let period = Timespec { tv_sec: HOUSEKEEPING_SECONDS, tv_nsec: 0 };
+    let period = Itimerspec { it_interval: period, it_value: period };
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &period)?;
+    epoll::add(poller, &timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN)?;
+    Ok(timer)
 }
 
 fn check_env(env: &[(String, String)]) -> Result<(), TerminalError> {

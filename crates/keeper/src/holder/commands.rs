@@ -131,7 +131,8 @@ impl Holder {
         prompter.give(text.as_bytes()).map_err(io)?;
         self.repair.running_since = Some(ticks());
         self.repair.silent = 0;
-        self.watch_at = ticks() + WATCH;
+        self.watch_at = ticks() + WATCH / 2;
+        self.ticker.start();
         Ok(())
     }
 
@@ -173,9 +174,11 @@ impl Holder {
             unsent_input,
             input_ends,
             pty_from: None,
+            may_trace: self.repair.trace || mentions_tracing(&run.text),
             ladder: Ladder::new(now, run.timeout_ms),
         });
-        self.watch_at = now + WATCH;
+        self.watch_at = now + WATCH / 2;
+        self.ticker.start();
         self.repair.silent = 0;
         if run.follow {
             self.clients.follow(from, id, [0; 2], true);
@@ -288,6 +291,7 @@ impl Holder {
         for stream in Stream::ALL {
             self.take_what_is_there(stream);
         }
+        self.take_unfinished();
         let Some(mut job) = self.job.take() else { return };
         if let Some(from) = job.pty_from.or(matches!(self.hold, Hold::Pty(_)).then_some(u64::MAX)) {
             self.take_terminal_output(&mut job, from);
@@ -318,8 +322,8 @@ impl Holder {
     fn take_what_is_there(&mut self, stream: Stream) {
         let number = self.lane;
         let Some(lane) = self.lanes.get_mut(&number) else { return };
-        lane.ready[stream.index()] = true;
         let there = lane.end(stream).and_then(|end| rustix::io::ioctl_fionread(end).ok()).unwrap_or(0);
+        lane.ready[stream.index()] |= there > 0;
         let mut left = usize::try_from(there).unwrap_or(0);
         let before = self.spool.printed(self.jobs)[stream.index()];
         while left > 0 {
@@ -544,21 +548,44 @@ impl Holder {
     }
 
     /// Our own lines, when a command has switched tracing on, are not the command's output.
-    pub(super) fn without_trace<'a>(&mut self, stream: Stream, bytes: &'a [u8]) -> &'a [u8] {
-        let Some(prompter) = self.prompter.as_ref().filter(|_| stream == Stream::Stderr) else {
-            return bytes;
-        };
-        if self.muted {
-            return &[];
+    ///
+    /// A shell may write such a line word by word, so while tracing is possible a line is judged when it is whole.
+    pub(super) fn without_trace(&mut self, stream: Stream, bytes: &[u8]) -> Vec<u8> {
+        let tracing = self.job.as_ref().is_some_and(|job| job.may_trace);
+        if stream == Stream::Stderr && self.muted {
+            return Vec::new();
         }
-        let nonce = prompter.nonce().as_bytes();
-        if nonce.is_empty() {
-            return bytes;
+        if stream != Stream::Stderr || !tracing {
+            return bytes.to_vec();
         }
-        let Some(at) = bytes.windows(nonce.len()).position(|window| window == nonce) else { return bytes };
-        self.muted = true;
-        let before = bytes.get(..at).unwrap_or_default();
-        let line = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        bytes.get(..line).unwrap_or_default()
+        self.unfinished.extend_from_slice(bytes);
+        let whole = self.unfinished.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let rest = self.unfinished.split_off(whole);
+        let lines = std::mem::replace(&mut self.unfinished, rest);
+        let nonce =
+            self.prompter.as_ref().map(|prompter| prompter.nonce().as_bytes().to_vec()).unwrap_or_default();
+        let mut kept = Vec::new();
+        for line in lines.split_inclusive(|byte| *byte == b'\n') {
+            self.muted |= line.windows(nonce.len().max(1)).any(|window| window == nonce);
+            if !self.muted {
+                kept.extend_from_slice(line);
+            }
+        }
+        kept
     }
+
+    /// A last line without an end, which was held back, is output like any other.
+    fn take_unfinished(&mut self) {
+        let rest = std::mem::take(&mut self.unfinished);
+        if !self.muted && !rest.is_empty() {
+            self.keep(self.jobs, Stream::Stderr, &rest);
+        }
+    }
+}
+
+/// Whether a command may switch tracing on, going by its words; a sourced file that does so shows some of our lines.
+fn mentions_tracing(text: &[u8]) -> bool {
+    [&b"set -"[..], b"xtrace", b"setopt"]
+        .iter()
+        .any(|word| text.windows(word.len()).any(|window| window == *word))
 }
