@@ -57,7 +57,10 @@ pub fn main(directory: PathBuf) -> Result<(), KeeperError> {
         }
     };
     holder.clients.add_creator(link, &holder.poller);
-    holder.hold()
+    let held = holder.hold();
+    // Connections close with the process and not before: who sees one close knows that the keeper is gone.
+    std::mem::forget(holder);
+    held
 }
 
 /// Leaves the parent's session and terminal, and takes what was handed over.

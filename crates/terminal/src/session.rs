@@ -204,6 +204,12 @@ impl Session {
                     Chunk::Output { stream: output.stream, offset: output.offset, bytes: output.bytes };
                 out.push(Event::Chunk(*ticket, chunk));
             }
+            // Whoever asked for the end is told when the keeper itself has gone.
+            (Some(Waiting::Destroy(_)), News::Done) => {
+                self.state = State::Terminated;
+                self.running = None;
+                self.over = true;
+            }
             (Some(_), news) => {
                 if let Some(waiting) = self.waiting.remove(&tag) {
                     self.answer(waiting, news, out);
@@ -240,12 +246,6 @@ impl Session {
                 Ok(Reply::Session(self.info()))
             }
             (Waiting::Run(_), News::Ran(ran)) => self.ran(*ran).map(Reply::Ran),
-            (Waiting::Destroy(_), News::Done) => {
-                self.state = State::Terminated;
-                self.running = None;
-                self.over = true;
-                Ok(Reply::Destroyed(self.id.clone()))
-            }
             (Waiting::Cancel(_), News::Done) => Ok(Reply::Cancelled),
             (Waiting::Done(_), News::Done) => Ok(Reply::Done),
             (Waiting::Output(_), News::Piece(piece)) => Ok(Reply::Output(output(piece))),
