@@ -16,7 +16,8 @@ struct Bench {
 
 #[derive(Clone, Copy)]
 enum Needs {
-    Nothing,
+    /// The release binary of the project.
+    Binary,
     Postgres,
 }
 
@@ -31,7 +32,7 @@ const BENCHES: &[Bench] = &[
         name: "terminal",
         package: "abide-terminal",
         about: "commands and output through persistent shells",
-        needs: Needs::Nothing,
+        needs: Needs::Binary,
     },
 ];
 
@@ -45,7 +46,13 @@ pub(crate) fn run(workspace: &Workspace, name: &str, args: &[String]) -> Result<
         .args(args)
         .dir(&workspace.root);
     match bench.needs {
-        Needs::Nothing => cargo.run(),
+        Needs::Binary => {
+            Shell::new("cargo")
+                .args(["build", "--release", "--package", "abide"])
+                .dir(&workspace.root)
+                .run()?;
+            cargo.run()
+        }
         Needs::Postgres => {
             tools::for_tests()?;
             let server = Postgres::start(workspace)?;

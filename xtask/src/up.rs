@@ -5,18 +5,19 @@ use anyhow::{Result, bail};
 use crate::shell::Shell;
 use crate::workspace::Workspace;
 
-const PACKAGE: &str = "abide";
-
 pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
-    if workspace.member(PACKAGE).is_none() {
+    Shell::new("cargo").args(["build", "--release", "--package", "abide"]).dir(&workspace.root).run()?;
+    let abide = workspace.target.join("release/abide");
+    if Shell::new(&abide).args(["up", "--help"]).read().is_err() {
         bail!(
-            "the daemon has not landed yet: this workspace has no package `{PACKAGE}`\n\
-             what can be run today:\n  \
-             cargo xtask test    every test, on a throw-away Postgres\n  \
-             cargo xtask sim     the simulator"
+            "{} is built, but the daemon has not landed yet\n\
+             what it can do today:\n  \
+             abide sessions new   a shell that remembers and outlives this command\n  \
+             abide rpc            the same as JSON-RPC on stdin and stdout\n  \
+             abide mcp            the same as MCP tools",
+            abide.display()
         );
     }
-    Shell::new("cargo").args(["build", "--release", "--package", PACKAGE]).dir(&workspace.root).run()?;
     // The daemon takes our place, so that signals and its exit code are its own.
-    Err(Shell::new(workspace.target.join("release/abide")).arg("up").args(args).replace())
+    Err(Shell::new(abide).arg("up").args(args).replace())
 }

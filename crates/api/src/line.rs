@@ -1,0 +1,101 @@
+//! Lines from a client, with a bound: a longer one is told off and skipped to its end, and the next one is fine again.
+
+/// Cuts bytes into lines.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    buffer: Vec<u8>,
+    searched: usize,
+    most: usize,
+    skipping: bool,
+}
+
+/// What a client sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// A line, without its end.
+    Whole(Vec<u8>),
+    /// A line beyond the bound; it is said once, when the bound is passed.
+    TooLong,
+}
+
+impl Lines {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { buffer: Vec::new(), searched: 0, most, skipping: false }
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn next(&mut self) -> Option<Line> {
+        loop {
+            let found = self.buffer.get(self.searched..)?.iter().position(|byte| *byte == b'\n');
+            let Some(at) = found.map(|at| at + self.searched) else {
+                self.searched = self.buffer.len();
+                if self.buffer.len() > self.most {
+                    self.buffer = Vec::new();
+                    self.searched = 0;
+                    return (!std::mem::replace(&mut self.skipping, true)).then_some(Line::TooLong);
+                }
+                if self.skipping {
+                    self.buffer.clear();
+                    self.searched = 0;
+                }
+                return None;
+            };
+            let mut line: Vec<u8> = self.buffer.drain(..=at).collect();
+            self.searched = 0;
+            if std::mem::replace(&mut self.skipping, false) {
+                continue;
+            }
+            line.pop();
+            if line.len() > self.most {
+                return Some(Line::TooLong);
+            }
+            return Some(Line::Whole(line));
+        }
+    }
+
+    /// What came after the last line end when nothing more comes.
+    pub(crate) fn finish(&mut self) -> Option<Line> {
+        let rest = std::mem::take(&mut self.buffer);
+        (!rest.is_empty() && !self.skipping).then_some(Line::Whole(rest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn all(input: &[u8], cut: usize, most: usize) -> Vec<Line> {
+        let mut lines = Lines::new(most);
+        let mut got = Vec::new();
+        for piece in input.chunks(cut) {
+            lines.push(piece);
+            while let Some(line) = lines.next() {
+                got.push(line);
+            }
+        }
+        got
+    }
+
+    #[test]
+    fn a_line_beyond_the_bound_is_told_once_and_the_next_is_whole() {
+        let input = [b"a\n".to_vec(), vec![b'x'; 500], b"\nb\n".to_vec()].concat();
+        for cut in [1, 7, 600] {
+            let expected = [Line::Whole(b"a".to_vec()), Line::TooLong, Line::Whole(b"b".to_vec())];
+            assert_eq!(all(&input, cut, 10), expected, "cut {cut}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn lines_do_not_depend_on_how_they_arrive(
+            input in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..300), cut in 1usize..40,
+        ) {
+            prop_assert_eq!(all(&input, cut, 50), all(&input, input.len().max(1), 50));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The terminal as MCP tools, by the official SDK. The runtime turns on a thread of its own; tools wait for it.
+
+use abide_terminal::{Call, Handle, Reply, SessionId, TerminalError};
+use abide_wire::terminal as wire;
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::model::CallToolResult;
+use rmcp::{ServiceExt, tool, tool_handler, tool_router};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::translate;
+
+/// Serves MCP on our standard streams until the client closes them.
+pub async fn serve(runtime: Handle) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let service = Tools { runtime }.serve(rmcp::transport::stdio()).await?;
+    service.waiting().await?;
+    Ok(())
+}
+
+struct Tools {
+    runtime: Handle,
+}
+
+/// What `terminal_run` takes: the part of `exec.run` that a model needs.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct RunParams {
+    /// The session, as `terminal_create` named it.
+    session_id: String,
+    /// The command, as one would type it. The shell remembers directory, variables and functions.
+    command: String,
+    /// After how many milliseconds the command is stopped; the session stays usable.
+    timeout_ms: Option<u64>,
+    /// What the command reads; without it, it reads end-of-file.
+    stdin: Option<String>,
+    /// How many bytes of each stream are returned (1 MiB).
+    max_output_bytes: Option<u64>,
+}
+
+#[tool_router]
+impl Tools {
+    #[tool(description = "Start a persistent shell session. Returns its session_id.")]
+    async fn terminal_create(&self, Parameters(params): Parameters<wire::CreateParams>) -> CallToolResult {
+        self.call(translate::create(params)).await
+    }
+
+    #[tool(
+        description = "Run a command in a session and wait for it. Returns stdout, stderr and exit_code apart; cd, export \
+                       and functions persist for the next command."
+    )]
+    async fn terminal_run(&self, Parameters(params): Parameters<RunParams>) -> CallToolResult {
+        let execute = translate::execute(wire::ExecParams {
+            session_id: params.session_id,
+            command: params.command,
+            timeout_ms: params.timeout_ms,
+            stdin: params.stdin,
+            env: None,
+            max_output_bytes: params.max_output_bytes,
+            encoding: wire::Encoding::Utf8,
+        });
+        self.call(Call::Run(execute)).await
+    }
+
+    #[tool(description = "Stop the command that runs in a session. The session stays usable.")]
+    async fn terminal_cancel(&self, Parameters(params): Parameters<wire::SessionParams>) -> CallToolResult {
+        self.call(Call::Cancel(SessionId::from_text(&params.session_id))).await
+    }
+
+    #[tool(description = "End a session and everything that it started.")]
+    async fn terminal_destroy(&self, Parameters(params): Parameters<wire::DestroyParams>) -> CallToolResult {
+        let session = SessionId::from_text(&params.session_id);
+        self.call(Call::Destroy { session, force: params.force }).await
+    }
+
+    #[tool(description = "List the sessions and their states.")]
+    async fn terminal_list(&self) -> CallToolResult {
+        self.call(Call::List).await
+    }
+
+    async fn call(&self, call: Call) -> CallToolResult {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        self.runtime.call(call, move |answer| {
+            let _the_client_may_have_given_up = sender.send(answer);
+        });
+        match receiver.await {
+            Ok(answer) => result(answer),
+            Err(_) => CallToolResult::structured_error(
+                json!({ "code": "INTERNAL", "message": "the runtime has ended" }),
+            ),
+        }
+    }
+}
+
+#[tool_handler(
+    name = "abide",
+    instructions = "Persistent terminal sessions: create one, then run commands in it."
+)]
+impl rmcp::ServerHandler for Tools {}
+
+fn result(answer: Result<Reply, TerminalError>) -> CallToolResult {
+    match answer.map(value) {
+        Ok(value) => CallToolResult::structured(value),
+        Err(error) => {
+            CallToolResult::structured_error(json!({ "code": error.code.as_str(), "message": error.message }))
+        }
+    }
+}
+
+fn value(reply: Reply) -> Value {
+    let value = match reply {
+        Reply::Session(info) => serde_json::to_value(translate::session(info)),
+        Reply::Sessions(all) => {
+            let sessions = all.into_iter().map(translate::session).collect();
+            serde_json::to_value(wire::Sessions { sessions })
+        }
+        Reply::Ran(run) => serde_json::to_value(translate::run_result(run, wire::Encoding::Utf8)),
+        Reply::Destroyed(session) => Ok(json!({ "session_id": session.as_str(), "state": "TERMINATED" })),
+        Reply::Cancelled => Ok(json!({ "cancelled": true })),
+        Reply::Screen(screen) => serde_json::to_value(translate::screen(&screen)),
+        Reply::Streaming(..) | Reply::Done | Reply::Output(_) | Reply::Stats(_) => Ok(json!({})),
+    };
+    value.unwrap_or_default()
+}

@@ -1,0 +1,177 @@
+//! From the wire's types to the runtime's values and back. No transport is known here.
+
+use abide_terminal::{
+    Call, Chunk, Code, Create, Execute, Finished, OutputPiece, OutputRange, RunResult, ScreenText, SessionId,
+    SessionInfo, Size, TerminalError, whole_characters,
+};
+use abide_wire::terminal as wire;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+/// The call behind `session.create`.
+pub fn create(params: wire::CreateParams) -> Call {
+    Call::Create(Create {
+        shell: params.shell,
+        cwd: params.cwd,
+        env: params.env.unwrap_or_default().into_iter().collect(),
+        name: params.name,
+        pty: params.pty.map(|size| Size { rows: size.rows, cols: size.cols }),
+    })
+}
+
+/// The command behind `exec.run` and `exec.stream`.
+pub fn execute(params: wire::ExecParams) -> Execute {
+    Execute {
+        session: SessionId::from_text(&params.session_id),
+        command: params.command,
+        timeout_ms: params.timeout_ms,
+        stdin: params.stdin.map(String::into_bytes),
+        env: params.env.unwrap_or_default().into_iter().collect(),
+        max_output_bytes: params.max_output_bytes,
+    }
+}
+
+/// The call behind `exec.input`.
+pub fn input(params: wire::InputParams) -> Result<Call, TerminalError> {
+    let bytes = match params.encoding {
+        wire::Encoding::Utf8 => params.data.into_bytes(),
+        wire::Encoding::Base64 => STANDARD.decode(params.data).map_err(|error| {
+            TerminalError::new(Code::InvalidParams, format!("data is no base64: {error}"))
+        })?,
+    };
+    Ok(Call::Input { session: SessionId::from_text(&params.session_id), bytes, eof: params.eof })
+}
+
+/// The call behind `exec.output`.
+pub fn output(params: &wire::OutputParams) -> Result<Call, TerminalError> {
+    Ok(Call::Output(OutputRange {
+        session: SessionId::from_text(&params.session_id),
+        exec: params.exec_id.parse()?,
+        stream: match params.stream {
+            wire::StreamName::Stdout => abide_terminal::Stream::Stdout,
+            wire::StreamName::Stderr => abide_terminal::Stream::Stderr,
+        },
+        offset: params.offset,
+        limit: params.limit.unwrap_or(1 << 20),
+    }))
+}
+
+/// A session for the wire.
+pub fn session(info: SessionInfo) -> wire::Session {
+    wire::Session {
+        session_id: info.session.as_str().to_owned(),
+        name: info.name,
+        state: info.state.as_str().to_owned(),
+        shell: info.shell,
+        cwd: info.cwd,
+        pid: info.pid,
+        created_at: time(info.created_at),
+        env_keys: info.env_keys,
+        last_activity_at: time(info.last_activity_at),
+        command_count: info.command_count,
+        pty: info.pty,
+        running: info
+            .running
+            .map(|(exec, at)| wire::Running { exec_id: exec.to_string(), started_at: time(at) }),
+        exit_code: info.exit_code,
+    }
+}
+
+/// A result for the wire.
+pub fn run_result(result: RunResult, encoding: wire::Encoding) -> wire::RunResult {
+    let [out, err] = result.kept;
+    let [printed_out, printed_err] = result.printed;
+    let (stdout, left_out) = capped(&out, printed_out, encoding);
+    let (stderr, left_err) = capped(&err, printed_err, encoding);
+    wire::RunResult {
+        exec_id: result.exec.to_string(),
+        stdout,
+        stderr,
+        exit_code: result.finished.exit_code,
+        duration_ms: milliseconds(result.finished.duration_us),
+        timed_out: result.finished.timed_out,
+        cancelled: result.finished.cancelled,
+        truncated: wire::Truncated { stdout: left_out, stderr: left_err },
+        encoding,
+    }
+}
+
+/// A stretch of output for the wire. A character at its end that is not whole is left for the next read.
+pub fn output_piece(piece: &OutputPiece, stream: wire::StreamName, encoding: wire::Encoding) -> wire::Output {
+    let after = piece.offset + piece.bytes.len() as u64;
+    let last = after >= piece.printed && piece.finished.is_some();
+    let bytes = match encoding {
+        wire::Encoding::Utf8 if !last => {
+            Some(whole_characters(&piece.bytes)).filter(|whole| !whole.is_empty())
+        }
+        wire::Encoding::Utf8 | wire::Encoding::Base64 => None,
+    };
+    let bytes = bytes.unwrap_or(&piece.bytes);
+    wire::Output {
+        stream,
+        offset: piece.offset,
+        next_offset: piece.offset + bytes.len() as u64,
+        data: encode(bytes, encoding),
+        encoding,
+        printed: piece.printed,
+        dropped: piece.dropped,
+        end: last,
+        exit: piece.finished.as_ref().map(exit),
+    }
+}
+
+/// A screen for the wire.
+pub fn screen(screen: &ScreenText) -> wire::Screen {
+    wire::Screen {
+        text: screen.lines.join("\n"),
+        cursor: wire::Cursor { row: screen.row, col: screen.col },
+        rows: screen.size.rows,
+        cols: screen.size.cols,
+    }
+}
+
+/// How a command ended, for the wire.
+pub fn exit(finished: &Finished) -> wire::Exit {
+    wire::Exit {
+        exit_code: finished.exit_code,
+        duration_ms: milliseconds(finished.duration_us),
+        timed_out: finished.timed_out,
+        cancelled: finished.cancelled,
+    }
+}
+
+/// The last chunk's contents.
+pub fn ended(chunk: &Chunk) -> (Option<wire::Exit>, Option<String>) {
+    match chunk {
+        Chunk::Exit(Ok(finished)) => (Some(exit(finished)), None),
+        Chunk::Exit(Err(error)) => (None, Some(error.to_string())),
+        Chunk::Output { .. } => (None, None),
+    }
+}
+
+/// Bytes as the client asked for them.
+pub fn encode(bytes: &[u8], encoding: wire::Encoding) -> String {
+    match encoding {
+        wire::Encoding::Utf8 => String::from_utf8_lossy(bytes).into_owned(),
+        wire::Encoding::Base64 => STANDARD.encode(bytes),
+    }
+}
+
+/// RFC 3339, UTC.
+pub fn time(micros: u64) -> String {
+    let micros = i64::try_from(micros).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_microsecond(micros).map(|time| time.to_string()).unwrap_or_default()
+}
+
+/// A cap never cuts a character; what it cuts is counted.
+fn capped(bytes: &[u8], printed: u64, encoding: wire::Encoding) -> (String, u64) {
+    let cut = printed > bytes.len() as u64;
+    let kept = if cut && encoding == wire::Encoding::Utf8 { whole_characters(bytes) } else { bytes };
+    (encode(kept, encoding), printed - kept.len() as u64)
+}
+
+fn milliseconds(micros: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a command of 285 years may be a microsecond off")]
+    let micros = micros as f64;
+    micros / 1_000.0
+}

@@ -1,0 +1,105 @@
+//! What can be typed. Usage errors end with exit code 2, by clap.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// A durable runtime for coding agents.
+#[derive(Debug, Parser)]
+#[command(name = "abide", version, about, subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Abide {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// The terminal runtime as JSON-RPC 2.0 on stdin and stdout, one object a line; no daemon needed
+    #[command(
+        after_help = "Example:\n  echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"session.create\"}' | abide rpc"
+    )]
+    Rpc,
+    /// The terminal as MCP tools on stdin and stdout
+    #[command(
+        after_help = "Example, in a client's configuration:\n  {\"mcpServers\": {\"abide\": {\"command\": \"abide\", \"args\": [\"mcp\"]}}}"
+    )]
+    Mcp,
+    /// Terminal sessions: shells that remember and outlive this command
+    #[command(
+        after_help = "Examples:\n  abide sessions new --name build --shell bash\n  abide sessions exec s-abc234 'cd /src && make'\n  abide sessions attach s-abc234\n  abide sessions rm s-abc234"
+    )]
+    Sessions {
+        #[command(subcommand)]
+        command: Sessions,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Sessions {
+    /// List the sessions of this home
+    Ls {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Start a session
+    New {
+        /// A name for people
+        #[arg(long)]
+        name: Option<String>,
+        /// Path or name of the shell
+        #[arg(long)]
+        shell: Option<String>,
+        /// Working directory
+        #[arg(long, value_name = "DIR")]
+        cwd: Option<PathBuf>,
+        /// An environment variable; may be given several times
+        #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+        env: Vec<(String, String)>,
+        /// With a terminal instead of pipes, so that it can be attached to
+        #[arg(long)]
+        pty: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Run a command in a session and print what it prints; exits with its exit code
+    Exec {
+        /// The session
+        session: String,
+        /// The command, as one would type it
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+        /// After how many seconds it is stopped
+        #[arg(long, value_name = "SEC")]
+        timeout: Option<f64>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Connect this terminal to a session; ctrl-] leaves it running
+    Attach {
+        /// The session
+        session: String,
+    },
+    /// End a session and everything that it started
+    Rm {
+        /// The sessions
+        #[arg(required = true)]
+        sessions: Vec<String>,
+        /// At once, without SIGTERM and grace
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Output {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}

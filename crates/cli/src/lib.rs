@@ -1,0 +1,10 @@
+//! The command line: arguments, configuration, and the one place where real adapters are plugged in.
+
+mod args;
+mod exit;
+mod home;
+mod mcp;
+mod rpc;
+mod sessions;
+
+pub use exit::main;

@@ -1,0 +1,7 @@
+//! The `abide` binary.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    abide::main()
+}

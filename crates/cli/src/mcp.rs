@@ -1,0 +1,15 @@
+//! `abide mcp`: the terminal runtime as MCP tools on our own standard streams.
+
+use abide_terminal::Handle;
+use anyhow::anyhow;
+
+use crate::home;
+
+pub(crate) fn serve() -> anyhow::Result<()> {
+    let runtime = Handle::start(home::terminal(false)?)?;
+    let turning = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    turning.block_on(abide_api::mcp::serve(runtime)).map_err(|error| anyhow!("cannot serve: {error}"))?;
+    // A read of standard input that is still blocked on its thread must not hold up the end.
+    turning.shutdown_background();
+    Ok(())
+}

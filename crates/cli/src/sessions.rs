@@ -1,0 +1,216 @@
+//! `abide sessions`: the same sessions for people, straight from their keepers.
+//!
+//! Sessions made here belong to the home, not to a process: they stay until they are removed.
+
+mod attach;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use abide_api::translate;
+use abide_keeper::launch::Keeper;
+use abide_keeper::place::Place;
+use abide_keeper::protocol::{Act, Answer, Input, News, Order, Run, Status, Stream};
+use abide_terminal::{Call, Create, Event, Reply, Runtime, SessionMeta, Size};
+use anyhow::{Context, bail};
+use serde_json::json;
+
+use crate::args::Sessions;
+use crate::exit::SUCCEEDED;
+use crate::home;
+
+const PATIENCE_MS: u64 = 5_000;
+const FOR_EVER_MS: u64 = u64::MAX / 4_000;
+
+pub(crate) fn run(command: Sessions) -> anyhow::Result<ExitCode> {
+    match command {
+        Sessions::Ls { output } => list(output.json),
+        Sessions::New { name, shell, cwd, env, pty, output } => {
+            let cwd =
+                cwd.map(std::path::absolute).transpose()?.map(|path| path.to_string_lossy().into_owned());
+            let pty = pty.then(attach::own_size);
+            new(Create { shell, cwd, env, name, pty }, output.json)
+        }
+        Sessions::Exec { session, command, timeout, output } => {
+            let command = if let [only] = command.as_slice() { only.clone() } else { command.join(" ") };
+            exec(&session, command, timeout, output.json)
+        }
+        Sessions::Attach { session } => attach::run(find(&session)?),
+        Sessions::Rm { sessions, force, output } => remove(&sessions, force, output.json),
+    }
+}
+
+fn list(json: bool) -> anyhow::Result<ExitCode> {
+    let mut rows = Vec::new();
+    for (id, place) in Place::all(&home::home()?.join("keepers")) {
+        let Ok(mut keeper) = Keeper::attach(place) else { continue };
+        let Ok(status) = keeper.status(PATIENCE_MS) else { continue };
+        rows.push((id, status));
+    }
+    let mut out = std::io::stdout().lock();
+    if json {
+        let sessions: Vec<_> = rows.iter().map(|(id, status)| describe(id, status)).collect();
+        writeln!(out, "{}", json!({ "sessions": sessions }))?;
+        return Ok(SUCCEEDED);
+    }
+    writeln!(out, "{:10} {:10} {:>8}  {:20} {:16} NAME", "SESSION", "STATE", "PID", "CREATED", "SHELL")?;
+    for (id, status) in &rows {
+        let meta = meta(status);
+        let created = translate::time(status.created_at / 1_000_000 * 1_000_000);
+        let name = meta.name.unwrap_or_default();
+        writeln!(
+            out,
+            "{id:10} {:10} {:>8}  {created:20} {:16} {name}",
+            state(status),
+            status.child.pid,
+            meta.shell
+        )?;
+    }
+    Ok(SUCCEEDED)
+}
+
+fn new(create: Create, json: bool) -> anyhow::Result<ExitCode> {
+    let mut runtime = Runtime::new(home::terminal(true)?)?;
+    runtime.call(1, Call::Create(create));
+    let info = loop {
+        runtime.work();
+        let mut answers = runtime.events().into_iter().filter_map(|event| match event {
+            Event::Reply(1, answer) => Some(*answer),
+            Event::Reply(..) | Event::Chunk(..) => None,
+        });
+        match answers.next() {
+            Some(Ok(Reply::Session(info))) => break info,
+            Some(Ok(_)) => bail!("the runtime gave another answer than was asked for"),
+            Some(Err(error)) => return Err(error.into()),
+            None => {
+                let mut fds = [rustix::event::PollFd::new(&runtime, rustix::event::PollFlags::IN)];
+                rustix::event::poll(&mut fds, None)?;
+            }
+        }
+    };
+    let mut out = std::io::stdout().lock();
+    if json {
+        writeln!(out, "{}", serde_json::to_string(&translate::session(info))?)?;
+    } else {
+        writeln!(out, "{}", info.session)?;
+    }
+    Ok(SUCCEEDED)
+}
+
+fn exec(session: &str, command: String, timeout: Option<f64>, json: bool) -> anyhow::Result<ExitCode> {
+    let mut keeper = find(session)?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a float that is too large saturates"
+    )]
+    let timeout_ms = timeout.map(|seconds| (seconds.max(0.0) * 1_000.0) as u64);
+    let keep = if json { 1 << 20 } else { 0 };
+    let run = Run { text: command.into_bytes(), input: Input::Nothing, timeout_ms, keep, follow: !json };
+    keeper.link.send(&Order { tag: 1, act: Act::Run(run) })?;
+    loop {
+        let answer = keeper.link.wait::<Answer>(FOR_EVER_MS)?.context("the session has ended")?;
+        match answer.news {
+            _ if answer.tag != 1 => {}
+            News::Output(output) => match output.stream {
+                Stream::Stdout => std::io::stdout().write_all(&output.bytes)?,
+                Stream::Stderr => std::io::stderr().write_all(&output.bytes)?,
+            },
+            News::Ran(ran) => {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                let result = json!({
+                    "exec_id": format!("e-{}", ran.outcome.job), "stdout": text(&ran.stdout), "stderr": text(&ran.stderr),
+                    "exit_code": ran.outcome.code, "duration_ms": ran.outcome.duration_us / 1_000,
+                    "timed_out": ran.outcome.timed_out, "cancelled": ran.outcome.cancelled,
+                    "truncated": {
+                        "stdout": ran.printed[0] - ran.stdout.len() as u64,
+                        "stderr": ran.printed[1] - ran.stderr.len() as u64,
+                    },
+                });
+                writeln!(std::io::stdout(), "{result}")?;
+                return exit_with(ran.outcome.code);
+            }
+            News::Ended(outcome) => {
+                std::io::stdout().flush()?;
+                if outcome.timed_out {
+                    eprintln!("abide: stopped after {} ms", outcome.duration_us / 1_000);
+                }
+                if let Some(why) = outcome.lost {
+                    bail!(why);
+                }
+                return exit_with(outcome.code);
+            }
+            News::Refused(refusal) => bail!("session {session}: {refusal}"),
+            News::Done | News::Status(_) | News::Started(_) | News::Piece(_) | News::Exited(_) => {}
+        }
+    }
+}
+
+fn exit_with(code: i32) -> anyhow::Result<ExitCode> {
+    Ok(ExitCode::from(u8::try_from(code.rem_euclid(256)).unwrap_or(1)))
+}
+
+fn remove(sessions: &[String], force: bool, json: bool) -> anyhow::Result<ExitCode> {
+    for session in sessions {
+        let mut keeper = find(session)?;
+        if let News::Refused(refusal) = keeper.ask(1, Act::End { force }, FOR_EVER_MS)? {
+            bail!("session {session}: {refusal}");
+        }
+        // The keeper itself is the last to go.
+        while !keeper.link.is_closed() {
+            keeper.link.wait::<Answer>(PATIENCE_MS)?;
+        }
+        if json {
+            writeln!(std::io::stdout(), "{}", json!({ "session_id": session, "state": "TERMINATED" }))?;
+        } else {
+            writeln!(std::io::stdout(), "{session}")?;
+        }
+    }
+    Ok(SUCCEEDED)
+}
+
+/// A session by its id, or by its name if only one has it.
+fn find(session: &str) -> anyhow::Result<Keeper> {
+    let keepers = home::home()?.join("keepers");
+    let mut found = Vec::new();
+    for (id, place) in Place::all(&keepers) {
+        let Ok(mut keeper) = Keeper::attach(place) else { continue };
+        let Ok(status) = keeper.status(PATIENCE_MS) else { continue };
+        if id == session {
+            return Ok(keeper);
+        }
+        if meta(&status).name.as_deref() == Some(session) {
+            found.push(keeper);
+        }
+    }
+    match (found.pop(), found.is_empty()) {
+        (Some(keeper), true) => Ok(keeper),
+        (Some(_), false) => bail!("several sessions are named {session}; use the id"),
+        (None, _) => bail!("there is no session {session}; `abide sessions ls` lists them"),
+    }
+}
+
+fn meta(status: &Status) -> SessionMeta {
+    serde_json::from_slice(&status.meta).unwrap_or_default()
+}
+
+fn state(status: &Status) -> &'static str {
+    match (&status.exit, &status.running) {
+        (Some(_), _) => "TERMINATED",
+        (None, Some(_)) => "RUNNING",
+        (None, None) => "IDLE",
+    }
+}
+
+fn describe(id: &str, status: &Status) -> serde_json::Value {
+    let meta = meta(status);
+    json!({
+        "session_id": id, "name": meta.name, "state": state(status), "shell": meta.shell, "cwd": meta.cwd,
+        "pid": status.child.pid, "created_at": translate::time(status.created_at),
+        "last_activity_at": translate::time(status.last_activity_at), "command_count": status.jobs,
+        "env_keys": meta.env_keys, "pty": meta.pty.is_some(), "exit_code": status.exit.as_ref().map(|exit| exit.code),
+    })
+}
+
+/// The size for a terminal when ours has none.
+const STANDARD_SIZE: Size = Size { rows: 24, cols: 80 };

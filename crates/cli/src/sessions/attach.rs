@@ -1,0 +1,109 @@
+//! `abide sessions attach`: this terminal becomes the session's, until ctrl-] is typed or the session ends.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use abide_keeper::launch::Keeper;
+use abide_keeper::protocol::{Act, Answer, News, Order};
+use abide_terminal::Size;
+use anyhow::{Context, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+
+use super::STANDARD_SIZE;
+use crate::exit::SUCCEEDED;
+
+/// The key that leaves.
+const LEAVE: u8 = 0x1d;
+
+pub(super) fn own_size() -> Size {
+    match tcgetwinsize(std::io::stdout()) {
+        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => Size { rows: size.ws_row, cols: size.ws_col },
+        Ok(_) | Err(_) => STANDARD_SIZE,
+    }
+}
+
+pub(super) fn run(mut keeper: Keeper) -> anyhow::Result<ExitCode> {
+    let size = own_size();
+    match keeper.ask(1, Act::Resize { rows: size.rows, cols: size.cols }, 5_000)? {
+        News::Refused(refusal) => bail!("{refusal}; start it with `abide sessions new --pty`"),
+        News::Done | News::Status(_) | News::Started(_) | News::Ran(_) | News::Output(_) => {}
+        News::Ended(_) | News::Piece(_) | News::Exited(_) => {}
+    }
+    eprintln!("attached; ctrl-] leaves");
+    let raw = Raw::enter();
+    let left = copy(&mut keeper, size);
+    drop(raw);
+    eprintln!("\r");
+    left
+}
+
+fn copy(keeper: &mut Keeper, mut size: Size) -> anyhow::Result<ExitCode> {
+    keeper.link.send(&Order { tag: 2, act: Act::Follow { job: 0, from: [0; 2] } })?;
+    let input = std::io::stdin();
+    let mut buffer = vec![0; 4096];
+    loop {
+        let mut fds = [PollFd::new(&input, PollFlags::IN), PollFd::new(&keeper.link, PollFlags::IN)];
+        let moment = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+        match poll(&mut fds, Some(&moment)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let typed = !fds[0].revents().is_empty();
+        if own_size() != size {
+            size = own_size();
+            keeper.link.send(&Order { tag: 3, act: Act::Resize { rows: size.rows, cols: size.cols } })?;
+        }
+        if typed {
+            let count = rustix::io::read(&input, &mut buffer).context("cannot read the terminal")?;
+            let bytes = buffer.get(..count).unwrap_or_default();
+            if count == 0 || bytes.contains(&LEAVE) {
+                return Ok(SUCCEEDED);
+            }
+            keeper.link.send(&Order { tag: 4, act: Act::Input { bytes: bytes.to_vec(), eof: false } })?;
+        }
+        let mut out = std::io::stdout().lock();
+        while let Some(answer) = keeper.link.receive::<Answer>()? {
+            match answer.news {
+                News::Output(output) => out.write_all(&output.bytes)?,
+                News::Exited(_) | News::Ended(_) => return Ok(SUCCEEDED),
+                News::Done
+                | News::Refused(_)
+                | News::Status(_)
+                | News::Started(_)
+                | News::Ran(_)
+                | News::Piece(_) => {}
+            }
+        }
+        out.flush()?;
+        if keeper.link.is_closed() {
+            return Ok(SUCCEEDED);
+        }
+    }
+}
+
+/// Our terminal without echo and line editing, until it is dropped.
+struct Raw {
+    before: Option<Termios>,
+}
+
+impl Raw {
+    fn enter() -> Self {
+        let before = tcgetattr(std::io::stdin()).ok();
+        if let Some(before) = &before {
+            let mut raw = before.clone();
+            raw.make_raw();
+            let _not_a_terminal = tcsetattr(std::io::stdin(), OptionalActions::Flush, &raw);
+        }
+        Self { before }
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _not_a_terminal = tcsetattr(std::io::stdin(), OptionalActions::Flush, before);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The terminal runtime end to end: the real binary, real shells, real processes.
+
+#[cfg(test)]
+mod mcp;
+#[cfg(test)]
+mod people;
+#[cfg(test)]
+mod protocol;
+#[cfg(test)]
+mod sessions;
+#[cfg(test)]
+mod shells;
+#[cfg(test)]
+mod support;

@@ -1,0 +1,58 @@
+//! `abide sessions` as people and scripts use it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::support::{Rpc, home, survivors};
+
+#[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
+fn abide(home: &Path, words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_abide")).args(words).env("ABIDE_HOME", home).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn a_session_for_people_outlives_every_command_and_no_runtime_takes_it() {
+    let home = home();
+    let home = home.path();
+    let made = abide(home, &["sessions", "new", "--name", "build", "--shell", "bash", "--json"]);
+    let made: Value = serde_json::from_slice(&made.stdout).unwrap();
+    let id = made["session_id"].as_str().unwrap();
+    assert_eq!(abide(home, &["sessions", "exec", id, "cd /usr; x=1"]).status.code(), Some(0));
+    let ran = abide(home, &["sessions", "exec", "build", "pwd; echo $x; echo e >&2; (exit 7)"]);
+    assert_eq!((text(&ran.stdout), text(&ran.stderr), ran.status.code()), ("/usr\n1\n", "e\n", Some(7)));
+    let ran = abide(home, &["sessions", "exec", id, "--json", "echo $x"]);
+    assert_eq!(serde_json::from_slice::<Value>(&ran.stdout).unwrap()["stdout"], "1\n");
+
+    let mut rpc = Rpc::start(home);
+    assert_eq!(rpc.ok("session.list", json!({})), json!({ "sessions": [] }));
+    assert_eq!(rpc.close(), Some(0));
+
+    let listed = abide(home, &["sessions", "ls", "--json"]);
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(
+        (&listed["sessions"][0]["session_id"], &listed["sessions"][0]["state"]),
+        (&json!(id), &json!("IDLE"))
+    );
+    assert_eq!(text(&abide(home, &["sessions", "rm", id]).stdout), format!("{id}\n"));
+    assert!(survivors(home).is_empty());
+}
+
+#[test]
+fn mistakes_have_their_exit_codes_and_a_way_on() {
+    let home = home();
+    let home = home.path();
+    let missing = abide(home, &["sessions", "exec", "s-000000", "true"]);
+    assert_eq!((missing.status.code(), text(&missing.stdout)), (Some(1), ""));
+    assert!(text(&missing.stderr).contains("abide sessions ls"), "{}", text(&missing.stderr));
+    assert_eq!(abide(home, &["sessions", "new", "--shell", "/no/such/shell"]).status.code(), Some(1));
+    assert_eq!(abide(home, &["sessions", "frobnicate"]).status.code(), Some(2));
+    assert_eq!(abide(home, &[]).status.code(), Some(2));
+    let help = abide(home, &["sessions", "--help"]);
+    assert!(help.status.success() && text(&help.stdout).contains("Examples:"));
+}

@@ -1,0 +1,71 @@
+//! The JSON-RPC layer against clients that do not behave.
+
+use crate::support::{Rpc, home};
+use serde_json::json;
+
+#[test]
+fn garbage_is_told_off_and_the_next_request_is_served() {
+    let home = home();
+    let mut rpc = Rpc::start(home.path());
+    for (line, code) in [
+        (&b"not json\n"[..], -32700),
+        (b"\xff\xfe\n", -32700),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":1,\n", -32700),
+        (b"[]\n", -32600),
+        (b"[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"system.ping\"}]\n", -32600),
+        (b"42\n", -32600),
+        (b"{\"id\":null,\"method\":\"system.ping\"}\n", -32600),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"system.ping\"}\n", -32600),
+    ] {
+        rpc.write(line);
+        assert_eq!(rpc.notice()["error"]["code"], code, "{}", String::from_utf8_lossy(line));
+    }
+    assert_eq!(rpc.call("no.such.method", json!({})).unwrap_err()["code"], -32601);
+    assert_eq!(rpc.call("session.info", json!({})).unwrap_err()["code"], -32602);
+    assert_eq!(rpc.call("session.info", json!([1])).unwrap_err()["code"], -32602);
+    rpc.write(b"\n   \n{\"jsonrpc\":\"2.0\",\"method\":\"system.ping\"}\n");
+    assert_eq!(rpc.ok("system.ping", json!({})), json!({ "pong": true }));
+}
+
+#[test]
+fn a_line_of_a_hundred_megabytes_is_refused_without_being_kept() {
+    let home = home();
+    let mut rpc = Rpc::start(home.path());
+    let piece = vec![b'x'; 1 << 20];
+    for _ in 0..100 {
+        rpc.write(&piece);
+    }
+    rpc.write(b"\n");
+    assert_eq!(rpc.notice()["error"]["code"], -32600);
+    assert_eq!(rpc.ok("system.ping", json!({})), json!({ "pong": true }));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", rpc.pid())).unwrap();
+    let peak: u64 = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap();
+    assert!(peak < 64 << 10, "{peak} kB at the highest");
+}
+
+#[test]
+fn requests_are_served_concurrently() {
+    let home = home();
+    let mut rpc = Rpc::start(home.path());
+    let (slow, quick) = (rpc.create("bash"), rpc.create("bash"));
+    rpc.run(&quick, "mkfifo $ABIDE_HOME/gate");
+    let command = "read x < $ABIDE_HOME/gate; echo $x";
+    let waiting = rpc.send("exec.run", json!({ "session_id": slow, "command": command }));
+    rpc.run(&quick, "echo opened > $ABIDE_HOME/gate");
+    assert_eq!(rpc.answer(waiting).unwrap()["stdout"], "opened\n");
+}
+
+#[test]
+fn a_half_line_at_the_end_of_input_is_answered_before_the_end() {
+    let home = home();
+    let mut rpc = Rpc::start(home.path());
+    rpc.write(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"system.ping\"}");
+    assert_eq!(rpc.close(), Some(0));
+}

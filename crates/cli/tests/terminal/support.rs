@@ -1,0 +1,218 @@
+//! A client of `abide rpc` for tests: the real binary, a home of its own, and answers by id.
+//!
+//! Every wait has a bound so that a hang is a failure with a name and not a stuck build.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// The shells that everything has to work on.
+pub(crate) const SHELLS: [&str; 3] = ["/bin/sh", "bash", "zsh"];
+
+/// Longer than any ladder.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// A home that is removed at the end, with a name that is too long for a socket address.
+pub(crate) fn home() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("a-home-whose-sockets-would-not-fit-in-an-address-").tempdir().unwrap()
+}
+
+pub(crate) struct Rpc {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<Value>,
+    answers: BTreeMap<u64, Value>,
+    chunks: Vec<Value>,
+    next: u64,
+}
+
+impl Rpc {
+    pub(crate) fn start(home: &Path) -> Self {
+        Self::with(home, &[])
+    }
+
+    pub(crate) fn with(home: &Path, env: &[(&str, &str)]) -> Self {
+        Self::subcommand("rpc", home, env)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
+    pub(crate) fn subcommand(name: &str, home: &Path, env: &[(&str, &str)]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_abide"))
+            // What commands leave lying about goes with the home.
+            .current_dir(home)
+            .arg(name)
+            .env("ABIDE_HOME", home)
+            .envs(env.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = child.stdout.take().unwrap();
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if sender.send(serde_json::from_str(&line).unwrap()).is_err() {
+                    break;
+                }
+            }
+        });
+        let input = child.stdin.take();
+        Self { child, input, lines, answers: BTreeMap::new(), chunks: Vec::new(), next: 0 }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        self.input.as_mut().unwrap().write_all(bytes).unwrap();
+    }
+
+    pub(crate) fn send(&mut self, method: &str, params: Value) -> u64 {
+        self.next += 1;
+        let request = json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params });
+        self.write(format!("{request}\n").as_bytes());
+        self.next
+    }
+
+    /// The answer to a request: its result, or its error object.
+    pub(crate) fn answer(&mut self, id: u64) -> Result<Value, Value> {
+        loop {
+            if let Some(answer) = self.answers.remove(&id) {
+                return match answer.get("error") {
+                    Some(error) => Err(error.clone()),
+                    None => Ok(answer["result"].clone()),
+                };
+            }
+            self.take_line();
+        }
+    }
+
+    fn take_line(&mut self) {
+        let line = match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => panic!("no answer in {PATIENCE:?}"),
+            Err(RecvTimeoutError::Disconnected) => panic!("the runtime has ended"),
+        };
+        match line["id"].as_u64() {
+            Some(id) => drop(self.answers.insert(id, line)),
+            None => self.chunks.push(line),
+        }
+    }
+
+    /// The next line that is no answer to a request of ours.
+    pub(crate) fn notice(&mut self) -> Value {
+        while self.chunks.is_empty() {
+            self.take_line();
+        }
+        self.chunks.remove(0)
+    }
+
+    pub(crate) fn call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
+        let id = self.send(method, params);
+        self.answer(id)
+    }
+
+    pub(crate) fn ok(&mut self, method: &str, params: Value) -> Value {
+        self.call(method, params).unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    /// The code of the error that a call must end in.
+    pub(crate) fn refused(&mut self, method: &str, params: Value) -> String {
+        match self.call(method, params) {
+            Ok(result) => panic!("{method} was done: {result}"),
+            Err(error) => error["data"]["code"].as_str().unwrap().to_owned(),
+        }
+    }
+
+    pub(crate) fn create(&mut self, shell: &str) -> String {
+        if shell == "zsh" && !Path::new("/usr/bin/zsh").exists() && !Path::new("/bin/zsh").exists() {
+            panic!("zsh is missing; `cargo xtask test` installs it, or `apt-get install zsh`");
+        }
+        self.ok("session.create", json!({ "shell": shell }))["session_id"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn run(&mut self, session: &str, command: &str) -> Value {
+        self.ok("exec.run", json!({ "session_id": session, "command": command }))
+    }
+
+    pub(crate) fn stdout(&mut self, session: &str, command: &str) -> String {
+        self.run(session, command)["stdout"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn timed(&mut self, session: &str, command: &str, timeout_ms: u64) -> Value {
+        self.ok("exec.run", json!({ "session_id": session, "command": command, "timeout_ms": timeout_ms }))
+    }
+
+    pub(crate) fn state(&mut self, session: &str) -> String {
+        self.ok("session.info", json!({ "session_id": session }))["state"].as_str().unwrap().to_owned()
+    }
+
+    /// Everything that a stream brings: stdout, stderr, and the last chunk.
+    pub(crate) fn collect(&mut self, stream: &Value) -> (Vec<u8>, Vec<u8>, Value) {
+        let mut outputs = [Vec::new(), Vec::new()];
+        let mut seq = 0;
+        loop {
+            let chunk = self.notice()["params"].clone();
+            if chunk["stream_id"] != stream["stream_id"] {
+                continue;
+            }
+            assert_eq!(chunk["seq"].as_u64(), Some(seq), "chunks are numbered without gaps");
+            seq += 1;
+            let index = match chunk["type"].as_str().unwrap() {
+                "stdout" => 0,
+                "stderr" => 1,
+                _ => {
+                    let [out, err] = outputs;
+                    return (out, err, chunk);
+                }
+            };
+            assert_eq!(
+                chunk["offset"].as_u64(),
+                Some(outputs[index].len() as u64),
+                "offsets follow each other"
+            );
+            outputs[index].extend_from_slice(chunk["data"].as_str().unwrap().as_bytes());
+        }
+    }
+
+    /// Kills the runtime as a crash would.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Ends the input and waits for the orderly end.
+    pub(crate) fn close(mut self) -> Option<i32> {
+        drop(self.input.take());
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Rpc {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _already_waited_for = self.child.wait();
+    }
+}
+
+/// Everything below a home that still runs: its keepers, and what has its directory in the environment.
+pub(crate) fn survivors(home: &Path) -> Vec<u32> {
+    let home = home.to_str().unwrap();
+    let named = |path: PathBuf| {
+        std::fs::read(path).is_ok_and(|text| text.windows(home.len()).any(|window| window == home.as_bytes()))
+    };
+    let pids = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &u32| {
+        *pid != std::process::id()
+            && (named(format!("/proc/{pid}/cmdline").into()) || named(format!("/proc/{pid}/environ").into()))
+    })
+    .collect()
+}

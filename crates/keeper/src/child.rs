@@ -1,0 +1,137 @@
+//! The one door through which processes are started: keepers by their clients, held children by their keeper.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use pty_process::blocking::Command as PtyCommand;
+use rustix::fs::{Access, access};
+
+use crate::lane::Lane;
+use crate::protocol::{Refusal, Spec};
+use crate::script::Prompter;
+
+/// How the keeper holds the child.
+#[derive(Debug)]
+pub(crate) enum Hold {
+    /// Its input; its output is a lane.
+    Pipes(Option<OwnedFd>),
+    /// It takes commands.
+    Shell,
+    /// Its terminal.
+    Pty(OwnedFd),
+}
+
+/// Starts a new keeper: in no way tied to our terminal, with `channel` as its only inheritance.
+pub(crate) fn spawn_keeper(
+    program: &Path,
+    arguments: &[impl AsRef<OsStr>],
+    channel: OwnedFd,
+) -> io::Result<Child> {
+    command(program.as_os_str())
+        .args(arguments)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(channel))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+}
+
+/// Starts a child with pipes; returns its pid.
+pub(crate) fn spawn_piped(spec: &Spec, lane: [OwnedFd; 2]) -> Result<(u32, Hold), Refusal> {
+    let [out, err] = lane;
+    let mut command = prepared(spec)?;
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::from(out))
+        .stderr(Stdio::from(err))
+        .spawn()
+        .map_err(|error| refused(spec, &error))?;
+    let input = child.stdin.take().map(OwnedFd::from);
+    if let Some(input) = &input {
+        rustix::io::ioctl_fionbio(input, true).map_err(|error| Refusal::System(error.to_string()))?;
+    }
+    Ok((child.id(), Hold::Pipes(input)))
+}
+
+/// Starts a shell that reads its script from the prompter.
+pub(crate) fn spawn_shell(
+    spec: &Spec,
+    prompter: &Prompter,
+    lane: [OwnedFd; 2],
+) -> Result<(u32, Hold), Refusal> {
+    let [out, err] = lane;
+    let mut command = prepared(spec)?;
+    let child = command
+        .arg(prompter.script_path())
+        .stdin(File::open("/dev/null").map_err(|error| Refusal::System(error.to_string()))?)
+        .stdout(Stdio::from(out))
+        .stderr(Stdio::from(err))
+        .spawn()
+        .map_err(|error| refused(spec, &error))?;
+    Ok((child.id(), Hold::Shell))
+}
+
+/// Starts a child on a terminal of its own.
+pub(crate) fn spawn_on_pty(spec: &Spec, rows: u16, cols: u16) -> Result<(u32, Hold), Refusal> {
+    check(spec)?;
+    let failed = |error: pty_process::Error| Refusal::System(format!("cannot open a terminal: {error}"));
+    let (pty, pts) = pty_process::blocking::open().map_err(failed)?;
+    pty.resize(pty_process::Size::new(rows, cols)).map_err(failed)?;
+    let (program, arguments) = spec.argv.split_first().ok_or(Refusal::Program(String::new()))?;
+    let child = PtyCommand::new(program)
+        .args(arguments)
+        .env_clear()
+        .envs(spec.env.iter().map(|(key, value)| (key, value)))
+        .current_dir(&spec.cwd)
+        .spawn(pts)
+        .map_err(|error| Refusal::Program(format!("{program}: {error}")))?;
+    let pty = OwnedFd::from(pty);
+    rustix::io::ioctl_fionbio(&pty, true).map_err(|error| Refusal::System(error.to_string()))?;
+    Ok((child.id(), Hold::Pty(pty)))
+}
+
+fn prepared(spec: &Spec) -> Result<Command, Refusal> {
+    check(spec)?;
+    let (program, arguments) = spec.argv.split_first().ok_or(Refusal::Program(String::new()))?;
+    let mut command = command(program.as_ref());
+    command.args(arguments).env_clear().envs(spec.env.iter().map(|(key, value)| (key, value)));
+    command.current_dir(&spec.cwd).process_group(0);
+    Ok(command)
+}
+
+/// What can be known before the start is told apart here: afterwards the system answers with one number for all.
+fn check(spec: &Spec) -> Result<(), Refusal> {
+    let cwd = Path::new(&spec.cwd);
+    if !cwd.is_dir() || access(cwd, Access::EXEC_OK).is_err() {
+        return Err(Refusal::Directory(spec.cwd.clone()));
+    }
+    let program = spec.argv.first().map_or("", String::as_str);
+    if program.contains('/') {
+        let path = cwd.join(program);
+        if !path.is_file() || access(&path, Access::EXEC_OK).is_err() {
+            return Err(Refusal::Program(program.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+fn refused(spec: &Spec, error: &io::Error) -> Refusal {
+    Refusal::Program(format!("{}: {error}", spec.argv.first().map_or("", String::as_str)))
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the door: every process of ours starts here")]
+fn command(program: &OsStr) -> Command {
+    Command::new(program)
+}
+
+/// A lane for a child that is about to be started.
+pub(crate) fn first_lane() -> Result<(Lane, [OwnedFd; 2]), Refusal> {
+    Lane::new(0, 0).map_err(|error| Refusal::System(error.to_string()))
+}

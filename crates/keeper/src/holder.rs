@@ -1,0 +1,577 @@
+//! The keeper itself: one loop that holds a child, its output, its commands and its clients.
+//!
+//! It has no thread, no async runtime and no timer of its own; every wait is one `epoll_wait`. It never gives up the
+//! child because a client went away. What each part does is in its own module; this one only connects them.
+
+mod clients;
+mod commands;
+mod end;
+mod orders;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::process::{WaitOptions, wait};
+use signal_hook::consts::signal;
+
+use crate::child::{Hold, first_lane, spawn_on_pty, spawn_piped, spawn_shell};
+use crate::clock::{ticks, unix_micros};
+use crate::error::KeeperError;
+use crate::identity::ProcessIdentity;
+use crate::job::Job;
+use crate::lane::{Found, Lane};
+use crate::launch::FIRST;
+use crate::link::Link;
+use crate::place::Place;
+use crate::procs;
+use crate::protocol::{
+    Answer, Exit, JobId, News, Outcome, Output, Owner, Refusal, Run, Shape, Spec, Status, Stream,
+};
+use crate::script::Prompter;
+use crate::spool::Spool;
+use crate::ticker::Ticker;
+
+use clients::Clients;
+use end::Ending;
+
+/// Runs the keeper whose directory is given, until its child has ended and somebody has collected it.
+pub fn main(directory: PathBuf) -> Result<(), KeeperError> {
+    let place = Place::at(directory);
+    let (mut link, signals) = detach()?;
+    // Whoever started us may have died before saying what to hold.
+    let Some(spec) = link.wait::<Spec>(10_000)? else {
+        return place.remove().map_err(|error| KeeperError::system("cannot remove the place", error));
+    };
+    let mut holder = match Holder::start(place.clone(), spec, signals) {
+        Ok(holder) => holder,
+        Err(refusal) => {
+            let _nobody_to_tell = place.remove();
+            link.send(&Answer { tag: FIRST, news: News::Refused(refusal) })?;
+            return Ok(());
+        }
+    };
+    holder.clients.add_creator(link, &holder.poller);
+    let held = holder.hold();
+    // Connections close with the process and not before: who sees one close knows that the keeper is gone.
+    std::mem::forget(holder);
+    held
+}
+
+/// Leaves the parent's session and terminal, and takes what was handed over.
+fn detach() -> Result<(Link, Signals), KeeperError> {
+    let failed = |what: &'static str| move |error: Errno| KeeperError::system(what, error);
+    let _already_leader_is_fine = rustix::process::setsid();
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .map_err(failed("cannot be a sub-reaper"))?;
+    let channel = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(failed("no channel"))?;
+    let null = File::options().read(true).write(true).open("/dev/null");
+    let null = null.map_err(|error| KeeperError::system("cannot open /dev/null", error))?;
+    rustix::stdio::dup2_stdin(&null).map_err(failed("cannot leave the standard input"))?;
+    let signals = Signals::install().map_err(|error| KeeperError::system("cannot take signals", error))?;
+    Ok((Link::new(channel), signals))
+}
+
+/// The signals that a keeper takes. Having a handler for the others gives the child their defaults back, whatever our
+/// parent had ignored, and keeps a hang-up of somebody's terminal from ending us.
+#[derive(Debug)]
+struct Signals {
+    child: OwnedFd,
+    end: Arc<AtomicBool>,
+}
+
+impl Signals {
+    fn install() -> std::io::Result<Self> {
+        let (reader, writer) = crate::link::pair()?;
+        let again = writer.try_clone()?;
+        signal_hook::low_level::pipe::register(signal::SIGCHLD, writer)?;
+        signal_hook::low_level::pipe::register(signal::SIGTERM, again)?;
+        let end = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal::SIGTERM, Arc::clone(&end))?;
+        let ignored = Arc::new(AtomicBool::new(false));
+        for number in [
+            signal::SIGINT,
+            signal::SIGQUIT,
+            signal::SIGHUP,
+            signal::SIGUSR1,
+            signal::SIGUSR2,
+            signal::SIGALRM,
+            signal::SIGTSTP,
+            signal::SIGTTIN,
+            signal::SIGTTOU,
+            signal::SIGURG,
+            signal::SIGCONT,
+            signal::SIGWINCH,
+        ] {
+            signal_hook::flag::register(number, Arc::clone(&ignored))?;
+        }
+        Ok(Self { child: reader, end })
+    }
+}
+
+/// What becomes ready, packed into the number that `epoll` gives back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Signals,
+    Door,
+    Reports,
+    Terminal,
+    Input,
+    Tick,
+    Lane(u64, Stream),
+    Client(u64),
+}
+
+impl Source {
+    fn pack(self) -> u64 {
+        match self {
+            Self::Signals => 0,
+            Self::Door => 1,
+            Self::Reports => 2,
+            Self::Terminal => 3,
+            Self::Lane(number, stream) => number << 8 | (4 + stream.index() as u64),
+            Self::Client(number) => number << 8 | 6,
+            Self::Input => 7,
+            Self::Tick => 8,
+        }
+    }
+
+    fn unpack(packed: u64) -> Option<Self> {
+        Some(match packed & 0xff {
+            0 => Self::Signals,
+            1 => Self::Door,
+            2 => Self::Reports,
+            3 => Self::Terminal,
+            4 => Self::Lane(packed >> 8, Stream::Stdout),
+            5 => Self::Lane(packed >> 8, Stream::Stderr),
+            6 => Self::Client(packed >> 8),
+            7 => Self::Input,
+            8 => Self::Tick,
+            _ => return None,
+        })
+    }
+}
+
+/// The one `epoll` of a keeper.
+#[derive(Debug)]
+struct Poller(OwnedFd);
+
+impl Poller {
+    fn add(&self, end: impl AsFd, source: Source, flags: epoll::EventFlags) -> Result<(), Errno> {
+        epoll::add(&self.0, end, epoll::EventData::new_u64(source.pack()), flags)
+    }
+
+    fn change(&self, end: impl AsFd, source: Source, flags: epoll::EventFlags) {
+        let _closed_is_fine = epoll::modify(&self.0, end, epoll::EventData::new_u64(source.pack()), flags);
+    }
+}
+
+/// A keeper at work.
+#[derive(Debug)]
+struct Holder {
+    place: Place,
+    poller: Poller,
+    signals: Signals,
+    door: OwnedFd,
+    clients: Clients,
+    own: ProcessIdentity,
+    child: ProcessIdentity,
+    program: Option<PathBuf>,
+    /// The children of the shell, and our own.
+    children: [procs::Children; 2],
+    hold: Hold,
+    prompter: Option<Prompter>,
+    lanes: BTreeMap<u64, Lane>,
+    /// The lane that the shell prints into.
+    lane: u64,
+    repair: commands::Repair,
+    /// Processes that were there before the present command.
+    known: Vec<u32>,
+    job: Option<Job>,
+    waiting: Option<(Run, (u64, u64))>,
+    jobs: JobId,
+    spool: Spool,
+    last: Option<Outcome>,
+    exit: Option<Exit>,
+    ending: Option<Ending>,
+    /// Our own lines are being traced into the command's stderr; nothing of that is output.
+    muted: bool,
+    /// The beginning of a line that may be one of ours.
+    unfinished: Vec<u8>,
+    /// Why the shell could not be started.
+    failure: Option<Refusal>,
+    /// Why the shell was given up.
+    lost: Option<String>,
+    owner: Owner,
+    meta: Vec<u8>,
+    created_at: u64,
+    last_activity_at: u64,
+    watch_at: u64,
+    ticker: Ticker,
+    buffer: Vec<u8>,
+}
+
+const BUFFER: usize = 64 << 10;
+/// How many buffers are taken from one pipe before others get their turn.
+const TURN: usize = 8;
+/// How soon the rest of a long command is tried again, in microseconds.
+const PUSH: u64 = 500;
+/// How many are taken when it is the last chance; others may go on writing for ever.
+const LAST_TURN: usize = 64;
+
+impl Holder {
+    fn start(place: Place, spec: Spec, signals: Signals) -> Result<Self, Refusal> {
+        let system = |error: Errno| Refusal::System(error.to_string());
+        let io = |error: std::io::Error| Refusal::System(error.to_string());
+        let spool = Spool::open(place.path(), spec.retention).map_err(io)?;
+        let poller = Poller(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?);
+        let (lane, writers) = first_lane()?;
+        let mut prompter = None;
+        let (pid, hold) = match &spec.shape {
+            Shape::Pipes => spawn_piped(&spec, writers)?,
+            Shape::Shell(script) => {
+                let shell = prompter.insert(Prompter::new(script.clone(), false).map_err(io)?);
+                shell.begin().map_err(io)?;
+                spawn_shell(&spec, shell, writers)?
+            }
+            Shape::Pty { rows, cols, script } => {
+                drop(writers);
+                if let Some(script) = script {
+                    prompter = Some(Prompter::new(script.clone(), true).map_err(io)?);
+                }
+                spawn_on_pty(&spec, *rows, *cols)?
+            }
+        };
+        let (own, child) = (ProcessIdentity::own(), identity_of_child(pid));
+        if let Ok(bytes) = postcard::to_stdvec(&(&own, &child)) {
+            place.record_identity(&bytes).map_err(io)?;
+        }
+        let door = place.listen().map_err(io)?;
+        poller.add(&signals.child, Source::Signals, epoll::EventFlags::IN).map_err(system)?;
+        poller.add(&door, Source::Door, epoll::EventFlags::IN).map_err(system)?;
+        if let Some(prompter) = &prompter {
+            poller.add(prompter.reports_on(), Source::Reports, epoll::EventFlags::IN).map_err(system)?;
+        }
+        let ticker = Ticker::new(commands::WATCH).map_err(system)?;
+        poller.add(&ticker, Source::Tick, epoll::EventFlags::IN).map_err(system)?;
+        let now = unix_micros();
+        let mut holder = Self {
+            place,
+            poller,
+            signals,
+            door,
+            own,
+            child,
+            hold,
+            prompter,
+            spool,
+            clients: Clients::default(),
+            program: procs::program(pid),
+            children: [procs::Children::of(pid), procs::Children::of(std::process::id())],
+            lanes: BTreeMap::new(),
+            lane: lane.number,
+            repair: commands::Repair::first(),
+            known: Vec::new(),
+            job: None,
+            waiting: None,
+            jobs: 0,
+            last: None,
+            exit: None,
+            ending: None,
+            muted: false,
+            unfinished: Vec::new(),
+            failure: None,
+            lost: None,
+            owner: spec.owner,
+            meta: spec.meta,
+            created_at: now,
+            last_activity_at: now,
+            watch_at: 0,
+            ticker,
+            buffer: vec![0; BUFFER],
+        };
+        holder.spool.begin(0);
+        if let Hold::Pty(pty) = &holder.hold {
+            holder.poller.add(pty, Source::Terminal, epoll::EventFlags::IN).map_err(system)?;
+        } else {
+            holder.add_lane(lane).map_err(system)?;
+        }
+        Ok(holder)
+    }
+
+    /// The loop.
+    fn hold(&mut self) -> Result<(), KeeperError> {
+        self.began();
+        let mut events = Vec::with_capacity(32);
+        loop {
+            events.clear();
+            let timeout = self.sleep_for().map(|micros| Timespec {
+                tv_sec: i64::try_from(micros / 1_000_000).unwrap_or(0),
+                tv_nsec: i64::try_from(micros % 1_000_000).unwrap_or(0) * 1_000,
+            });
+            match epoll::wait(&self.poller.0, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(KeeperError::system("cannot wait", error)),
+            }
+            for event in &events {
+                if let Some(source) = Source::unpack(event.data.u64()) {
+                    self.ready(source);
+                }
+            }
+            self.drain_lanes();
+            self.push_command();
+            self.on_time();
+            self.pump();
+            if self.is_over() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn ready(&mut self, source: Source) {
+        match source {
+            Source::Signals => self.reap(),
+            Source::Door => self.clients.accept(&self.door, &self.poller),
+            Source::Reports => self.hear_reports(),
+            Source::Terminal => self.drain_terminal(),
+            Source::Input => self.push_input(),
+            Source::Tick => {
+                let wanted = self.needs_watching();
+                self.ticker.tick(wanted);
+            }
+            Source::Lane(number, stream) => {
+                if let Some(lane) = self.lanes.get_mut(&number) {
+                    lane.ready[stream.index()] = true;
+                }
+            }
+            Source::Client(number) => self.hear(number),
+        }
+    }
+
+    fn needs_watching(&self) -> bool {
+        self.job.is_some() || self.repair.is_running()
+    }
+
+    /// How long nothing has to be done, in microseconds.
+    fn sleep_for(&self) -> Option<u64> {
+        let now = ticks();
+        let pushing = self.prompter.as_ref().is_some_and(Prompter::wants_to_write).then_some(now + PUSH);
+        let busy = self.lanes.values().any(|lane| lane.ready.contains(&true) && !self.is_held_back(lane.job));
+        if busy {
+            return Some(0);
+        }
+        let ladder = self.job.as_ref().and_then(|job| job.ladder.wakes_at());
+        let ending = self.ending.as_ref().map(Ending::wakes_at);
+        [ladder, ending, pushing].into_iter().flatten().min().map(|at| at.saturating_sub(now).max(1))
+    }
+
+    /// A command that is longer than the pipe goes in as the shell takes it.
+    fn push_command(&mut self) {
+        if let Some(prompter) = &mut self.prompter {
+            let _noticed_by_silence = prompter.push();
+        }
+    }
+
+    fn on_time(&mut self) {
+        let now = ticks();
+        if let Some(step) = self.job.as_mut().and_then(|job| job.ladder.due(now)) {
+            self.stop(step);
+        }
+        if self.needs_watching() && now >= self.watch_at {
+            self.watch_at = now + commands::WATCH / 2;
+            self.watch();
+        }
+        self.go_on_ending(now);
+    }
+
+    /// Takes the exit codes of the child and of everything that was left to us below it.
+    fn reap(&mut self) {
+        let mut drop_bytes = [0; 64];
+        while let Ok((1.., _)) =
+            rustix::net::recv(&self.signals.child, &mut drop_bytes, rustix::net::RecvFlags::DONTWAIT)
+        {
+        }
+        if self.signals.end.swap(false, Ordering::Relaxed) {
+            self.end(false, None);
+        }
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            if u32::try_from(pid.as_raw_nonzero().get()).is_ok_and(|pid| pid == self.child.pid) {
+                let code =
+                    status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal));
+                self.child_ended(code.unwrap_or(-1));
+            }
+        }
+    }
+
+    fn child_ended(&mut self, code: i32) {
+        let exit = Exit { code, at: unix_micros() };
+        let _the_disk_may_refuse = self.place.record_exit(&exit);
+        self.drain_terminal();
+        self.drain_all();
+        self.exit = Some(exit.clone());
+        if let Hold::Pipes(input) = &mut self.hold {
+            *input = None;
+        }
+        self.shell_ended(&exit);
+        if self.prompter.is_none() || matches!(self.hold, Hold::Pty(_)) {
+            let outcome = Outcome {
+                job: 0,
+                code,
+                duration_us: exit.at.saturating_sub(self.created_at),
+                timed_out: false,
+                cancelled: false,
+                exit: Some(exit.clone()),
+                lost: None,
+            };
+            self.spool.end(outcome);
+        }
+        self.clients.tell_all(&News::Exited(exit));
+    }
+
+    fn add_lane(&mut self, lane: Lane) -> Result<(), Errno> {
+        for stream in Stream::ALL {
+            if let Some(end) = lane.end(stream) {
+                let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+                self.poller.add(end, Source::Lane(lane.number, stream), flags)?;
+            }
+        }
+        self.lane = lane.number;
+        self.lanes.insert(lane.number, lane);
+        Ok(())
+    }
+
+    fn drain_lanes(&mut self) {
+        let ready: Vec<u64> =
+            self.lanes.values().filter(|lane| lane.ready.contains(&true)).map(|lane| lane.number).collect();
+        for number in ready {
+            for stream in Stream::ALL {
+                self.drain(number, stream, TURN, false);
+            }
+        }
+    }
+
+    fn drain_all(&mut self) {
+        let numbers: Vec<u64> = self.lanes.keys().copied().collect();
+        for number in numbers {
+            for stream in Stream::ALL {
+                if let Some(lane) = self.lanes.get_mut(&number) {
+                    lane.ready[stream.index()] = true;
+                }
+                self.drain(number, stream, LAST_TURN, true);
+            }
+        }
+    }
+
+    /// Takes what a pipe has, for the job that the lane belongs to.
+    fn drain(&mut self, number: u64, stream: Stream, turns: usize, at_once: bool) {
+        for _ in 0..turns {
+            let Some(lane) = self.lanes.get_mut(&number) else { return };
+            let job = lane.job;
+            if !lane.ready[stream.index()] || !at_once && self.is_held_back(job) {
+                return;
+            }
+            let mut buffer = std::mem::take(&mut self.buffer);
+            let found = self.lanes.get_mut(&number).map(|lane| lane.take(stream, &mut buffer));
+            match found {
+                Some(Found::Bytes(count)) => {
+                    let bytes = buffer.get(..count).unwrap_or_default();
+                    if number == self.lane && stream == Stream::Stderr {
+                        let bytes = self.without_trace(stream, bytes);
+                        self.keep(job, stream, &bytes);
+                    } else {
+                        self.keep(job, stream, bytes);
+                    }
+                    self.buffer = buffer;
+                }
+                Some(Found::Closed) => {
+                    self.buffer = buffer;
+                    return self.lane_closed(number, stream);
+                }
+                Some(Found::Empty) | None => {
+                    self.buffer = buffer;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The present lane is closed only for a moment, between two commands; an old one for good.
+    fn lane_closed(&mut self, number: u64, stream: Stream) {
+        if number == self.lane && self.exit.is_none() && self.prompter.is_some() {
+            return;
+        }
+        if let Some(lane) = self.lanes.get_mut(&number) {
+            lane.close(stream);
+            if lane.is_closed() {
+                self.lanes.remove(&number);
+            }
+        }
+    }
+
+    fn drain_terminal(&mut self) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        while let Hold::Pty(pty) = &self.hold {
+            match rustix::io::read(pty, &mut buffer) {
+                Ok(count @ 1..) => self.keep(0, Stream::Stdout, buffer.get(..count).unwrap_or_default()),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Ok(_) | Err(_) => {
+                    // The last holder has closed the terminal; left in the poller it would report that for ever.
+                    let _gone_is_fine = epoll::delete(&self.poller.0, pty);
+                    break;
+                }
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    /// Spools bytes, keeps the first for the result, and passes them on to those who are up to date.
+    fn keep(&mut self, job: JobId, stream: Stream, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let offset = self.spool.append(job, stream, bytes);
+        if let Some(running) = self.job.as_mut().filter(|running| running.id == job) {
+            let kept = &mut running.kept[stream.index()];
+            let room = running.keep.saturating_sub(kept.len());
+            kept.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
+        }
+        self.clients.pass_on(&Output { job, stream, offset, bytes: Vec::new() }, bytes);
+    }
+
+    fn is_held_back(&self, job: JobId) -> bool {
+        self.clients.is_behind(job)
+    }
+
+    /// Brings followers up to date from the spool.
+    fn pump(&mut self) {
+        let running = self.job.as_ref().map(|job| job.id);
+        self.clients.pump(&self.spool, running);
+        self.clients.rearm(&self.poller);
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            keeper: self.own.clone(),
+            child: self.child.clone(),
+            owner: self.owner.clone(),
+            running: self.job.as_ref().map(|job| (job.id, job.started_at)),
+            last: self.last.clone(),
+            exit: self.exit.clone(),
+            jobs: self.jobs,
+            created_at: self.created_at,
+            last_activity_at: self.last_activity_at,
+            meta: self.meta.clone(),
+        }
+    }
+}
+
+/// A child that died at once is still ours to name: until it is reaped, its pid is its own.
+fn identity_of_child(pid: u32) -> ProcessIdentity {
+    ProcessIdentity::of(pid).unwrap_or(ProcessIdentity { pid, start_time: 0, boot_id: String::new() })
+}

@@ -1,0 +1,217 @@
+//! Who is connected and who follows which output.
+//!
+//! A follower that keeps up gets bytes as they are read; one that lags gets them from the spool. The client that
+//! started a followed command holds the command back instead of losing output: its pipe is not read while it lags.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+
+use rustix::event::epoll::EventFlags;
+use rustix::net::{SocketFlags, accept_with};
+
+use super::{Poller, Source};
+use crate::launch::FIRST;
+use crate::link::Link;
+use crate::protocol::{Answer, JobId, News, Order, Output, Range, Stream};
+use crate::spool::Spool;
+
+/// All connections.
+#[derive(Debug, Default)]
+pub(super) struct Clients {
+    all: BTreeMap<u64, Client>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Client {
+    link: Link,
+    trusted: bool,
+    follows: Vec<Follow>,
+    armed: bool,
+}
+
+#[derive(Debug)]
+struct Follow {
+    tag: u64,
+    job: JobId,
+    at: [u64; 2],
+    holds_back: bool,
+}
+
+/// At most this many connections; the next is closed at once.
+const MAX_CLIENTS: usize = 64;
+/// A follower with more than this unsent is behind.
+const BEHIND: usize = 512 << 10;
+const PIECE: u64 = 64 << 10;
+
+impl Clients {
+    /// The client that started this keeper needs no secret: it made it.
+    pub(super) fn add_creator(&mut self, link: Link, poller: &Poller) {
+        self.add(link, true, poller);
+    }
+
+    pub(super) fn accept(&mut self, door: &OwnedFd, poller: &Poller) {
+        if let Ok(socket) = accept_with(door, SocketFlags::CLOEXEC)
+            && self.all.len() < MAX_CLIENTS
+        {
+            self.add(Link::new(socket), false, poller);
+        }
+    }
+
+    fn add(&mut self, link: Link, trusted: bool, poller: &Poller) {
+        self.next += 1;
+        if poller.add(&link, Source::Client(self.next), EventFlags::IN).is_ok() {
+            self.all.insert(self.next, Client { link, trusted, follows: Vec::new(), armed: false });
+        }
+    }
+
+    /// The creator's number: the first that was given.
+    pub(super) const CREATOR: u64 = 1;
+
+    /// The next order of a client; a client that is gone or talks nonsense is dropped.
+    pub(super) fn next_order(&mut self, number: u64) -> Option<Order> {
+        let client = self.all.get_mut(&number)?;
+        let order = client.link.receive::<Order>();
+        let broken = order.is_err() || client.link.flush().is_err();
+        match order {
+            Ok(Some(order)) => Some(order),
+            Ok(None) if !client.link.is_closed() && !broken => None,
+            Ok(None) | Err(_) => {
+                self.all.remove(&number);
+                None
+            }
+        }
+    }
+
+    pub(super) fn is_trusted(&self, number: u64) -> bool {
+        self.all.get(&number).is_some_and(|client| client.trusted)
+    }
+
+    pub(super) fn trust(&mut self, number: u64) {
+        if let Some(client) = self.all.get_mut(&number) {
+            client.trusted = true;
+        }
+    }
+
+    pub(super) fn drop_client(&mut self, number: u64) {
+        self.all.remove(&number);
+    }
+
+    pub(super) fn tell(&mut self, (number, tag): (u64, u64), news: News) {
+        if let Some(client) = self.all.get_mut(&number)
+            && client.link.send(&Answer { tag, news }).is_err()
+        {
+            self.all.remove(&number);
+        }
+    }
+
+    pub(super) fn tell_if(&mut self, wanted: bool, client: (u64, u64), news: News) {
+        if wanted {
+            self.tell(client, news);
+        }
+    }
+
+    pub(super) fn tell_all(&mut self, news: &News) {
+        let News::Exited(exit) = news else { return };
+        let numbers: Vec<u64> =
+            self.all.iter().filter(|(_, client)| client.trusted).map(|(n, _)| *n).collect();
+        for number in numbers {
+            self.tell((number, 0), News::Exited(exit.clone()));
+        }
+    }
+
+    pub(super) fn follow(&mut self, (number, tag): (u64, u64), job: JobId, at: [u64; 2], holds_back: bool) {
+        if let Some(client) = self.all.get_mut(&number) {
+            client.follows.push(Follow { tag, job, at, holds_back });
+        }
+    }
+
+    /// Passes fresh bytes on to those followers who have everything before them.
+    pub(super) fn pass_on(&mut self, place: &Output, bytes: &[u8]) {
+        for client in self.all.values_mut() {
+            if client.link.pending() > BEHIND {
+                continue;
+            }
+            for follow in client.follows.iter_mut().filter(|follow| follow.job == place.job) {
+                let at = &mut follow.at[place.stream.index()];
+                if *at != place.offset {
+                    continue;
+                }
+                *at += bytes.len() as u64;
+                let output = Output { bytes: bytes.to_vec(), ..*place };
+                // A broken link is noticed when it is next read.
+                let _noticed_later =
+                    client.link.send(&Answer { tag: follow.tag, news: News::Output(output) });
+            }
+        }
+    }
+
+    /// Whether somebody who started this job has not taken its output yet.
+    pub(super) fn is_behind(&self, job: JobId) -> bool {
+        self.all.values().any(|client| {
+            client.link.pending() > BEHIND
+                && client.follows.iter().any(|follow| follow.holds_back && follow.job == job)
+        })
+    }
+
+    /// Brings followers up to date, and tells those who have everything of an ended job that it has ended.
+    pub(super) fn pump(&mut self, spool: &Spool, running: Option<JobId>) {
+        for client in self.all.values_mut().filter(|client| !client.follows.is_empty()) {
+            let Client { link, follows, .. } = client;
+            follows.retain_mut(|follow| !catch_up(link, follow, spool, running));
+        }
+    }
+
+    /// Wakes the loop for those whose socket was full.
+    pub(super) fn rearm(&mut self, poller: &Poller) {
+        for (number, client) in &mut self.all {
+            let wants = client.link.pending() > 0;
+            if wants != client.armed {
+                client.armed = wants;
+                let flags = if wants { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+                poller.change(&client.link, Source::Client(*number), flags);
+            }
+        }
+    }
+
+    pub(super) fn flush_all(&mut self) {
+        for client in self.all.values_mut() {
+            for _ in 0..100 {
+                if client.link.flush().is_err() || client.link.pending() == 0 {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Sends what is missing; true when there is nothing more to send, ever.
+fn catch_up(link: &mut Link, follow: &mut Follow, spool: &Spool, running: Option<JobId>) -> bool {
+    let printed = spool.printed(follow.job);
+    for stream in Stream::ALL {
+        let index = stream.index();
+        while follow.at[index] < printed[index] && link.pending() <= BEHIND {
+            let range = Range { job: follow.job, stream, offset: follow.at[index], limit: PIECE };
+            let Ok(Some(piece)) = spool.read(range) else { break };
+            if piece.bytes.is_empty() {
+                follow.at[index] = printed[index];
+                break;
+            }
+            let (offset, bytes) = (piece.offset, piece.bytes);
+            follow.at[index] = offset + bytes.len() as u64;
+            let output = Output { job: follow.job, stream, offset, bytes };
+            if link.send(&Answer { tag: follow.tag, news: News::Output(output) }).is_err() {
+                return true;
+            }
+        }
+    }
+    if follow.at[0] < printed[0] || follow.at[1] < printed[1] || running == Some(follow.job) {
+        return false;
+    }
+    let Some(outcome) = spool.outcome(follow.job) else { return false };
+    let _noticed_later = link.send(&Answer { tag: follow.tag, news: News::Ended(outcome.clone()) });
+    true
+}
+
+/// The order that starts a connection has its own tag.
+pub(super) const HELLO: u64 = FIRST;

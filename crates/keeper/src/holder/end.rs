@@ -1,0 +1,102 @@
+//! The end of a keeper: everything below it is asked to end, killed, reaped; then its directory is removed.
+
+use rustix::process::Signal;
+
+use super::Holder;
+use super::clients::Clients;
+use crate::clock::ticks;
+use crate::job::GRACE;
+use crate::launch::FIRST;
+use crate::procs;
+use crate::protocol::News;
+
+/// How far the end has come.
+#[derive(Debug)]
+pub(super) struct Ending {
+    kill_at: u64,
+    next: u64,
+    tell: Vec<(u64, u64)>,
+    over: bool,
+}
+
+/// How often what is left is looked at, in microseconds.
+const LOOK: u64 = 20_000;
+
+impl Ending {
+    pub(super) fn wakes_at(&self) -> u64 {
+        self.next
+    }
+}
+
+impl Holder {
+    /// Begins the end, or hurries it.
+    pub(super) fn end(&mut self, force: bool, client: Option<(u64, u64)>) {
+        let now = ticks();
+        let kill_at = if force { now } else { now + GRACE };
+        match &mut self.ending {
+            Some(ending) => {
+                ending.kill_at = ending.kill_at.min(kill_at);
+                ending.next = now;
+                ending.tell.extend(client);
+            }
+            None => {
+                self.ending =
+                    Some(Ending { kill_at, next: now, tell: client.into_iter().collect(), over: false });
+                self.cancel_for_end();
+                if let Some(prompter) = &mut self.prompter {
+                    prompter.close();
+                }
+                if !force {
+                    for pid in procs::descendants(self.own.pid, &[]) {
+                        procs::signal(pid, Signal::TERM);
+                        procs::signal(pid, Signal::CONT);
+                    }
+                    // An interactive shell takes no notice of SIGTERM.
+                    procs::signal(self.child.pid, Signal::HUP);
+                }
+            }
+        }
+        self.go_on_ending(now);
+    }
+
+    pub(super) fn go_on_ending(&mut self, now: u64) {
+        let Some(ending) = &mut self.ending else { return };
+        if now < ending.next || ending.over {
+            return;
+        }
+        ending.next = now + LOOK;
+        let kill = now >= ending.kill_at;
+        // Two looks: a process that is just forking may have been missed by the first.
+        let left = procs::descendants(self.own.pid, &[]);
+        if kill {
+            for pid in &left {
+                procs::signal(*pid, Signal::KILL);
+            }
+        }
+        if !left.is_empty() || !procs::children(self.own.pid).is_empty() {
+            return;
+        }
+        if self.exit.is_none() {
+            // The child's exit code is on its way with SIGCHLD.
+            return self.reap();
+        }
+        if let Some(ending) = &mut self.ending {
+            ending.over = true;
+        }
+        // The directory goes first: who is told that the session has ended finds nothing of it.
+        let _already_gone_is_fine = self.place.remove();
+        if let Some(refusal) = self.failure.take() {
+            self.clients.tell((Clients::CREATOR, FIRST), News::Refused(refusal));
+        }
+        let tell = self.ending.as_mut().map(|ending| std::mem::take(&mut ending.tell)).unwrap_or_default();
+        for client in tell {
+            self.clients.tell(client, News::Done);
+        }
+        self.clients.flush_all();
+    }
+
+    /// Whether there is nothing left to hold.
+    pub(super) fn is_over(&self) -> bool {
+        self.ending.as_ref().is_some_and(|ending| ending.over)
+    }
+}

@@ -1,0 +1,147 @@
+//! One command and the ladder by which it is stopped: when its time is over it is asked, then killed, then given up.
+//!
+//! Pure values: time comes in, steps go out. Signals and pipes are the holder's.
+
+use std::os::fd::OwnedFd;
+
+use crate::protocol::JobId;
+
+/// How long a command that was asked to end may take, in microseconds.
+pub(crate) const GRACE: u64 = 5_000_000;
+/// How long a shell may take to come back after its command's processes were killed, in microseconds.
+const LAST_CHANCE: u64 = 2_000_000;
+/// How often a shell that does not come back is reminded, in microseconds.
+const NUDGE: u64 = 50_000;
+
+/// A command that the shell has been given.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) id: JobId,
+    /// The client that waits for the result, and the tag of its order.
+    pub(crate) client: Option<(u64, u64)>,
+    pub(crate) follow: bool,
+    pub(crate) started_at: u64,
+    pub(crate) started: u64,
+    pub(crate) keep: usize,
+    pub(crate) kept: [Vec<u8>; 2],
+    pub(crate) input: Option<OwnedFd>,
+    pub(crate) unsent_input: Vec<u8>,
+    pub(crate) input_ends: bool,
+    /// Where the job's output begins in a terminal's.
+    pub(crate) pty_from: Option<u64>,
+    /// Lines of our own may turn up among its errors.
+    pub(crate) may_trace: bool,
+    pub(crate) ladder: Ladder,
+}
+
+/// How far the stopping of a command has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ladder {
+    deadline: Option<u64>,
+    asked: Option<Asked>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Asked {
+    why: Why,
+    at: u64,
+    next: u64,
+    killed: bool,
+}
+
+/// Why a command is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    TimedOut,
+    Cancelled,
+}
+
+/// What the holder has to do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// SIGTERM to the command's processes, and call the shell back.
+    Ask,
+    /// Call the shell back once more.
+    Remind,
+    /// SIGKILL to the command's processes, and call the shell back.
+    Kill,
+    /// SIGKILL to the shell itself.
+    GiveUp,
+}
+
+impl Ladder {
+    pub(crate) fn new(started: u64, timeout_ms: Option<u64>) -> Self {
+        Self { deadline: timeout_ms.map(|ms| started.saturating_add(ms.saturating_mul(1_000))), asked: None }
+    }
+
+    /// Somebody asked for the end. The first reason stays.
+    pub(crate) fn cancel(&mut self, now: u64) -> Option<Step> {
+        self.asked.is_none().then(|| self.ask(now, Why::Cancelled))
+    }
+
+    fn ask(&mut self, now: u64, why: Why) -> Step {
+        self.asked = Some(Asked { why, at: now, next: now + NUDGE, killed: false });
+        Step::Ask
+    }
+
+    /// What is due now.
+    pub(crate) fn due(&mut self, now: u64) -> Option<Step> {
+        let Some(asked) = &mut self.asked else {
+            return self.deadline.filter(|deadline| *deadline <= now).map(|_| self.ask(now, Why::TimedOut));
+        };
+        if asked.next > now {
+            return None;
+        }
+        asked.next = now + NUDGE;
+        Some(match now.saturating_sub(asked.at) {
+            waited if waited >= GRACE + LAST_CHANCE => Step::GiveUp,
+            waited if waited >= GRACE && !asked.killed => {
+                asked.killed = true;
+                Step::Kill
+            }
+            // New processes may have been started since; every other time they are looked for again.
+            waited if waited >= GRACE => {
+                asked.killed = false;
+                Step::Remind
+            }
+            _ => Step::Remind,
+        })
+    }
+
+    /// When to ask again.
+    pub(crate) fn wakes_at(&self) -> Option<u64> {
+        self.asked.map(|asked| asked.next).or(self.deadline)
+    }
+
+    pub(crate) fn why(&self) -> Option<Why> {
+        self.asked.map(|asked| asked.why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c5_a_command_is_asked_reminded_killed_and_only_then_given_up() {
+        let mut ladder = Ladder::new(0, Some(1_000));
+        let mut steps = Vec::new();
+        for now in (0..9_000_000).step_by(50_000) {
+            if let Some(step) = ladder.due(now)
+                && !steps.iter().any(|(_, earlier)| *earlier == step)
+            {
+                steps.push((now / 50_000, step));
+            }
+        }
+        assert_eq!(steps, [(20, Step::Ask), (21, Step::Remind), (120, Step::Kill), (160, Step::GiveUp)]);
+        assert_eq!(ladder.why(), Some(Why::TimedOut));
+    }
+
+    #[test]
+    fn c6_a_cancel_after_the_timeout_does_not_change_the_reason() {
+        let mut ladder = Ladder::new(0, Some(1));
+        assert_eq!(ladder.due(2_000), Some(Step::Ask));
+        assert_eq!(ladder.cancel(3_000), None);
+        assert_eq!(ladder.why(), Some(Why::TimedOut));
+    }
+}

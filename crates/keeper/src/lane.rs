@@ -1,0 +1,109 @@
+//! The two pipes that a shell prints into, and which job their bytes belong to.
+//!
+//! A lane is used by one command after the other as long as nobody else holds it. When a command leaves a process
+//! behind, or moves the shell's own output elsewhere, the next command gets a new lane and the old one is read for its
+//! old job until the last holder has closed it: late output never turns up in another command's result.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use rustix::io::{Errno, read};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::protocol::{JobId, Stream};
+
+/// Two pipes and their owner.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) number: u64,
+    pub(crate) job: JobId,
+    ends: [Option<OwnedFd>; 2],
+    names: [Option<PathBuf>; 2],
+    /// Set by an edge, cleared when the pipe was found empty.
+    pub(crate) ready: [bool; 2],
+}
+
+/// What a read found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Bytes(usize),
+    Empty,
+    Closed,
+}
+
+impl Lane {
+    /// A new lane and the writing ends of its pipes.
+    pub(crate) fn new(number: u64, job: JobId) -> io::Result<(Self, [OwnedFd; 2])> {
+        let (out, out_writer) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (err, err_writer) = pipe_with(PipeFlags::CLOEXEC)?;
+        for end in [&out, &err] {
+            rustix::io::ioctl_fionbio(end, true)?;
+        }
+        let names = [name_of(&out), name_of(&err)];
+        Ok((
+            Self { number, job, ends: [Some(out), Some(err)], names, ready: [true; 2] },
+            [out_writer, err_writer],
+        ))
+    }
+
+    /// The reading end, while it is open.
+    pub(crate) fn end(&self, stream: Stream) -> Option<&OwnedFd> {
+        self.ends[stream.index()].as_ref()
+    }
+
+    /// The path by which a shell opens the writing end.
+    pub(crate) fn path(&self, stream: Stream) -> String {
+        self.end(stream).map(path_of).unwrap_or_default()
+    }
+
+    /// How `/proc` names the pipe in any process that holds it.
+    pub(crate) fn name(&self, stream: Stream) -> Option<&PathBuf> {
+        self.names[stream.index()].as_ref()
+    }
+
+    /// Takes what a pipe has.
+    pub(crate) fn take(&mut self, stream: Stream, buffer: &mut [u8]) -> Found {
+        let index = stream.index();
+        let Some(end) = &self.ends[index] else { return Found::Closed };
+        match read(end, buffer) {
+            Ok(0) => {
+                self.ready[index] = false;
+                Found::Closed
+            }
+            Ok(count) => Found::Bytes(count),
+            Err(Errno::INTR) => Found::Bytes(0),
+            Err(Errno::AGAIN) => {
+                self.ready[index] = false;
+                Found::Empty
+            }
+            Err(_) => {
+                self.ready[index] = false;
+                Found::Closed
+            }
+        }
+    }
+
+    /// Stops reading a stream for good.
+    pub(crate) fn close(&mut self, stream: Stream) {
+        self.ends[stream.index()] = None;
+    }
+
+    /// Whether nothing more can come.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.ends.iter().all(Option::is_none)
+    }
+}
+
+/// The path by which another process opens one of our descriptors.
+pub(crate) fn path_of(end: &OwnedFd) -> String {
+    static OWN: OnceLock<u32> = OnceLock::new();
+    format!("/proc/{}/fd/{}", OWN.get_or_init(std::process::id), end.as_raw_fd())
+}
+
+/// How `/proc` names one of our descriptors.
+pub(crate) fn name_of(end: impl AsFd) -> Option<PathBuf> {
+    let number = u32::try_from(end.as_fd().as_raw_fd()).ok()?;
+    crate::procs::descriptor(std::process::id(), number)
+}

@@ -1,0 +1,137 @@
+//! How a client starts a keeper, finds one again, and clears away one that died.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::Child;
+
+use rustix::process::Signal;
+
+use crate::child::spawn_keeper;
+use crate::error::KeeperError;
+use crate::identity::ProcessIdentity;
+use crate::link::{Link, pair};
+use crate::place::Place;
+use crate::procs;
+use crate::protocol::{Act, Answer, News, Order, Spec, Status};
+
+/// How this program is started as a keeper: the keeper's directory is added as the last argument.
+#[derive(Debug, Clone)]
+pub struct Launcher {
+    /// The program, normally the running one.
+    pub program: PathBuf,
+    /// Its hidden subcommand.
+    pub arguments: Vec<String>,
+}
+
+/// A keeper and the connection to it.
+#[derive(Debug)]
+pub struct Keeper {
+    /// Where it lies.
+    pub place: Place,
+    /// The connection.
+    pub link: Link,
+    process: Option<Child>,
+}
+
+/// The tag of the first answer on every connection: a [`News::Status`] or a [`News::Refused`].
+pub const FIRST: u64 = u64::MAX;
+
+impl Launcher {
+    /// Starts a keeper; what became of the child is the first answer on the link.
+    pub fn start(&self, place: Place, spec: &Spec) -> Result<Keeper, KeeperError> {
+        place.create()?;
+        let started = self.spawn(&place, spec);
+        if started.is_err() {
+            let _nothing_to_keep = place.remove();
+        }
+        let (link, process) = started?;
+        Ok(Keeper { place, link, process: Some(process) })
+    }
+
+    fn spawn(&self, place: &Place, spec: &Spec) -> Result<(Link, Child), KeeperError> {
+        let (ours, theirs) =
+            pair().map_err(|error| KeeperError::system("cannot make a socket pair", error))?;
+        let mut arguments: Vec<_> =
+            self.arguments.iter().map(Into::into).collect::<Vec<std::ffi::OsString>>();
+        arguments.push(place.path().into());
+        let process = spawn_keeper(&self.program, &arguments, theirs).map_err(|error| {
+            KeeperError::system(format!("cannot start {}", self.program.display()), error)
+        })?;
+        let mut link = Link::new(ours);
+        link.send(spec)?;
+        Ok((link, process))
+    }
+}
+
+impl Keeper {
+    /// Connects to the keeper in this place; its status is the first answer on the link.
+    pub fn attach(place: Place) -> Result<Self, KeeperError> {
+        let gone = |_| KeeperError::Gone { path: place.path().to_owned() };
+        let secret = place.secret().map_err(gone)?;
+        let socket: OwnedFd = place.connect().map_err(gone)?;
+        let mut link = Link::new(socket);
+        link.send(&Order { tag: FIRST, act: Act::Hello(secret) })?;
+        Ok(Self { place, link, process: None })
+    }
+
+    /// Waits for the first answer.
+    pub fn status(&mut self, milliseconds: u64) -> Result<Status, KeeperError> {
+        match self.link.wait::<Answer>(milliseconds)? {
+            Some(Answer { tag: FIRST, news: News::Status(status) }) => Ok(*status),
+            Some(Answer { news: News::Refused(refusal), .. }) => Err(KeeperError::Refused(refusal)),
+            Some(_) => Err(KeeperError::Protocol("the first answer is no status")),
+            None => Err(KeeperError::Gone { path: self.place.path().to_owned() }),
+        }
+    }
+
+    /// Sends an order and waits for its answer, dropping other news.
+    pub fn ask(&mut self, tag: u64, act: Act, milliseconds: u64) -> Result<News, KeeperError> {
+        self.link.send(&Order { tag, act })?;
+        loop {
+            match self.link.wait::<Answer>(milliseconds)? {
+                Some(answer) if answer.tag == tag => return Ok(answer.news),
+                Some(_) => {}
+                None => return Err(KeeperError::Gone { path: self.place.path().to_owned() }),
+            }
+        }
+    }
+
+    /// Reaps the keeper if it was ours and has ended.
+    pub fn reap(&mut self) -> bool {
+        match &mut self.process {
+            Some(process) => process.try_wait().is_ok_and(|status| status.is_some()),
+            None => true,
+        }
+    }
+}
+
+/// Clears away a place whose keeper is dead: its child, if it still runs, and its files.
+///
+/// Returns false if the keeper lives.
+pub fn sweep(place: &Place) -> bool {
+    let known = place
+        .identity()
+        .ok()
+        .and_then(|bytes| postcard::from_bytes::<(ProcessIdentity, ProcessIdentity)>(&bytes).ok());
+    let Some((keeper, child)) = known else {
+        // No identity yet: it may be starting just now. A directory without a secret's worth of age is left alone.
+        let old = place
+            .path()
+            .metadata()
+            .and_then(|meta| meta.modified())
+            .is_ok_and(|at| at.elapsed().is_ok_and(|age| age.as_secs() > STARTING_SECONDS));
+        return old && place.remove().is_ok();
+    };
+    if keeper.is_alive() {
+        return false;
+    }
+    if child.is_alive() {
+        for pid in procs::descendants(child.pid, &[]) {
+            procs::signal(pid, Signal::KILL);
+        }
+        procs::signal(child.pid, Signal::KILL);
+    }
+    place.remove().is_ok()
+}
+
+const STARTING_SECONDS: u64 = 60;

@@ -1,0 +1,28 @@
+//! Holds one child process, its output and its exit code, and outlives the daemon.
+//!
+//! A keeper is this same binary started again with a hidden subcommand: one thread, one `epoll`, no async runtime.
+//! It is the only place where processes are started. What the child means (a shell, an engine) is not known here:
+//! texts for a shell come in as data, see [`protocol::Script`].
+//!
+//! Reading order: what is said ([`protocol`]), how it travels ([`link`]), who is who ([`identity`]), where things lie
+//! ([`place`]), how a keeper is started and found again ([`launch`]), and then the keeper itself (`holder`).
+
+pub mod identity;
+pub mod launch;
+pub mod link;
+pub mod place;
+pub mod protocol;
+pub mod spool;
+
+mod child;
+mod clock;
+mod error;
+mod holder;
+mod job;
+mod lane;
+mod procs;
+mod script;
+mod ticker;
+
+pub use error::KeeperError;
+pub use holder::main;

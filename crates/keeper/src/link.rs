@@ -1,0 +1,239 @@
+//! One connection to a keeper, or from one: frames over a Unix socket that never block the loop that owns them.
+//!
+//! A frame is a little-endian length and that many bytes of `postcard`. A length beyond the bound ends the connection:
+//! after it, nothing that follows can be trusted to begin where a frame begins.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::KeeperError;
+
+/// The longest frame: the largest order or result with room for its other fields.
+pub const MAX_FRAME: usize = 80 << 20;
+
+/// A framed connection with its two buffers.
+#[derive(Debug)]
+pub struct Link {
+    socket: OwnedFd,
+    incoming: Vec<u8>,
+    read: usize,
+    outgoing: Vec<u8>,
+    sent: usize,
+    closed: bool,
+}
+
+impl Link {
+    /// Frames over this socket.
+    pub fn new(socket: OwnedFd) -> Self {
+        Self { socket, incoming: Vec::new(), read: 0, outgoing: Vec::new(), sent: 0, closed: false }
+    }
+
+    /// Queues a message and sends what the socket takes now.
+    pub fn send(&mut self, message: &impl Serialize) -> Result<(), KeeperError> {
+        encode(message, &mut self.outgoing)?;
+        self.flush()
+    }
+
+    /// Sends what the socket takes now.
+    pub fn flush(&mut self) -> Result<(), KeeperError> {
+        while self.sent < self.outgoing.len() {
+            let pending = self.outgoing.get(self.sent..).unwrap_or_default();
+            match send(&self.socket, pending, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(count) => self.sent += count,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => {
+                    self.closed = true;
+                    return Err(KeeperError::system("cannot write to the keeper socket", error));
+                }
+            }
+        }
+        self.sent = 0;
+        // A large result must not stay in the memory of an idle keeper.
+        if self.outgoing.capacity() > KEEP_BUFFER {
+            self.outgoing = Vec::new()
+        } else {
+            self.outgoing.clear()
+        }
+        Ok(())
+    }
+
+    /// How many bytes wait for the other side to read.
+    pub fn pending(&self) -> usize {
+        self.outgoing.len() - self.sent
+    }
+
+    /// Whether the other side is gone and everything it said has been taken.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// The next message that has arrived whole, reading what the socket has.
+    pub fn receive<M: DeserializeOwned>(&mut self) -> Result<Option<M>, KeeperError> {
+        loop {
+            if let Some(message) = self.buffered()? {
+                return Ok(Some(message));
+            }
+            if self.closed || !self.fill()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The next message among those that have been read already.
+    ///
+    /// Who is woken by the socket has to take all of these: for what has been read, nobody is woken again.
+    pub fn buffered<M: DeserializeOwned>(&mut self) -> Result<Option<M>, KeeperError> {
+        let Some((message, used)) = decode(self.incoming.get(self.read..).unwrap_or_default())? else {
+            return Ok(None);
+        };
+        self.read += used;
+        if self.read == self.incoming.len() {
+            self.read = 0;
+            if self.incoming.capacity() > KEEP_BUFFER {
+                self.incoming = Vec::new();
+            } else {
+                self.incoming.clear();
+            }
+        }
+        Ok(Some(message))
+    }
+
+    /// The next message, waiting for it at most this long.
+    pub fn wait<M: DeserializeOwned>(&mut self, milliseconds: u64) -> Result<Option<M>, KeeperError> {
+        let deadline = crate::clock::ticks() + milliseconds * 1_000;
+        loop {
+            if let Some(message) = self.receive()? {
+                return Ok(Some(message));
+            }
+            let left = deadline.saturating_sub(crate::clock::ticks());
+            if self.closed || left == 0 {
+                return Ok(None);
+            }
+            let events = if self.pending() > 0 { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+            let timeout = Timespec {
+                tv_sec: i64::try_from(left / 1_000_000).unwrap_or(0),
+                tv_nsec: i64::try_from(left % 1_000_000).unwrap_or(0) * 1_000,
+            };
+            match poll(&mut [PollFd::new(&self.socket, events)], Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(KeeperError::system("cannot wait for the keeper", error)),
+            }
+            self.flush()?;
+        }
+    }
+
+    fn fill(&mut self) -> Result<bool, KeeperError> {
+        if self.read > 0 {
+            self.incoming.drain(..self.read);
+            self.read = 0;
+        }
+        let start = self.incoming.len();
+        self.incoming.resize(start + READ_STEP.max(start.min(READ_MOST)), 0);
+        let room = self.incoming.get_mut(start..).unwrap_or_default();
+        let outcome = recv(&self.socket, room, RecvFlags::DONTWAIT);
+        let count = match outcome {
+            Ok((count, _)) => count,
+            Err(_) => 0,
+        };
+        self.incoming.truncate(start + count);
+        match outcome {
+            Ok(_) if count > 0 => Ok(true),
+            Ok(_) | Err(Errno::CONNRESET | Errno::PIPE) => {
+                self.closed = true;
+                Ok(false)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(error) => Err(KeeperError::system("cannot read from the keeper socket", error)),
+        }
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+const KEEP_BUFFER: usize = 64 << 10;
+const READ_STEP: usize = 16 << 10;
+const READ_MOST: usize = 1 << 20;
+
+/// Appends one frame.
+pub fn encode(message: &impl Serialize, out: &mut Vec<u8>) -> Result<(), KeeperError> {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    let full = postcard::to_io(message, &mut *out).map(|_| ());
+    let length = out.len() - start - 4;
+    if full.is_err() || length > MAX_FRAME {
+        out.truncate(start);
+        return Err(KeeperError::Protocol("a message is too long"));
+    }
+    let header =
+        u32::try_from(length).map_err(|_| KeeperError::Protocol("a message is too long"))?.to_le_bytes();
+    if let Some(place) = out.get_mut(start..start + 4) {
+        place.copy_from_slice(&header);
+    }
+    Ok(())
+}
+
+/// The first whole frame and how many bytes it took, or nothing yet.
+pub fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Result<Option<(M, usize)>, KeeperError> {
+    let Some((header, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
+    let length = usize::try_from(u32::from_le_bytes(*header)).unwrap_or(usize::MAX);
+    if length > MAX_FRAME {
+        return Err(KeeperError::Protocol("a frame is too long"));
+    }
+    let Some(body) = rest.get(..length) else { return Ok(None) };
+    let message =
+        postcard::from_bytes(body).map_err(|_| KeeperError::Protocol("a frame is not a message"))?;
+    Ok(Some((message, length + 4)))
+}
+
+/// A connected pair, closed in any program that is started later.
+pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    Ok(socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::protocol::{Act, Order};
+
+    proptest! {
+        #[test]
+        fn frames_cut_anywhere_arrive_whole_and_in_order(
+            texts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 1..8),
+            cut in 1usize..97,
+        ) {
+            let mut bytes = Vec::new();
+            for (tag, text) in texts.iter().enumerate() {
+                encode(&Order { tag: tag as u64, act: Act::Hello(text.clone()) }, &mut bytes).unwrap();
+            }
+            let (mut arrived, mut got) = (Vec::new(), Vec::new());
+            for piece in bytes.chunks(cut) {
+                arrived.extend_from_slice(piece);
+                while let Some((order, used)) = decode::<Order>(&arrived).unwrap() {
+                    arrived.drain(..used);
+                    let Act::Hello(text) = order.act else { panic!("another order arrived") };
+                    got.push(text);
+                }
+            }
+            prop_assert_eq!(got, texts);
+        }
+
+        #[test]
+        fn garbage_is_refused_or_waited_for_but_never_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let _ = decode::<Order>(&bytes);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The processes below one: who they are and how they are signalled. Reading `/proc` only; nothing is started here.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::identity::Stat;
+
+/// The direct children of a process, zombies included.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    match fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) {
+        Ok(list) => list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect(),
+        Err(_) => all().into_iter().filter(|(_, stat)| stat.parent == pid).map(|(pid, _)| pid).collect(),
+    }
+}
+
+/// The list of a process's direct children, held open: it is asked for after every command.
+#[derive(Debug)]
+pub(crate) struct Children {
+    pid: u32,
+    list: Option<File>,
+}
+
+impl Children {
+    pub(crate) fn of(pid: u32) -> Self {
+        Self { pid, list: File::open(format!("/proc/{pid}/task/{pid}/children")).ok() }
+    }
+
+    pub(crate) fn now(&self) -> Vec<u32> {
+        let mut buffer = [0; 1024];
+        match self.list.as_ref().map(|list| list.read_at(&mut buffer, 0)) {
+            Some(Ok(0)) => Vec::new(),
+            Some(Ok(count)) if count < buffer.len() => {
+                let list = String::from_utf8_lossy(buffer.get(..count).unwrap_or_default());
+                list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+            }
+            Some(_) | None => children(self.pid),
+        }
+    }
+}
+
+/// Everything below `root`, except the trees that begin at `spared`; zombies are left out.
+pub(crate) fn descendants(root: u32, spared: &[u32]) -> Vec<u32> {
+    let everyone = all();
+    let mut found = Vec::new();
+    let mut parents = vec![root];
+    while let Some(parent) = parents.pop() {
+        for (pid, stat) in everyone.iter().filter(|(_, stat)| stat.parent == parent) {
+            if spared.contains(pid) {
+                continue;
+            }
+            parents.push(*pid);
+            if stat.state != b'Z' {
+                found.push(*pid);
+            }
+        }
+    }
+    found
+}
+
+/// Sends a signal; a process that is gone already is no error.
+pub(crate) fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _gone_is_fine = kill_process(pid, signal);
+    }
+}
+
+/// Whether a process is stopped by a signal.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    Stat::read(pid).is_some_and(|stat| stat.state == b'T')
+}
+
+/// Where a file descriptor of a process leads, as `/proc` names it.
+pub(crate) fn descriptor(pid: u32, number: u32) -> Option<std::path::PathBuf> {
+    fs::read_link(format!("/proc/{pid}/fd/{number}")).ok()
+}
+
+/// The program that a process runs now.
+pub(crate) fn program(pid: u32) -> Option<std::path::PathBuf> {
+    fs::read_link(format!("/proc/{pid}/exe")).ok()
+}
+
+fn all() -> BTreeMap<u32, Stat> {
+    let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .filter_map(|pid| Some((pid, Stat::read(pid)?)))
+        .collect()
+}

@@ -1,0 +1,365 @@
+//! What a keeper can be told and what it says: plain values, with their bounds. How they travel is in [`crate::link`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::identity::ProcessIdentity;
+
+/// The number of a command in its keeper, from 1. Number 0 is the held child's own output.
+pub type JobId = u64;
+
+/// The longest command text or input that a keeper takes in one order.
+pub const MAX_ORDER_BYTES: usize = 8 << 20;
+/// The most that a result carries per stream.
+pub const MAX_KEPT_BYTES: u64 = 32 << 20;
+
+/// What to hold, told to a new keeper once. It carries secrets (the environment), so it is never written to disk.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Spec {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// The whole environment.
+    pub env: Vec<(String, String)>,
+    /// Working directory.
+    pub cwd: String,
+    /// How the child is connected.
+    pub shape: Shape,
+    /// How many bytes of output are kept on disk.
+    pub retention: u64,
+    /// Whatever the client wants to find again; opaque here.
+    pub meta: Vec<u8>,
+    /// Who answers for this keeper.
+    pub owner: Owner,
+}
+
+/// How the child is connected.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Shape {
+    /// Three pipes; its output is job 0.
+    Pipes,
+    /// A shell that takes commands, see [`Script`].
+    Shell(Script),
+    /// A terminal, whose output is job 0, stream stdout. With a script, commands can be typed into it.
+    Pty {
+        /// Height in lines.
+        rows: u16,
+        /// Width in columns.
+        cols: u16,
+        /// How to type a command, if the program is a shell.
+        script: Option<Script>,
+    },
+}
+
+/// The texts that make a shell take commands. `{c}` is the path a command is sourced from, `{r}` the path that its
+/// status is reported to, `{n}` the nonce, `{i}`, `{o}` and `{e}` the paths of the three standard streams.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Script {
+    /// Run once; it has no report.
+    pub init: String,
+    /// If not empty, the line that sources the slot from `{s}`. For a shell that reads its script byte by byte, which
+    /// makes a long line slow.
+    pub line: String,
+    /// One command: source `{c}`, then report `{n}`, the status and the shell's flags to `{r}`.
+    pub slot: String,
+    /// Brings the shell's own streams back, and switches tracing off.
+    pub repair: String,
+    /// Put before a command when tracing was on before the repair.
+    pub trace: String,
+}
+
+/// Who answers for a keeper.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Owner {
+    /// A running program; when it is dead, another may adopt the keeper.
+    Process(ProcessIdentity),
+    /// Nobody: it belongs to the home, until a person ends it.
+    Home,
+}
+
+/// An order with the tag that its answer will carry.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Order {
+    /// Chosen by the client; 0 is kept for news that nobody asked for.
+    pub tag: u64,
+    /// What to do.
+    pub act: Act,
+}
+
+/// What a keeper can be told.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Act {
+    /// The first order on a socket: proof that the client may read the keeper's directory.
+    Hello(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// How things are.
+    Status,
+    /// Become the owner, if the present one is dead or is oneself.
+    Own(Owner),
+    /// Run a command in the shell.
+    Run(Run),
+    /// Text for the running command's (or the child's) input.
+    Input {
+        /// The text.
+        #[serde(with = "serde_bytes")]
+        bytes: Vec<u8>,
+        /// Nothing more will come.
+        eof: bool,
+    },
+    /// Stop the running command: SIGTERM, a grace, SIGKILL.
+    Interrupt,
+    /// A signal for the child's process group.
+    Signal(i32),
+    /// A new size for the terminal.
+    Resize {
+        /// Height in lines.
+        rows: u16,
+        /// Width in columns.
+        cols: u16,
+    },
+    /// Read from the spool.
+    Read(Range),
+    /// Everything of a job from these offsets on, then [`News::Ended`].
+    Follow {
+        /// Which job.
+        job: JobId,
+        /// Where to begin: stdout, stderr.
+        from: [u64; 2],
+    },
+    /// End the child and everything below it, then go away.
+    End {
+        /// Without SIGTERM and grace.
+        force: bool,
+    },
+}
+
+/// A command for the shell.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Run {
+    /// The text that the shell sources.
+    #[serde(with = "serde_bytes")]
+    pub text: Vec<u8>,
+    /// What it reads.
+    pub input: Input,
+    /// After how many milliseconds it is stopped.
+    pub timeout_ms: Option<u64>,
+    /// How many bytes of each stream the result carries; the first ones are kept.
+    pub keep: u64,
+    /// Whether the client follows the output as it comes.
+    pub follow: bool,
+}
+
+/// What a command reads.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Input {
+    /// End-of-file at once.
+    Nothing,
+    /// This text, then end-of-file.
+    Text(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// What later [`Act::Input`] orders bring.
+    Open,
+}
+
+/// A stretch of a job's output.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Range {
+    /// Which job.
+    pub job: JobId,
+    /// Which of its streams.
+    pub stream: Stream,
+    /// From which byte.
+    pub offset: u64,
+    /// How many bytes at most.
+    pub limit: u64,
+}
+
+/// An output stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Stream {
+    /// Standard output, and all output of a terminal.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+impl Stream {
+    /// Both, in the order of the arrays in this module.
+    pub const ALL: [Self; 2] = [Self::Stdout, Self::Stderr];
+
+    /// Its place in the arrays of this module.
+    pub fn index(self) -> usize {
+        match self {
+            Self::Stdout => 0,
+            Self::Stderr => 1,
+        }
+    }
+}
+
+/// News with the tag of the order that it answers, or 0.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Answer {
+    /// The order's tag.
+    pub tag: u64,
+    /// What there is to say.
+    pub news: News,
+}
+
+/// What a keeper says.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum News {
+    /// It was done.
+    Done,
+    /// It was not.
+    Refused(Refusal),
+    /// How things are.
+    Status(Box<Status>),
+    /// The command has been given to the shell.
+    Started(JobId),
+    /// The command has ended; answers [`Act::Run`].
+    Ran(Box<Ran>),
+    /// Bytes of a job; answers [`Act::Follow`] and a followed [`Act::Run`].
+    Output(Output),
+    /// Nothing more will come of this job; answers [`Act::Follow`].
+    Ended(Outcome),
+    /// Answers [`Act::Read`].
+    Piece(Piece),
+    /// The held child has ended.
+    Exited(Exit),
+}
+
+/// Bytes of a job.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Output {
+    /// Which job.
+    pub job: JobId,
+    /// Which stream.
+    pub stream: Stream,
+    /// Where in the stream they stand.
+    pub offset: u64,
+    /// The bytes.
+    #[serde(with = "serde_bytes")]
+    pub bytes: Vec<u8>,
+}
+
+/// Why the keeper said no.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum Refusal {
+    /// The secret was wrong.
+    #[error("the secret is wrong")]
+    Stranger,
+    /// Another living process owns it.
+    #[error("another runtime owns this session")]
+    Owned,
+    /// A command is running.
+    #[error("a command is running")]
+    Busy,
+    /// No command is running.
+    #[error("no command is running")]
+    NotRunning,
+    /// The child has ended.
+    #[error("the process has ended")]
+    Ended,
+    /// The running command does not read from us.
+    #[error("the command takes no input")]
+    NoInput,
+    /// The keeper holds as much as it may.
+    #[error("{0}")]
+    Full(String),
+    /// This is not kept, or never was.
+    #[error("no such output is kept")]
+    Unknown,
+    /// The program is not there or cannot be executed.
+    #[error("cannot start {0}")]
+    Program(String),
+    /// The working directory cannot be used.
+    #[error("cannot use the directory {0}")]
+    Directory(String),
+    /// The child cannot do that.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The system refused.
+    #[error("{0}")]
+    System(String),
+}
+
+/// How things are.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Status {
+    /// The keeper itself.
+    pub keeper: ProcessIdentity,
+    /// The held child.
+    pub child: ProcessIdentity,
+    /// Who answers for it.
+    pub owner: Owner,
+    /// The running job and when it started, in microseconds since the epoch.
+    pub running: Option<(JobId, u64)>,
+    /// The newest ended job.
+    pub last: Option<Outcome>,
+    /// How the child ended, if it has.
+    pub exit: Option<Exit>,
+    /// How many commands were run.
+    pub jobs: u64,
+    /// In microseconds since the epoch.
+    pub created_at: u64,
+    /// In microseconds since the epoch.
+    pub last_activity_at: u64,
+    /// What the client wanted to find again.
+    #[serde(with = "serde_bytes")]
+    pub meta: Vec<u8>,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Which job.
+    pub job: JobId,
+    /// Exit code, 128 + n for death by signal n.
+    pub code: i32,
+    /// How long it took.
+    pub duration_us: u64,
+    /// It was stopped because its time was over.
+    pub timed_out: bool,
+    /// It was stopped because somebody asked.
+    pub cancelled: bool,
+    /// The shell ended with it.
+    pub exit: Option<Exit>,
+    /// The shell did not take the command, or could not be brought back from it.
+    pub lost: Option<String>,
+}
+
+/// The result of a command, with the first bytes that it printed.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Ran {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The first bytes of stdout.
+    #[serde(with = "serde_bytes")]
+    pub stdout: Vec<u8>,
+    /// The first bytes of stderr.
+    #[serde(with = "serde_bytes")]
+    pub stderr: Vec<u8>,
+    /// How many bytes each stream had.
+    pub printed: [u64; 2],
+}
+
+/// How the held child ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// Exit code, 128 + n for death by signal n.
+    pub code: i32,
+    /// In microseconds since the epoch.
+    pub at: u64,
+}
+
+/// A stretch of output, and how it stands in the whole.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Piece {
+    /// Where the bytes begin; later than asked if what was asked for has been dropped.
+    pub offset: u64,
+    /// The bytes.
+    #[serde(with = "serde_bytes")]
+    pub bytes: Vec<u8>,
+    /// How many bytes the stream has had so far.
+    pub printed: u64,
+    /// How many of its first bytes are no longer kept.
+    pub dropped: u64,
+    /// How the job ended, if it has.
+    pub outcome: Option<Outcome>,
+}

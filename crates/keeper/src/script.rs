@@ -1,0 +1,346 @@
+//! How a shell takes commands: it sources each one from a pipe of its own and reports the status on another.
+//!
+//! A command is data to the shell, never a continuation of our text, so no quote or here-document that it leaves open
+//! can swallow what we say next. The line that sources it and reports it is sent ahead of time (a *slot*), with a nonce
+//! that the command cannot know. Two command pipes alternate, because a shell may look for the end of one only after
+//! its report. What the texts are for each kind of shell is decided by the client.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{Errno, read, write};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::lane::{Lane, name_of, path_of};
+use crate::protocol::{Script, Stream};
+
+/// The keeper's side of a shell that takes commands.
+#[derive(Debug)]
+pub(crate) struct Prompter {
+    texts: Script,
+    /// The shell's script; none when lines are typed into a terminal.
+    main: Option<(OwnedFd, OwnedFd)>,
+    commands: [Command; 2],
+    /// Where slots are sourced from; for a terminal, the pipes that a typed command waits on: two at its end, two at its
+    /// beginning. They alternate too.
+    slots: [Command; 4],
+    turn: usize,
+    nonce: String,
+    /// The present slot is over; its nonce stays known for what is still to be read.
+    left: bool,
+    report: OwnedFd,
+    report_name: Option<PathBuf>,
+    reported: Vec<u8>,
+    unsent: Vec<u8>,
+    /// Held only so that the report pipe never ends.
+    _report_writer: OwnedFd,
+}
+
+#[derive(Debug)]
+struct Command {
+    reader: OwnedFd,
+    writer: Option<OwnedFd>,
+}
+
+/// What a shell says when a command has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Report {
+    pub(crate) nonce: String,
+    pub(crate) what: Reported,
+}
+
+/// What happened.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Reported {
+    /// A typed command begins; what was on the terminal until now was its echo.
+    Began,
+    /// It ended with this status, leaving these flags (`$-`).
+    Ended { code: i32, flags: String },
+}
+
+impl Prompter {
+    pub(crate) fn new(texts: Script, typed: bool) -> io::Result<Self> {
+        let (report, report_writer) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&report, true)?;
+        let main = if typed { None } else { Some(pipe_with(PipeFlags::CLOEXEC)?) };
+        Ok(Self {
+            texts,
+            main,
+            commands: [Command::new()?, Command::new()?],
+            slots: [Command::new()?, Command::new()?, Command::new()?, Command::new()?],
+            turn: 0,
+            nonce: String::new(),
+            left: true,
+            report_name: name_of(&report),
+            report,
+            reported: Vec::new(),
+            unsent: Vec::new(),
+            _report_writer: report_writer,
+        })
+    }
+
+    /// The path of the shell's script.
+    pub(crate) fn script_path(&self) -> String {
+        self.main.as_ref().map(|(reader, _)| path_of(reader)).unwrap_or_default()
+    }
+
+    /// Sends the first text.
+    pub(crate) fn begin(&mut self) -> io::Result<()> {
+        if let Some((_, writer)) = &self.main {
+            write_all(writer, self.texts.init.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Sends the next slot; the shell will wait in it for a command. For a terminal, the line that has to be typed.
+    pub(crate) fn offer(&mut self) -> io::Result<Option<String>> {
+        self.nonce = nonce();
+        self.left = false;
+        let command = &mut self.commands[self.turn];
+        if command.writer.is_none() {
+            command.writer = Some(command.reopen()?);
+        }
+        let slot = fill(&self.texts.slot, &[("{c}", &path_of(&command.reader)), ("{n}", &self.nonce)]);
+        let slot = fill(&slot, &[("{r}", &path_of(&self.report))]);
+        match &self.main {
+            Some((_, writer)) if self.texts.line.is_empty() => {
+                write_all(writer, slot.as_bytes()).map(|()| None)
+            }
+            Some((_, writer)) => {
+                let through = &mut self.slots[self.turn];
+                let end = match through.writer.take() {
+                    Some(end) => end,
+                    None => through.reopen()?,
+                };
+                write_all(&end, slot.as_bytes())?;
+                let line = fill(&self.texts.line, &[("{s}", &path_of(&through.reader))]);
+                write_all(writer, line.as_bytes()).map(|()| None)
+            }
+            None => {
+                // The prompt after a typed command must not be taken for its output, so the shell waits for us.
+                for index in [self.turn, self.turn + 2] {
+                    let wait = &mut self.slots[index];
+                    if wait.writer.is_none() {
+                        wait.writer = Some(wait.reopen()?);
+                    }
+                }
+                Ok(Some(format!("{}; . {}", slot.trim_end(), path_of(&self.slots[self.turn].reader))))
+            }
+        }
+    }
+
+    /// Lets a typed command begin, after its echo has been taken.
+    pub(crate) fn let_begin(&mut self) {
+        self.slots[self.turn + 2].writer = None;
+    }
+
+    /// Lets the shell go on to its prompt, after the output of a typed command has been taken.
+    pub(crate) fn release(&mut self) {
+        let left = self.turn ^ 1;
+        self.slots[left].writer = None;
+        self.slots[left + 2].writer = None;
+    }
+
+    /// Gives the waiting shell a command, or as much of it as the pipe takes.
+    pub(crate) fn give(&mut self, text: &[u8]) -> io::Result<()> {
+        self.unsent.clear();
+        self.unsent.extend_from_slice(text);
+        // A last line that has an end already would otherwise grow a here-document that was left open.
+        if !text.ends_with(b"\n") {
+            self.unsent.push(b'\n');
+        }
+        self.push()
+    }
+
+    /// Goes on giving; call again while [`Self::wants_to_write`].
+    pub(crate) fn push(&mut self) -> io::Result<()> {
+        let Some(writer) = self.commands[self.turn].writer.as_ref().filter(|_| !self.unsent.is_empty())
+        else {
+            return Ok(());
+        };
+        while !self.unsent.is_empty() {
+            match write(writer, &self.unsent) {
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // The end of the pipe is the end of the command.
+        self.commands[self.turn].writer = None;
+        Ok(())
+    }
+
+    /// The pipe that has no room for the rest of a command, if there is a rest.
+    pub(crate) fn wants_to_write(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// The pipe on which reports arrive.
+    pub(crate) fn reports_on(&self) -> BorrowedFd<'_> {
+        self.report.as_fd()
+    }
+
+    /// How `/proc` names that pipe.
+    pub(crate) fn report_name(&self) -> Option<&PathBuf> {
+        self.report_name.as_ref()
+    }
+
+    /// The reports that have arrived. Lines of anybody else who found the pipe are no reports.
+    pub(crate) fn reports(&mut self) -> Vec<Report> {
+        let mut buffer = [0; 512];
+        while let Ok(count @ 1..) = read(&self.report, &mut buffer) {
+            self.reported.extend_from_slice(buffer.get(..count).unwrap_or_default());
+            if self.reported.len() > MAX_REPORTED {
+                self.reported.clear();
+            }
+            if count < buffer.len() {
+                break;
+            }
+        }
+        let mut reports = Vec::new();
+        while let Some(end) = self.reported.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.reported.drain(..=end).collect();
+            reports.extend(parse(&line));
+        }
+        reports
+    }
+
+    /// Whether this is the report that the present slot gives. If so, the next slot is another pipe's.
+    pub(crate) fn accept(&mut self, report: &Report) -> bool {
+        let current = !self.left && report.nonce == self.nonce;
+        if current && matches!(report.what, Reported::Ended { .. }) {
+            self.leave();
+        }
+        current
+    }
+
+    /// Leaves the present slot; the next is the other pipe's.
+    pub(crate) fn leave(&mut self) {
+        self.commands[self.turn].writer = None;
+        self.unsent.clear();
+        self.turn ^= 1;
+        self.left = true;
+    }
+
+    /// Whether the shell is blocked on the line after the present one, which has not been sent.
+    pub(crate) fn waits_for_a_line(&self, shell: u32) -> bool {
+        let Some((reader, _)) = &self.main else { return false };
+        let Ok(call) = std::fs::read_to_string(format!("/proc/{shell}/syscall")) else { return false };
+        let mut words = call.split_ascii_whitespace();
+        let (Some(number), Some(end)) = (words.next(), words.next()) else { return false };
+        let end = end.strip_prefix("0x").and_then(|hex| u32::from_str_radix(hex, 16).ok());
+        let own = u32::try_from(reader.as_raw_fd()).ok();
+        number == READ_CALL
+            && own.is_some_and(|own| {
+                let ours = crate::procs::descriptor(std::process::id(), own);
+                ours.is_some() && end.and_then(|end| crate::procs::descriptor(shell, end)) == ours
+            })
+    }
+
+    /// The text that points the shell's own streams at this lane and this input.
+    pub(crate) fn repair(&self, lane: &Lane, input: &str) -> String {
+        let (out, err) = (lane.path(Stream::Stdout), lane.path(Stream::Stderr));
+        fill(&self.texts.repair, &[("{i}", input), ("{o}", &out), ("{e}", &err)])
+    }
+
+    /// The text that switches tracing on again.
+    pub(crate) fn trace(&self) -> &str {
+        &self.texts.trace
+    }
+
+    /// The text that says that a typed command begins.
+    pub(crate) fn beginning(&self) -> String {
+        let wait = path_of(&self.slots[self.turn + 2].reader);
+        format!("\\printf '{} began\\n' >|{}; . {wait}; ", self.nonce, path_of(&self.report))
+    }
+
+    /// The present nonce: a line of stderr that holds it is our own text, traced.
+    pub(crate) fn nonce(&self) -> &str {
+        &self.nonce
+    }
+
+    /// Lets the shell find the end of its script.
+    pub(crate) fn close(&mut self) {
+        self.main = None;
+        for command in self.commands.iter_mut().chain(&mut self.slots) {
+            command.writer = None;
+        }
+    }
+}
+
+impl Command {
+    fn new() -> io::Result<Self> {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&writer, true)?;
+        Ok(Self { reader, writer: Some(writer) })
+    }
+
+    fn reopen(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(open(path_of(&self.reader), flags, Mode::empty())?)
+    }
+}
+
+/// The number of `read` as `/proc/PID/syscall` shows it.
+const READ_CALL: &str = if cfg!(target_arch = "x86_64") { "0" } else { "63" };
+
+const MAX_REPORTED: usize = 64 << 10;
+
+fn parse(line: &[u8]) -> Option<Report> {
+    let line = str::from_utf8(line).ok()?;
+    let mut words = line.split_ascii_whitespace();
+    let nonce = words.next()?.to_owned();
+    let what = match words.next()? {
+        "began" => Reported::Began,
+        code => {
+            Reported::Ended { code: code.parse().ok()?, flags: words.next().unwrap_or_default().to_owned() }
+        }
+    };
+    Some(Report { nonce, what })
+}
+
+fn fill(text: &str, values: &[(&str, &str)]) -> String {
+    values.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
+}
+
+fn write_all(end: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match write(end, bytes) {
+            Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn nonce() -> String {
+    let mut bytes = [0u8; 8];
+    let _filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    format!("{:016x}", u64::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_report_is_a_nonce_a_status_and_the_flags() {
+        let report = parse(b"00ff 130 hB\n").unwrap();
+        assert_eq!(report.what, Reported::Ended { code: 130, flags: "hB".to_owned() });
+        assert_eq!(parse(b"\xff\xfe 0\n"), None);
+        assert_eq!(parse(b"junk\n"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_on_the_report_pipe_panics(line in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = parse(&line);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! A clock that ticks while there is something to look after.
+//!
+//! A timeout on every wait would make the kernel set and clear a timer for each command, which costs more than the
+//! command. This timer runs on by itself and is stopped only when a whole tick has passed in idleness.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::Timespec;
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+
+/// A periodic timer.
+#[derive(Debug)]
+pub(crate) struct Ticker {
+    timer: OwnedFd,
+    period_us: u64,
+    ticking: bool,
+}
+
+impl Ticker {
+    pub(crate) fn new(period_us: u64) -> Result<Self, Errno> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Self { timer: timerfd_create(TimerfdClockId::Monotonic, flags)?, period_us, ticking: false })
+    }
+
+    /// Lets it tick.
+    pub(crate) fn start(&mut self) {
+        if !self.ticking {
+            self.set(self.period_us);
+        }
+    }
+
+    /// Takes a tick; goes on only if it is still wanted.
+    pub(crate) fn tick(&mut self, wanted: bool) {
+        let _ticks = rustix::io::read(&self.timer, &mut [0; 8]);
+        if !wanted {
+            self.set(0);
+        }
+    }
+
+    fn set(&mut self, period_us: u64) {
+        let time = Timespec {
+            tv_sec: i64::try_from(period_us / 1_000_000).unwrap_or(0),
+            tv_nsec: i64::try_from(period_us % 1_000_000).unwrap_or(0) * 1_000,
+        };
+        let period = Itimerspec { it_interval: time, it_value: time };
+        self.ticking =
+            timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &period).is_ok() && period_us > 0;
+    }
+}
+
+impl AsFd for Ticker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+}

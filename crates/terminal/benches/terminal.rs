@@ -1,0 +1,274 @@
+//! What the terminal costs, as ratios against bare loops that are measured in the same run.
+//!
+//! `cargo bench -p abide-terminal` after `cargo build --release`; `ABIDE_BIN` names another binary. The floor is a loop
+//! that writes a line to a bare shell and waits for a marker: no protocol, no second process, nothing kept. Peers are
+//! not started from here.
+
+#![expect(clippy::disallowed_methods, reason = "a benchmark starts what it measures and looks at the clock")]
+#![expect(clippy::expect_used, reason = "a benchmark that cannot go on stops")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+fn main() {
+    let binary = binary();
+    println!("binary {}", binary.display());
+    for shell in ["bash", "/bin/sh", "zsh"] {
+        for (command, rounds) in [("true", 3_000), ("/bin/true", 500)] {
+            let floor = floor(shell, command, rounds);
+            let ours = ours(&binary, shell, command, rounds);
+            println!(
+                "exec.run {command:9} {shell:7}  floor p50 {:>5} p99 {:>5} us   ours p50 {:>5} p99 {:>5} us   ratio p50 {:.2} p99 {:.2}",
+                micros(floor.0),
+                micros(floor.1),
+                micros(ours.0),
+                micros(ours.1),
+                ratio(ours.0, floor.0),
+                ratio(ours.1, floor.1),
+            );
+        }
+    }
+    for shell in ["bash", "/bin/sh"] {
+        let bare = spawn_bare(shell, 100);
+        let made = create(&binary, shell, 100);
+        println!(
+            "create {shell:7}  bare p50 {:>5} us   ours p50 {:>5} us   ratio {:.2}",
+            micros(bare),
+            micros(made),
+            ratio(made, bare)
+        );
+    }
+    let (bare, bare_time) = stream_bare();
+    let (ours, our_time, peak) = stream_ours(&binary);
+    assert_eq!(bare, ours, "both bring the same bytes");
+    println!(
+        "stream {} MiB  bare {:.2} s   ours {:.2} s   share of the bare throughput {:.2}   runtime's peak {} KiB",
+        bare >> 20,
+        bare_time.as_secs_f64(),
+        our_time.as_secs_f64(),
+        ratio(bare_time, our_time),
+        peak,
+    );
+    let (sessions, each) = idle(&binary, 500);
+    println!("idle {sessions} sessions  {each} KiB of private memory each beside the shell's own");
+}
+
+const STREAMED: &str = "head -c 268435456 /dev/zero | tr '\\0' 'a'";
+
+fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("ABIDE_BIN") {
+        return path.into();
+    }
+    let own = std::env::current_exe().expect("the benchmark has a path");
+    own.ancestors().nth(2).expect("the benchmark lies in deps").join("abide")
+}
+
+fn micros(time: Duration) -> u128 {
+    time.as_micros()
+}
+
+fn ratio(one: Duration, other: Duration) -> f64 {
+    one.as_secs_f64() / other.as_secs_f64().max(1e-9)
+}
+
+fn percentiles(mut times: Vec<Duration>) -> (Duration, Duration) {
+    times.sort_unstable();
+    (times[times.len() / 2], times[times.len() * 99 / 100])
+}
+
+/// A bare shell, a line in, a marker out.
+fn floor(shell: &str, command: &str, rounds: usize) -> (Duration, Duration) {
+    let mut child =
+        Command::new(shell).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the shell starts");
+    let mut input = child.stdin.take().expect("piped");
+    let mut output = child.stdout.take().expect("piped");
+    let line = format!("{command}; echo MARK\n");
+    let mut buffer = [0; 64];
+    let times = (0..rounds)
+        .map(|_| {
+            let start = Instant::now();
+            input.write_all(line.as_bytes()).expect("the shell reads");
+            let _marker = output.read(&mut buffer).expect("the shell prints");
+            start.elapsed()
+        })
+        .collect();
+    drop(input);
+    child.wait().expect("the shell ends");
+    percentiles(times)
+}
+
+struct Client {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    _home: tempfile::TempDir,
+}
+
+impl Client {
+    fn start(binary: &PathBuf) -> Self {
+        let home = tempfile::tempdir().expect("a home can be made");
+        let mut child = Command::new(binary)
+            .arg("rpc")
+            .env("ABIDE_HOME", home.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("`cargo build --release` has made the binary");
+        let input = child.stdin.take().expect("piped");
+        let output = BufReader::with_capacity(1 << 20, child.stdout.take().expect("piped"));
+        Self { child, input, output, _home: home }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("the runtime answers");
+        line
+    }
+
+    fn call(&mut self, method: &str, params: &Value) -> Value {
+        let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        self.input.write_all(format!("{request}\n").as_bytes()).expect("the runtime reads");
+        let answer: Value = serde_json::from_str(&self.line()).expect("the answer is JSON");
+        answer["result"].clone()
+    }
+
+    fn create(&mut self, shell: &str) -> Value {
+        self.call("session.create", &json!({ "shell": shell }))
+    }
+
+    fn end(mut self) {
+        drop(self.input);
+        self.child.wait().expect("the runtime ends");
+    }
+}
+
+fn ours(binary: &PathBuf, shell: &str, command: &str, rounds: usize) -> (Duration, Duration) {
+    let mut client = Client::start(binary);
+    let session = client.create(shell)["session_id"].clone();
+    let request = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "exec.run", "params": { "session_id": session, "command": command },
+    });
+    let request = format!("{request}\n");
+    let times = (0..rounds)
+        .map(|_| {
+            let start = Instant::now();
+            client.input.write_all(request.as_bytes()).expect("the runtime reads");
+            let answer = client.line();
+            let time = start.elapsed();
+            assert!(answer.contains("\"exit_code\":0"), "{answer}");
+            time
+        })
+        .collect();
+    client.end();
+    percentiles(times)
+}
+
+fn spawn_bare(shell: &str, rounds: usize) -> Duration {
+    let times = (0..rounds)
+        .map(|_| {
+            let start = Instant::now();
+            let mut child =
+                Command::new(shell).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+            let mut input = child.stdin.take().expect("piped");
+            input.write_all(b"echo MARK\n").expect("the shell reads");
+            let _marker = child.stdout.take().expect("piped").read(&mut [0; 64]).expect("the shell prints");
+            let time = start.elapsed();
+            drop(input);
+            child.wait().expect("the shell ends");
+            time
+        })
+        .collect();
+    percentiles(times).0
+}
+
+fn create(binary: &PathBuf, shell: &str, rounds: usize) -> Duration {
+    let mut client = Client::start(binary);
+    let times = (0..rounds)
+        .map(|_| {
+            let start = Instant::now();
+            let made = client.create(shell);
+            let time = start.elapsed();
+            client.call("session.destroy", &json!({ "session_id": made["session_id"], "force": true }));
+            time
+        })
+        .collect();
+    client.end();
+    percentiles(times).0
+}
+
+/// The same pipe read and the same lines written, by a loop that does nothing else.
+fn stream_bare() -> (u64, Duration) {
+    let start = Instant::now();
+    let mut child =
+        Command::new("bash").args(["-c", STREAMED]).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut output = child.stdout.take().expect("piped");
+    let mut sink = std::fs::File::options().write(true).open("/dev/null").expect("it is there");
+    let mut buffer = vec![0; 64 << 10];
+    let mut total = 0;
+    loop {
+        let count = output.read(&mut buffer).expect("the pipe reads");
+        if count == 0 {
+            break;
+        }
+        let data = String::from_utf8_lossy(&buffer[..count]);
+        let line =
+            json!({ "jsonrpc": "2.0", "method": "exec.chunk", "params": { "offset": total, "data": data } });
+        sink.write_all(format!("{line}\n").as_bytes()).expect("it takes everything");
+        total += count as u64;
+    }
+    child.wait().expect("it ends");
+    (total, start.elapsed())
+}
+
+fn stream_ours(binary: &PathBuf) -> (u64, Duration, u64) {
+    let mut client = Client::start(binary);
+    let session = client.create("bash")["session_id"].clone();
+    let start = Instant::now();
+    client.call("exec.stream", &json!({ "session_id": session, "command": STREAMED }));
+    let mut total = 0;
+    loop {
+        let line = client.line();
+        if line.contains("\"type\":\"exit\"") {
+            break;
+        }
+        // The data has no character that JSON escapes, so its length is that of the text between the quotes.
+        let data = line.find("\"data\":\"").map_or(0, |at| at + 8);
+        total += line[data..].find('"').unwrap_or(0) as u64;
+    }
+    let time = start.elapsed();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", client.child.id())).unwrap_or_default();
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .and_then(|rest| rest.trim().trim_end_matches(" kB").trim().parse().ok());
+    client.end();
+    (total, time, peak.unwrap_or(0))
+}
+
+/// The private memory of keepers and runtime, divided by the sessions.
+fn idle(binary: &PathBuf, sessions: u64) -> (u64, u64) {
+    let mut client = Client::start(binary);
+    let mut total = 0;
+    for _ in 0..sessions {
+        let made = client.create("/bin/sh");
+        let shell = made["pid"].as_u64().unwrap_or(0);
+        let stat = std::fs::read_to_string(format!("/proc/{shell}/stat")).unwrap_or_default();
+        let keeper = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
+        total += private(keeper.unwrap_or(0));
+    }
+    total += private(u64::from(client.child.id()));
+    client.end();
+    (sessions, total / sessions)
+}
+
+fn private(pid: u64) -> u64 {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let lines = rollup
+        .lines()
+        .filter(|line| line.starts_with("Private_Clean:") || line.starts_with("Private_Dirty:"));
+    lines.filter_map(|line| line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()).sum()
+}

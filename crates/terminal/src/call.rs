@@ -1,0 +1,292 @@
+//! What can be asked of a runtime, and what it answers: plain values without any encoding.
+
+use abide_keeper::protocol::Stream;
+
+use crate::error::TerminalError;
+use crate::screen::ScreenText;
+use crate::session::SessionId;
+
+/// The caller's name for a call.
+pub type Ticket = u64;
+
+/// The number of a command in its session, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExecId(pub u64);
+
+impl std::fmt::Display for ExecId {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "e-{}", self.0)
+    }
+}
+
+impl std::str::FromStr for ExecId {
+    type Err = TerminalError;
+
+    fn from_str(text: &str) -> Result<Self, TerminalError> {
+        let number = text.strip_prefix("e-").and_then(|number| number.parse().ok());
+        number
+            .map(Self)
+            .ok_or_else(|| TerminalError::new(crate::Code::InvalidParams, format!("{text} is no exec id")))
+    }
+}
+
+/// A call.
+#[derive(Debug)]
+pub enum Call {
+    /// A new session.
+    Create(Create),
+    /// How one session is.
+    Info(SessionId),
+    /// How all are.
+    List,
+    /// The end of a session.
+    Destroy {
+        /// Which.
+        session: SessionId,
+        /// At once.
+        force: bool,
+    },
+    /// A command; answered when it has ended.
+    Run(Execute),
+    /// A command; answered at once, then chunks.
+    Stream(Execute),
+    /// Text for the running command.
+    Input {
+        /// Which session.
+        session: SessionId,
+        /// The text.
+        bytes: Vec<u8>,
+        /// Nothing more will come.
+        eof: bool,
+    },
+    /// Stop the running command.
+    Cancel(SessionId),
+    /// What was printed.
+    Output(OutputRange),
+    /// What the terminal shows.
+    Screen(SessionId),
+    /// A new size for the terminal.
+    Resize(SessionId, Size),
+    /// How the runtime is.
+    Stats,
+}
+
+/// A new session.
+#[derive(Debug, Default)]
+pub struct Create {
+    /// The shell; the configured one if none is given.
+    pub shell: Option<String>,
+    /// The working directory; the runtime's if none is given.
+    pub cwd: Option<String>,
+    /// On top of the runtime's environment.
+    pub env: Vec<(String, String)>,
+    /// For people.
+    pub name: Option<String>,
+    /// A terminal instead of pipes.
+    pub pty: Option<Size>,
+}
+
+/// The size of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Height in lines.
+    pub rows: u16,
+    /// Width in columns.
+    pub cols: u16,
+}
+
+/// A command.
+#[derive(Debug)]
+pub struct Execute {
+    /// Where.
+    pub session: SessionId,
+    /// The text.
+    pub command: String,
+    /// When it is stopped.
+    pub timeout_ms: Option<u64>,
+    /// What it reads.
+    pub stdin: Option<Vec<u8>>,
+    /// Variables for this command only.
+    pub env: Vec<(String, String)>,
+    /// How much of each stream the result carries.
+    pub max_output_bytes: Option<u64>,
+}
+
+/// A stretch of what a command printed.
+#[derive(Debug)]
+pub struct OutputRange {
+    /// Which session.
+    pub session: SessionId,
+    /// Which command.
+    pub exec: ExecId,
+    /// Which stream.
+    pub stream: Stream,
+    /// From which byte.
+    pub offset: u64,
+    /// How many bytes at most.
+    pub limit: u64,
+}
+
+/// What a runtime says.
+#[derive(Debug)]
+pub enum Event {
+    /// The answer to a call.
+    Reply(Ticket, Box<Result<Reply, TerminalError>>),
+    /// Output of a streamed command.
+    Chunk(Ticket, Chunk),
+}
+
+/// The answer to a call.
+#[derive(Debug)]
+pub enum Reply {
+    /// To create and info.
+    Session(SessionInfo),
+    /// To list.
+    Sessions(Vec<SessionInfo>),
+    /// To destroy.
+    Destroyed(SessionId),
+    /// To run.
+    Ran(RunResult),
+    /// To stream.
+    Streaming(SessionId, ExecId),
+    /// To input and resize.
+    Done,
+    /// To cancel.
+    Cancelled,
+    /// To output.
+    Output(OutputPiece),
+    /// To screen.
+    Screen(ScreenText),
+    /// To stats.
+    Stats(Stats),
+}
+
+/// The state of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Its shell has not answered yet.
+    Creating,
+    /// It takes a command.
+    Idle,
+    /// A command runs.
+    Running,
+    /// It has ended.
+    Terminated,
+}
+
+impl State {
+    /// As it is written on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Creating => "CREATING",
+            Self::Idle => "IDLE",
+            Self::Running => "RUNNING",
+            Self::Terminated => "TERMINATED",
+        }
+    }
+}
+
+/// How a session is. Times are microseconds since the epoch.
+#[derive(Debug, Clone)]
+pub struct SessionInfo {
+    /// Its id.
+    pub session: SessionId,
+    /// Its name.
+    pub name: Option<String>,
+    /// Its state.
+    pub state: State,
+    /// Its shell.
+    pub shell: String,
+    /// Where it began.
+    pub cwd: String,
+    /// The shell's pid.
+    pub pid: u32,
+    /// When it began.
+    pub created_at: u64,
+    /// The names of the variables that were set for it, never their values.
+    pub env_keys: Vec<String>,
+    /// When it last did something.
+    pub last_activity_at: u64,
+    /// How many commands it was given.
+    pub command_count: u64,
+    /// The running command and when it began.
+    pub running: Option<(ExecId, u64)>,
+    /// How the shell ended, if it has.
+    pub exit_code: Option<i32>,
+    /// Whether it has a terminal.
+    pub pty: bool,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    /// Exit code, 128 + n for death by signal n.
+    pub exit_code: i32,
+    /// How long it took.
+    pub duration_us: u64,
+    /// Its time was over.
+    pub timed_out: bool,
+    /// Somebody stopped it.
+    pub cancelled: bool,
+}
+
+/// The result of a command.
+#[derive(Debug)]
+pub struct RunResult {
+    /// Which command.
+    pub exec: ExecId,
+    /// How it ended.
+    pub finished: Finished,
+    /// The first bytes of its output: stdout, stderr.
+    pub kept: [Vec<u8>; 2],
+    /// How many bytes each stream had.
+    pub printed: [u64; 2],
+}
+
+/// A piece of a streamed command's output.
+#[derive(Debug)]
+pub enum Chunk {
+    /// Bytes.
+    Output {
+        /// Which stream.
+        stream: Stream,
+        /// Where in it.
+        offset: u64,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// The last: how it ended, or why that is not known.
+    Exit(Result<Finished, TerminalError>),
+}
+
+/// A stretch of output, and how it stands in the whole.
+#[derive(Debug)]
+pub struct OutputPiece {
+    /// Where the bytes begin; later than asked if those before were dropped.
+    pub offset: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// How many bytes the stream has had so far.
+    pub printed: u64,
+    /// How many of its first bytes are no longer kept.
+    pub dropped: u64,
+    /// How the command ended, if it has.
+    pub finished: Option<Finished>,
+}
+
+/// How the runtime is.
+#[derive(Debug, Clone)]
+pub struct Stats {
+    /// Living sessions.
+    pub sessions: usize,
+    /// Those in which a command runs.
+    pub running: usize,
+    /// Ended ones that are still remembered.
+    pub terminated: usize,
+    /// The most that may live.
+    pub max_sessions: usize,
+    /// Commands given since the runtime began.
+    pub commands: u64,
+    /// Sessions found again at the start.
+    pub adopted: u64,
+}

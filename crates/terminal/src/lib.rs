@@ -1,0 +1,29 @@
+//! Persistent shells on keepers: sessions, commands, the pool.
+//!
+//! The runtime is one synchronous value, [`Runtime`], that a loop of the caller's choice turns: nothing here blocks,
+//! starts a thread or knows an async runtime, except [`Handle`], which turns one on a thread of its own. Commands run
+//! and are timed in the keepers, so a runtime that dies loses nothing but its memory.
+//!
+//! Not here: JSON, transports, and how a process is started.
+
+mod call;
+mod clock;
+mod dialect;
+mod error;
+mod handle;
+mod runtime;
+mod screen;
+mod session;
+mod text;
+
+pub use abide_keeper::protocol::Stream;
+pub use call::{
+    Call, Chunk, Create, Event, ExecId, Execute, Finished, OutputPiece, OutputRange, Reply, RunResult,
+    SessionInfo, Size, State, Stats, Ticket,
+};
+pub use error::{Code, TerminalError};
+pub use handle::Handle;
+pub use runtime::{Config, Limits, Runtime};
+pub use screen::ScreenText;
+pub use session::{SessionId, SessionMeta};
+pub use text::{Utf8Pieces, whole_characters};

@@ -1,0 +1,362 @@
+//! One session as its runtime knows it: a keeper, who waits for what, and how things stood when it last spoke.
+
+use std::collections::BTreeMap;
+
+use abide_keeper::launch::{FIRST, Keeper};
+use abide_keeper::protocol::{Act, Answer, JobId, News, Order, Outcome, Piece, Ran, Status};
+use serde::{Deserialize, Serialize};
+
+use crate::call::{
+    Chunk, Event, ExecId, Finished, OutputPiece, Reply, RunResult, SessionInfo, Size, State, Ticket,
+};
+use crate::clock::unix_micros;
+use crate::error::{Code, TerminalError};
+use crate::screen;
+
+/// The id of a session.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(String);
+
+impl SessionId {
+    /// A new one, `s-` and six letters or digits.
+    pub(crate) fn random() -> Self {
+        let mut bytes = [0u8; 6];
+        let _filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+        let letter = |byte: &u8| char::from(b"abcdefghijklmnopqrstuvwxyz234567"[usize::from(byte % 32)]);
+        Self(format!("s-{}", bytes.iter().map(letter).collect::<String>()))
+    }
+
+    /// The id that a client or a directory gave.
+    pub fn from_text(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for SessionId {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// What a keeper remembers about a session for the next runtime.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct SessionMeta {
+    /// For people.
+    pub name: Option<String>,
+    /// The shell.
+    pub shell: String,
+    /// Where it began.
+    pub cwd: String,
+    /// The names of the variables that were set for it.
+    pub env_keys: Vec<String>,
+    /// The terminal's size, if it has one.
+    pub pty: Option<(u16, u16)>,
+}
+
+/// A session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    pub(crate) meta: SessionMeta,
+    pub(crate) keeper: Option<Keeper>,
+    pub(crate) armed: bool,
+    /// Its keeper has said that nothing is left.
+    pub(crate) over: bool,
+    /// It never began.
+    pub(crate) failed: bool,
+    pub(crate) waiting: BTreeMap<u64, Waiting>,
+    next_tag: u64,
+    state: State,
+    pid: u32,
+    created_at: u64,
+    pub(crate) last_activity_at: u64,
+    command_count: u64,
+    running: Option<(JobId, u64)>,
+    exit_code: Option<i32>,
+}
+
+/// Who waits for an answer of the keeper, and how it is passed on.
+#[derive(Debug)]
+pub(crate) enum Waiting {
+    Create(Ticket),
+    Info(Ticket),
+    Destroy(Ticket),
+    Run(Ticket),
+    Stream(Ticket),
+    Done(Ticket),
+    Cancel(Ticket),
+    Output(Ticket),
+    Screen(Ticket),
+    /// The runtime itself, for a command of an earlier runtime.
+    Inherited,
+    /// Nobody.
+    Housekeeping,
+}
+
+impl Waiting {
+    fn ticket(&self) -> Option<Ticket> {
+        match self {
+            Self::Create(ticket) | Self::Info(ticket) | Self::Destroy(ticket) | Self::Run(ticket) => {
+                Some(*ticket)
+            }
+            Self::Stream(ticket) | Self::Done(ticket) | Self::Cancel(ticket) => Some(*ticket),
+            Self::Output(ticket) | Self::Screen(ticket) => Some(*ticket),
+            Self::Inherited | Self::Housekeeping => None,
+        }
+    }
+}
+
+impl Session {
+    pub(crate) fn new(id: SessionId, meta: SessionMeta, keeper: Keeper) -> Self {
+        let now = unix_micros();
+        Self {
+            id,
+            meta,
+            keeper: Some(keeper),
+            armed: false,
+            over: false,
+            failed: false,
+            waiting: BTreeMap::new(),
+            next_tag: 1,
+            state: State::Creating,
+            pid: 0,
+            created_at: now,
+            last_activity_at: now,
+            command_count: 0,
+            running: None,
+            exit_code: None,
+        }
+    }
+
+    pub(crate) fn state(&self) -> State {
+        if self.state == State::Idle && self.running.is_some() { State::Running } else { self.state }
+    }
+
+    pub(crate) fn info(&self) -> SessionInfo {
+        SessionInfo {
+            session: self.id.clone(),
+            name: self.meta.name.clone(),
+            state: self.state(),
+            shell: self.meta.shell.clone(),
+            cwd: self.meta.cwd.clone(),
+            pid: self.pid,
+            created_at: self.created_at,
+            env_keys: self.meta.env_keys.clone(),
+            last_activity_at: self.last_activity_at,
+            command_count: self.command_count,
+            running: self.running.map(|(job, at)| (ExecId(job), at)),
+            exit_code: self.exit_code,
+            pty: self.meta.pty.is_some(),
+        }
+    }
+
+    /// Waits for the first answer of a keeper that was just started.
+    pub(crate) fn expect_first(&mut self, ticket: Ticket) {
+        self.waiting.insert(FIRST, Waiting::Create(ticket));
+    }
+
+    /// Sends an order on behalf of somebody.
+    pub(crate) fn order(&mut self, act: Act, waiting: Waiting) -> Result<(), TerminalError> {
+        let gone = || TerminalError::new(Code::SessionTerminated, format!("session {} has ended", self.id));
+        let keeper = self.keeper.as_mut().ok_or_else(gone)?;
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        if matches!(act, Act::Run(_)) {
+            self.last_activity_at = unix_micros();
+        }
+        if keeper.link.send(&Order { tag, act }).is_err() {
+            return Err(TerminalError::new(
+                Code::SessionTerminated,
+                format!("session {} has ended", self.id),
+            ));
+        }
+        self.waiting.insert(tag, waiting);
+        Ok(())
+    }
+
+    /// Whether a client receives a stream from here.
+    pub(crate) fn is_streaming(&self) -> bool {
+        self.waiting.values().any(|waiting| matches!(waiting, Waiting::Stream(_)))
+    }
+
+    /// Takes an answer and says what callers have to be told.
+    pub(crate) fn hear(&mut self, answer: Answer, out: &mut Vec<Event>) {
+        let Answer { tag, news } = answer;
+        if let News::Exited(exit) = &news {
+            self.exit_code = Some(exit.code);
+            self.state = State::Terminated;
+            self.running = None;
+            self.last_activity_at = unix_micros();
+        }
+        match (self.waiting.get(&tag), news) {
+            (Some(Waiting::Stream(ticket)), News::Started(job)) => {
+                let ticket = *ticket;
+                self.started(job);
+                out.push(reply(ticket, Ok(Reply::Streaming(self.id.clone(), ExecId(job)))));
+            }
+            (Some(Waiting::Stream(ticket)), News::Output(output)) => {
+                let chunk =
+                    Chunk::Output { stream: output.stream, offset: output.offset, bytes: output.bytes };
+                out.push(Event::Chunk(*ticket, chunk));
+            }
+            // Whoever asked for the end is told when the keeper itself has gone.
+            (Some(Waiting::Destroy(_)), News::Done) => {
+                self.state = State::Terminated;
+                self.running = None;
+                self.over = true;
+            }
+            (Some(_), news) => {
+                if let Some(waiting) = self.waiting.remove(&tag) {
+                    self.answer(waiting, news, out);
+                }
+            }
+            (None, _) => {}
+        }
+    }
+
+    fn started(&mut self, job: JobId) {
+        self.command_count = self.command_count.max(job);
+        self.running = Some((job, unix_micros()));
+    }
+
+    fn answer(&mut self, waiting: Waiting, news: News, out: &mut Vec<Event>) {
+        let ticket = waiting.ticket();
+        let answer = match (waiting, news) {
+            (Waiting::Stream(ticket), News::Ended(outcome)) => {
+                let finished = self.ended(&outcome);
+                return out.push(Event::Chunk(ticket, Chunk::Exit(finished)));
+            }
+            (waiting, News::Refused(refusal)) => {
+                let mut error = TerminalError::refused(&refusal);
+                if matches!(waiting, Waiting::Create(_)) {
+                    self.failed = true;
+                    if error.code == Code::Internal {
+                        error.code = Code::ShellFailed;
+                    }
+                }
+                Err(error)
+            }
+            (Waiting::Create(_) | Waiting::Info(_), News::Status(status)) => {
+                self.learn(&status);
+                Ok(Reply::Session(self.info()))
+            }
+            (Waiting::Run(_), News::Ran(ran)) => self.ran(*ran).map(Reply::Ran),
+            (Waiting::Cancel(_), News::Done) => Ok(Reply::Cancelled),
+            (Waiting::Done(_), News::Done) => Ok(Reply::Done),
+            (Waiting::Output(_), News::Piece(piece)) => Ok(Reply::Output(output(piece))),
+            (Waiting::Screen(_), News::Piece(piece)) => {
+                let (rows, cols) = self.meta.pty.unwrap_or((24, 80));
+                Ok(Reply::Screen(screen::draw(&piece.bytes, Size { rows, cols })))
+            }
+            (Waiting::Inherited, News::Ended(outcome)) => {
+                let _nobody_asked = self.ended(&outcome);
+                return;
+            }
+            (Waiting::Housekeeping | Waiting::Inherited, _) => return,
+            (_, _) => {
+                Err(TerminalError::new(Code::Internal, "the keeper gave another answer than was asked for"))
+            }
+        };
+        out.extend(ticket.map(|ticket| reply(ticket, answer)));
+    }
+
+    fn ran(&mut self, ran: Ran) -> Result<RunResult, TerminalError> {
+        self.command_count = self.command_count.max(ran.outcome.job);
+        let finished = self.ended(&ran.outcome)?;
+        Ok(RunResult {
+            exec: ExecId(ran.outcome.job),
+            finished,
+            kept: [ran.stdout, ran.stderr],
+            printed: ran.printed,
+        })
+    }
+
+    fn ended(&mut self, outcome: &Outcome) -> Result<Finished, TerminalError> {
+        self.last_activity_at = unix_micros();
+        if self.running.is_some_and(|(job, _)| job == outcome.job) {
+            self.running = None;
+        }
+        if let Some(exit) = &outcome.exit {
+            self.exit_code = Some(exit.code);
+            self.state = State::Terminated;
+        }
+        match &outcome.lost {
+            Some(why) => Err(TerminalError::new(Code::ShellFailed, why.clone())),
+            None => Ok(finished(outcome)),
+        }
+    }
+
+    /// Takes over what the keeper knows.
+    pub(crate) fn learn(&mut self, status: &Status) {
+        self.pid = status.child.pid;
+        self.created_at = status.created_at;
+        self.last_activity_at = status.last_activity_at;
+        self.command_count = status.jobs;
+        self.running = status.running;
+        self.exit_code = status.exit.as_ref().map(|exit| exit.code);
+        self.state = if status.exit.is_some() { State::Terminated } else { State::Idle };
+    }
+
+    /// The keeper is gone: everybody who waits is told.
+    pub(crate) fn lost(&mut self, out: &mut Vec<Event>) {
+        self.state = State::Terminated;
+        self.running = None;
+        self.last_activity_at = unix_micros();
+        for waiting in std::mem::take(&mut self.waiting).into_values() {
+            let gone = TerminalError::new(Code::SessionTerminated, format!("session {} has ended", self.id));
+            let event = match waiting {
+                Waiting::Stream(ticket) => Some(Event::Chunk(ticket, Chunk::Exit(Err(gone)))),
+                Waiting::Destroy(ticket) => Some(reply(ticket, Ok(Reply::Destroyed(self.id.clone())))),
+                Waiting::Info(ticket) => Some(reply(ticket, Ok(Reply::Session(self.info())))),
+                Waiting::Create(ticket) => {
+                    let failed =
+                        TerminalError::new(Code::ShellFailed, "the keeper ended before the shell answered");
+                    Some(reply(ticket, Err(failed)))
+                }
+                other @ (Waiting::Run(_)
+                | Waiting::Done(_)
+                | Waiting::Cancel(_)
+                | Waiting::Output(_)
+                | Waiting::Screen(_)
+                | Waiting::Inherited
+                | Waiting::Housekeeping) => other.ticket().map(|ticket| reply(ticket, Err(gone))),
+            };
+            out.extend(event);
+        }
+    }
+
+    /// Notes that a command was given, for those who ask before it ends.
+    pub(crate) fn assume_running(&mut self) {
+        if self.running.is_none() && self.state == State::Idle {
+            self.started(self.command_count + 1);
+        }
+    }
+}
+
+pub(crate) fn reply(ticket: Ticket, answer: Result<Reply, TerminalError>) -> Event {
+    Event::Reply(ticket, Box::new(answer))
+}
+
+fn finished(outcome: &Outcome) -> Finished {
+    Finished {
+        exit_code: outcome.code,
+        duration_us: outcome.duration_us,
+        timed_out: outcome.timed_out,
+        cancelled: outcome.cancelled,
+    }
+}
+
+fn output(piece: Piece) -> OutputPiece {
+    OutputPiece {
+        offset: piece.offset,
+        bytes: piece.bytes,
+        printed: piece.printed,
+        dropped: piece.dropped,
+        finished: piece.outcome.as_ref().map(finished),
+    }
+}

@@ -1,0 +1,71 @@
+//! Output as text: characters are never cut, whatever the caps and chunks are.
+
+/// The longest beginning of `bytes` that does not end inside a character.
+///
+/// Bytes that are no UTF-8 at all are left alone: only a character that has begun and could still be completed is cut.
+pub fn whole_characters(bytes: &[u8]) -> &[u8] {
+    for back in 1..=bytes.len().min(3) {
+        let at = bytes.len() - back;
+        let Some(lead) = bytes.get(at) else { break };
+        let length = match lead {
+            0xc2..=0xdf => 2,
+            0xe0..=0xef => 3,
+            0xf0..=0xf4 => 4,
+            0x80..=0xbf => continue,
+            _ => break,
+        };
+        return if length > back { bytes.get(..at).unwrap_or_default() } else { bytes };
+    }
+    bytes
+}
+
+/// Cuts a stream of bytes into pieces of text between characters, remembering the unfinished one.
+#[derive(Debug, Default)]
+pub struct Utf8Pieces {
+    rest: Vec<u8>,
+}
+
+impl Utf8Pieces {
+    /// The text that these bytes complete, and how many bytes before them it began.
+    pub fn push(&mut self, bytes: &[u8]) -> (String, usize) {
+        let early = self.rest.len();
+        let mut joined = std::mem::take(&mut self.rest);
+        joined.extend_from_slice(bytes);
+        let whole = whole_characters(&joined).len();
+        self.rest = joined.split_off(whole);
+        (String::from_utf8_lossy(&joined).into_owned(), early)
+    }
+
+    /// What was left when nothing more came.
+    pub fn finish(&mut self) -> Option<(String, usize)> {
+        let rest = std::mem::take(&mut self.rest);
+        (!rest.is_empty()).then(|| (String::from_utf8_lossy(&rest).into_owned(), rest.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c10_a_cap_inside_a_character_cuts_before_it() {
+        let text = "aé€😀";
+        for cap in 0..=text.len() {
+            let whole = whole_characters(&text.as_bytes()[..cap]);
+            assert!(str::from_utf8(whole).is_ok(), "cap {cap}");
+            assert!(cap - whole.len() < 4);
+        }
+        assert_eq!(whole_characters(b"\xff\xff\xff"), b"\xff\xff\xff");
+        assert_eq!(whole_characters(b"a\x80\x80\x80\x80"), b"a\x80\x80\x80\x80");
+    }
+
+    #[test]
+    fn a_character_split_over_chunks_arrives_once_and_whole() {
+        let mut pieces = Utf8Pieces::default();
+        let mut got = String::new();
+        for byte in "né€😀!".bytes() {
+            got.push_str(&pieces.push(&[byte]).0);
+        }
+        assert_eq!((got.as_str(), pieces.finish()), ("né€😀!", None));
+    }
+}

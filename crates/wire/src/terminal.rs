@@ -1,0 +1,317 @@
+//! The terminal methods: what each takes and answers on JSON-RPC, HTTP and MCP alike.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// `session.create`
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateParams {
+    /// Path or name of the shell; `/bin/sh` if none is given.
+    pub shell: Option<String>,
+    /// Working directory.
+    pub cwd: Option<String>,
+    /// Environment variables on top of the runtime's.
+    pub env: Option<BTreeMap<String, String>>,
+    /// A name for people.
+    pub name: Option<String>,
+    /// A terminal instead of pipes.
+    pub pty: Option<PtySize>,
+}
+
+/// The size of a terminal.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PtySize {
+    /// Height in lines.
+    pub rows: u16,
+    /// Width in columns.
+    pub cols: u16,
+}
+
+/// `session.info`, `exec.cancel`, `session.screen`
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SessionParams {
+    /// Which session.
+    pub session_id: String,
+}
+
+/// `session.destroy`
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DestroyParams {
+    /// Which session.
+    pub session_id: String,
+    /// At once, without SIGTERM and grace.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// `exec.run` and `exec.stream`
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExecParams {
+    /// Which session.
+    pub session_id: String,
+    /// The command, as one would type it.
+    pub command: String,
+    /// After how many milliseconds it is stopped.
+    pub timeout_ms: Option<u64>,
+    /// What it reads; without it, `exec.run` reads end-of-file.
+    pub stdin: Option<String>,
+    /// Environment variables for this command only.
+    pub env: Option<BTreeMap<String, String>>,
+    /// How many bytes of each stream are returned (1 MiB).
+    pub max_output_bytes: Option<u64>,
+    /// How output is written: `utf8` or `base64`.
+    #[serde(default)]
+    pub encoding: Encoding,
+}
+
+/// How bytes are written in JSON.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Encoding {
+    /// As text; bytes that are none become U+FFFD.
+    #[default]
+    Utf8,
+    /// As base64.
+    Base64,
+}
+
+/// `exec.input`
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InputParams {
+    /// Which session.
+    pub session_id: String,
+    /// Text for the running command.
+    #[serde(default)]
+    pub data: String,
+    /// How `data` is written.
+    #[serde(default)]
+    pub encoding: Encoding,
+    /// Nothing more will come.
+    #[serde(default)]
+    pub eof: bool,
+}
+
+/// `exec.output`
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OutputParams {
+    /// Which session.
+    pub session_id: String,
+    /// Which command.
+    pub exec_id: String,
+    /// Which stream.
+    #[serde(default)]
+    pub stream: StreamName,
+    /// From which byte.
+    #[serde(default)]
+    pub offset: u64,
+    /// How many bytes at most (1 MiB).
+    pub limit: Option<u64>,
+    /// How output is written.
+    #[serde(default)]
+    pub encoding: Encoding,
+}
+
+/// An output stream.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StreamName {
+    /// Standard output.
+    #[default]
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// `session.resize`
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResizeParams {
+    /// Which session.
+    pub session_id: String,
+    /// Height in lines.
+    pub rows: u16,
+    /// Width in columns.
+    pub cols: u16,
+}
+
+/// A session, as `session.create`, `session.info` and `session.list` tell it.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Session {
+    /// Its id.
+    pub session_id: String,
+    /// Its name.
+    pub name: Option<String>,
+    /// `CREATING`, `IDLE`, `RUNNING` or `TERMINATED`.
+    pub state: String,
+    /// Its shell.
+    pub shell: String,
+    /// Where it began.
+    pub cwd: String,
+    /// The shell's pid.
+    pub pid: u32,
+    /// When it began.
+    pub created_at: String,
+    /// The names of the variables that were set for it, never their values.
+    pub env_keys: Vec<String>,
+    /// When it last did something.
+    pub last_activity_at: String,
+    /// How many commands it was given.
+    pub command_count: u64,
+    /// Whether it has a terminal.
+    pub pty: bool,
+    /// The running command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running: Option<Running>,
+    /// How the shell ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+}
+
+/// A running command.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Running {
+    /// Its id.
+    pub exec_id: String,
+    /// When it began.
+    pub started_at: String,
+}
+
+/// The answer to `session.list`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Sessions {
+    /// All of this runtime's.
+    pub sessions: Vec<Session>,
+}
+
+/// The answer to `exec.run`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RunResult {
+    /// The command's id.
+    pub exec_id: String,
+    /// What it printed.
+    pub stdout: String,
+    /// What it printed to standard error.
+    pub stderr: String,
+    /// Exit code, 128 + n for death by signal n.
+    pub exit_code: i32,
+    /// How long it took.
+    pub duration_ms: f64,
+    /// Its time was over.
+    pub timed_out: bool,
+    /// Somebody stopped it.
+    pub cancelled: bool,
+    /// How many bytes were left out.
+    pub truncated: Truncated,
+    /// How the two outputs are written.
+    pub encoding: Encoding,
+}
+
+/// How many bytes of each stream were left out.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Truncated {
+    /// Of standard output.
+    pub stdout: u64,
+    /// Of standard error.
+    pub stderr: u64,
+}
+
+/// The answer to `exec.stream`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Streaming {
+    /// The name of the stream in `exec.chunk`.
+    pub stream_id: String,
+    /// The command's id.
+    pub exec_id: String,
+}
+
+/// The notification `exec.chunk`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Chunk {
+    /// Which stream.
+    pub stream_id: String,
+    /// From 0, without gaps.
+    pub seq: u64,
+    /// `stdout`, `stderr` or `exit`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Where in the stream the data begins, in bytes.
+    pub offset: u64,
+    /// The data.
+    pub data: String,
+    /// How it is written.
+    pub encoding: Encoding,
+    /// In the last chunk: how the command ended.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+    /// In the last chunk: why that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Exit {
+    /// Exit code.
+    pub exit_code: i32,
+    /// How long it took.
+    pub duration_ms: f64,
+    /// Its time was over.
+    pub timed_out: bool,
+    /// Somebody stopped it.
+    pub cancelled: bool,
+}
+
+/// The answer to `exec.output`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Output {
+    /// Which stream.
+    pub stream: StreamName,
+    /// Where the data begins; later than asked if what was asked for has been dropped.
+    pub offset: u64,
+    /// Where to go on reading.
+    pub next_offset: u64,
+    /// The data.
+    pub data: String,
+    /// How it is written.
+    pub encoding: Encoding,
+    /// How many bytes the stream has had so far.
+    pub printed: u64,
+    /// How many of its first bytes are no longer kept.
+    pub dropped: u64,
+    /// Whether the command has ended and everything has been read.
+    pub end: bool,
+    /// How the command ended, if it has.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+}
+
+/// The answer to `session.screen`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Screen {
+    /// The screen, line by line.
+    pub text: String,
+    /// Where the cursor is, from 0.
+    pub cursor: Cursor,
+    /// Height in lines.
+    pub rows: u16,
+    /// Width in columns.
+    pub cols: u16,
+}
+
+/// Where the cursor is, from 0.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Cursor {
+    /// Line.
+    pub row: u16,
+    /// Column.
+    pub col: u16,
+}
