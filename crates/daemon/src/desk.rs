@@ -3,7 +3,7 @@
 //! Nothing is done to the world here. What a commit owes stands in the run and in the store until it is reported
 //! as done, so whoever performs it may die at any time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{collections::BTreeSet, sync::Arc};
 
 use abide_domain::{
     event::{Claim, Event, NewRun},
@@ -13,7 +13,7 @@ use abide_domain::{
     reply::{self, Reply, Taken},
     run::{self, News, Run, Step},
     settings::OnBusy,
-    slots::{Occupancy, Slots},
+    slots::Slots,
     time::{Stamp, Timestamp},
 };
 use abide_ports::{
@@ -21,7 +21,7 @@ use abide_ports::{
     store::{Change, Claimed, Commit, Store, StoreError},
 };
 
-use crate::{error::DeskError, lanes::Lanes};
+use crate::{board::Board, error::DeskError, lanes::Lanes};
 
 /// The rules of the domain. Always [`run::apply`], except where a test breaks one to see that it is noticed.
 pub type Rules = fn(Option<&Run>, &Stamp, &Event) -> Result<Step, Refused>;
@@ -32,7 +32,7 @@ pub struct Desk {
     clock: Arc<dyn Clock>,
     rules: Rules,
     lanes: Lanes,
-    slots: Mutex<Slots>,
+    board: Board,
 }
 
 /// What became of an event that was not refused.
@@ -66,7 +66,7 @@ impl Desk {
         for (run, occupancy) in store.occupying().await? {
             slots.observe(run, occupancy);
         }
-        Ok(Self { store, clock, rules, lanes: Lanes::new(), slots: Mutex::new(slots) })
+        Ok(Self { store, clock, rules, lanes: Lanes::new(), board: Board::new(slots) })
     }
 
     /// Creates a run, once for each idempotency key and each message.
@@ -129,37 +129,47 @@ impl Desk {
 
     /// The conversation was heard from: whatever could not be brought to it gets its second chance.
     pub async fn conversation_spoke(&self, conversation_ref: &str) -> Result<(), DeskError> {
+        let mut trouble = None;
         for run in self.store.undelivered_to(conversation_ref).await? {
-            self.take(run, Event::ConversationSpoke).await?;
+            let taken = self.take(run, Event::ConversationSpoke).await;
+            trouble = trouble.or(taken.err());
         }
-        Ok(())
+        trouble.map_or(Ok(()), Err)
     }
 
-    /// Lets every deadline pass that is due, and says how many were.
+    /// Lets every deadline pass that is due, and says how many were. Trouble with one run stops no other; the first
+    /// is reported at the end.
     pub async fn ring(&self, now: Timestamp, limit: usize) -> Result<usize, DeskError> {
         let due = self.store.due(now, limit).await?;
+        let mut trouble = None;
         for (run, deadline) in &due {
-            self.take(*run, Event::DeadlinePassed { deadline: deadline.kind }).await?;
+            let taken = self.take(*run, Event::DeadlinePassed { deadline: deadline.kind }).await;
+            trouble = trouble.or(taken.err());
         }
-        Ok(due.len())
+        trouble.map_or(Ok(due.len()), Err)
     }
 
-    /// Grants free slots to the longest-waiting runs until there are no more of either.
+    /// Grants free slots to the longest-waiting runs until there are no more of either. Trouble with one run stops no
+    /// other; the first is reported at the end.
     pub async fn admit(&self) -> Result<usize, DeskError> {
-        let mut admitted = 0;
-        while let Some(run) = self.reserve_next() {
+        let (mut admitted, mut skipped, mut trouble) = (0, BTreeSet::new(), None);
+        for run in self.board.doubtful() {
+            trouble = trouble.or(self.look_again(run).await.err());
+        }
+        while let Some(grant) = self.board.grant_next(&skipped) {
+            let run = grant.run;
+            skipped.insert(run);
             match self.take(run, Event::Admitted).await {
-                Ok(_) => admitted += 1,
-                Err(error) => {
-                    self.look_again(run).await?;
-                    // It was admitted or ended elsewhere; that is all we wanted to know.
-                    if !matches!(error, DeskError::Refused(Refused::NotQueued { .. } | Refused::NoSuchRun)) {
-                        return Err(error);
-                    }
+                Ok(_) => {
+                    grant.done();
+                    admitted += 1;
                 }
+                // It was admitted or ended elsewhere; that is all we wanted to know.
+                Err(DeskError::Refused(Refused::NotQueued { .. } | Refused::NoSuchRun)) => grant.done(),
+                Err(error) => trouble = trouble.or(Some(error)),
             }
         }
-        Ok(admitted)
+        trouble.map_or(Ok(admitted), Err)
     }
 
     /// Takes any event for a run: applies it, commits it, and grants a free slot in the same commit if the run
@@ -176,15 +186,19 @@ impl Desk {
     }
 
     async fn try_take(&self, run_id: RunId, event: Event) -> Result<Outcome, DeskError> {
+        let doubt = self.board.doubt(run_id);
         let before = self.store.run(run_id).await?;
         let stamp = self.clock.stamp();
-        let step = (self.rules)(before.as_ref(), &stamp, &event)?;
-        if step.news == News::Absorbed {
-            return Ok(Outcome::Absorbed);
-        }
+        let step = match (self.rules)(before.as_ref(), &stamp, &event) {
+            Ok(step) if step.news == News::Changed => step,
+            no_change => {
+                doubt.settle(before.as_ref());
+                return no_change.map(|_| Outcome::Absorbed).map_err(DeskError::from);
+            }
+        };
         let mut changes = vec![Change::new(before.as_ref(), stamp, event, step)];
-        let reserved = self.reserve(&changes[0].run);
-        if reserved {
+        let grant = self.board.grant_if_next(&changes[0].run);
+        if grant.is_some() {
             let queued = &changes[0].run;
             let stamp = self.clock.stamp();
             let step = (self.rules)(Some(queued), &stamp, &Event::Admitted)?;
@@ -194,60 +208,36 @@ impl Desk {
         let after = changes[changes.len() - 1].run.clone();
         match self.store.commit(Commit { changes }).await {
             Ok(_) => {
-                self.observe(run_id, Some(&after));
+                if let Some(grant) = grant {
+                    grant.done();
+                }
+                doubt.settle(Some(&after));
                 Ok(Outcome::Changed(Box::new(after)))
             }
-            // It may have been written: only the store knows what the run is now.
-            Err(unknown @ StoreError::OutcomeUnknown { .. }) => {
-                self.look_again(run_id).await?;
-                Err(unknown.into())
-            }
+            // It may have been written: only the store knows what the run is now, and the doubt stays.
+            Err(unknown @ StoreError::OutcomeUnknown { .. }) => Err(unknown.into()),
             Err(error) => {
-                self.observe(run_id, before.as_ref());
+                if let Some(grant) = grant {
+                    grant.done();
+                }
+                doubt.settle(before.as_ref());
                 Err(error.into())
             }
         }
     }
 
-    // Slots.
-
     /// How many runs hold a slot, and how many wait.
     pub fn occupancy(&self) -> (usize, usize) {
-        let slots = self.slots();
-        (slots.held(), slots.queued())
+        self.board.occupancy()
     }
 
-    /// Takes a slot for a run that is the next in line, before its admission is committed.
-    fn reserve(&self, run: &Run) -> bool {
-        let mut slots = self.slots();
-        let Occupancy::Queued(_) = run.occupancy() else { return false };
-        slots.observe(run.run_id, run.occupancy());
-        let is_next = slots.next() == Some(run.run_id);
-        if is_next {
-            slots.observe(run.run_id, Occupancy::Holding);
-        }
-        is_next
-    }
-
-    fn reserve_next(&self) -> Option<RunId> {
-        let mut slots = self.slots();
-        let next = slots.next()?;
-        slots.observe(next, Occupancy::Holding);
-        Some(next)
-    }
-
+    /// Clears a doubt up.
     async fn look_again(&self, run: RunId) -> Result<(), DeskError> {
+        let _lane = self.lanes.enter(run).await;
+        let doubt = self.board.doubt(run);
         let stored = self.store.run(run).await?;
-        self.observe(run, stored.as_ref());
+        doubt.settle(stored.as_ref());
         Ok(())
-    }
-
-    fn observe(&self, run_id: RunId, run: Option<&Run>) {
-        self.slots().observe(run_id, run.map_or(Occupancy::None, Run::occupancy));
-    }
-
-    fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -265,6 +255,6 @@ fn repetition(claims: &[Claim], scope: &str, key: &str, holder: Claimed) -> Resu
 
 impl std::fmt::Debug for Desk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Desk").field("slots", &*self.slots()).finish_non_exhaustive()
+        f.debug_struct("Desk").field("board", &self.board).finish_non_exhaustive()
     }
 }

@@ -3,6 +3,7 @@
 //! [`Desk`] is the part that takes, applies and commits: the one door to every run. Performing what is owed comes
 //! with the engines. No adapter is named here.
 
+mod board;
 mod desk;
 mod error;
 mod lanes;

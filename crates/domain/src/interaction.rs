@@ -210,6 +210,14 @@ impl Interaction {
         self.state == InteractionState::Open
     }
 
+    /// Whether it is the engine's request of that name.
+    pub(crate) fn is_of_gate(&self, gate: &str) -> bool {
+        match &self.asker {
+            Asker::Gate { gate: its, .. } => its == gate,
+            Asker::TurnEnd | Asker::Abide(_) => false,
+        }
+    }
+
     pub(crate) fn close(&mut self, because: Closing, at: Timestamp) {
         if self.is_open() {
             self.state = InteractionState::Closed { at, because };

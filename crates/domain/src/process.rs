@@ -38,6 +38,8 @@ pub struct Live {
     pub process: Process,
     /// The last fact taken from it.
     pub heard: Position,
+    /// It was told to go on with a session and has not named that session yet (A4).
+    pub must_confirm: bool,
 }
 
 /// What became of a process.

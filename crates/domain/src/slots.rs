@@ -59,6 +59,12 @@ impl Slots {
         self.queue.first().map(|(_, run)| *run)
     }
 
+    /// Runs that could be admitted now, the longest-waiting first; nobody where there is no room.
+    pub fn candidates(&self) -> impl Iterator<Item = RunId> {
+        let room = self.holding.len() < self.limit;
+        self.queue.iter().filter(move |_| room).map(|(_, run)| *run)
+    }
+
     /// How many runs stand before this one in the queue.
     pub fn position(&self, run: RunId) -> Option<usize> {
         let since = self.queued_since.get(&run)?;

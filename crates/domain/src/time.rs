@@ -16,6 +16,18 @@ impl Timestamp {
         Self(self.0.saturating_add(i64::from(span.0) * 1_000_000))
     }
 
+    /// The point a span later.
+    #[must_use]
+    pub fn after(self, span: Span) -> Self {
+        Self(self.0.saturating_add_unsigned(span.0))
+    }
+
+    /// The time from here to `later`, nothing if that is earlier.
+    #[must_use]
+    pub fn until(self, later: Self) -> Span {
+        Span(u64::try_from(later.0.saturating_sub(self.0)).unwrap_or(0))
+    }
+
     /// Whole seconds from `earlier` to here, nothing if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Seconds {
@@ -24,7 +36,18 @@ impl Timestamp {
     }
 }
 
-/// A span of time.
+/// A measured span of time, in microseconds: what is left of something must not be rounded each time it is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Span(pub u64);
+
+impl From<Seconds> for Span {
+    fn from(seconds: Seconds) -> Self {
+        Self(u64::from(seconds.0) * 1_000_000)
+    }
+}
+
+/// A span of time as people set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Seconds(pub u32);

@@ -8,7 +8,7 @@ use abide_domain::{
     inbound::InboundStatus,
     interaction::{InteractionState, ResolutionMode},
     run::{Finished, Hold, Run, RunState},
-    settings::Unanswered,
+    settings::{ExecutionMode, Unanswered},
     slots::Occupancy,
     turn::{Cause, ExecutionStatus},
 };
@@ -74,7 +74,7 @@ impl World {
             )?;
         }
         let strict = run.settings.unanswered == Unanswered::Strict;
-        let auto = run.settings.execution_mode == abide_domain::settings::ExecutionMode::Auto;
+        let auto = run.settings.execution_mode == ExecutionMode::Auto;
         ensure(!strict || auto || run.auto_decision_count == 0, "nobody decides for a strict run", || {
             format!("{id} was decided for {} times", run.auto_decision_count)
         })?;
@@ -193,10 +193,8 @@ impl World {
         for turn in tables.turns.values().filter(|turn| turn.execution_status == ExecutionStatus::Completed) {
             for attempt in &turn.attempts {
                 let Some(keeper) = self.engines.keepers.get(&(run.run_id, attempt.attempt)) else { continue };
-                let announced =
-                    keeper.spool.iter().any(|(_, said)| matches!(said, crate::engine::Said::Session(_)));
                 ensure(
-                    !announced || keeper.session == handle.handle_value,
+                    keeper.session == handle.handle_value,
                     "a run goes on in the session in which it began",
                     || {
                         format!(
@@ -314,6 +312,12 @@ impl World {
                     && matches!(turn.cause, Cause::Message(_));
                 let told = turn.delivery_status != DeliveryStatus::Pending
                     && turn.delivery_status != DeliveryStatus::NotReady;
+                let kept_back =
+                    turn.delivery_status == DeliveryStatus::Suppressed && turn.superseded.is_none();
+                let auto = run.settings.execution_mode == ExecutionMode::Auto;
+                ensure(auto || !finished || !kept_back, "a result is not kept back", || {
+                    format!("{} is suppressed", turn.turn_id)
+                })?;
                 ensure(!finished || told, "a result is delivered or called undelivered", || {
                     format!("{} is {:?}", turn.turn_id, turn.delivery_status)
                 })?;

@@ -78,6 +78,7 @@ impl Draft {
         match &interaction.asker {
             Asker::TurnEnd => {
                 self.end_turn(ExecutionStatus::Completed);
+                self.deliver_text_of(interaction.turn_id);
                 self.continue_with(interaction, reply.text.clone());
             }
             Asker::Gate { gate, purpose } => {
@@ -116,6 +117,10 @@ impl Draft {
 
     /// The answer starts the next turn: in the process that is held, or in one that resumes the session.
     fn continue_with(&mut self, interaction: &Interaction, prompt: String) {
+        // A session that never came to be has not heard the task: it is told again, with the answer.
+        let unheard = !self.run.has_history && !self.run.handle_announced;
+        let task = self.turn().prompt.clone();
+        let prompt = if unheard { format!("{task}\n\n{prompt}") } else { prompt };
         let next = NextTurn { cause: Cause::Reply(interaction.interaction_id), prompt };
         let held = match &self.run.state {
             RunState::WaitingUser(waiting) => match &waiting.hold {

@@ -82,7 +82,7 @@ impl Draft {
                 let live = active.live.clone();
                 self.put_first(message, None);
                 self.mark_superseded(message);
-                self.stop(live, StopReason::Superseded);
+                self.stop(live, StopReason::Superseded, "a newer message");
             }
             RunState::WaitingUser(waiting) => {
                 let hold = waiting.hold.clone();
@@ -92,12 +92,16 @@ impl Draft {
                 self.close_questions(Closing::Superseded);
                 match hold {
                     Hold::Turn { live, .. } if self.run.is_sticky() => {
-                        self.stop(live, StopReason::Superseded)
+                        self.stop(live, StopReason::Superseded, "a newer message")
                     }
                     Hold::Turn { live, .. } => self.replace_at_once(Some(live.attempt)),
                     Hold::Session(live) => self.begin_turn(NextTurn::from_message(message), Some(live)),
                     Hold::Nothing => self.queue(NextTurn::from_message(message)),
                 }
+            }
+            // Only the process that is searched for can go on: the message is the first to be told once it is found.
+            RunState::Running(Working::Recovering(_)) if self.run.is_sticky() => {
+                self.put_first(message, None)
             }
             RunState::Running(
                 Working::Probing | Working::Launching(_) | Working::Active(_) | Working::Recovering(_),

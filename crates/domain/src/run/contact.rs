@@ -4,12 +4,13 @@
 
 use alloc::format;
 
-use super::{Active, Hold, News, Recovering, RunState, StopReason, Working, draft::Draft};
+use super::{Active, Hold, News, Recovering, RunState, Working, draft::Draft};
 use crate::{
     deadline::RECOVERY_BOUND,
     effect::Effect,
     failure::{Failure, FailureCode},
     process::{Attempt, Exit, Live, Position, Process},
+    time::Span,
     turn::{ExecutionStatus, RuntimeStatus},
 };
 
@@ -40,16 +41,16 @@ impl Draft {
                     }
                 }
             }
-            RunState::Running(Working::Stopping(stopping)) => match stopping.reason {
-                StopReason::Interrupted => {
-                    self.leave_dead_process();
-                    self.interrupted(None);
-                }
-                StopReason::Superseded => {
-                    self.leave_dead_process();
-                    self.replace_superseded(None);
-                }
-            },
+            RunState::Running(Working::Stopping(stopping)) => {
+                let stopping = stopping.clone();
+                self.leave_dead_process();
+                self.stopped_for_good(&stopping);
+            }
+            // An engine that takes its leave while nobody waits for it has not failed anyone.
+            RunState::Idle { .. } if exit == Exit::Code(0) => {
+                self.leave_dead_process();
+                self.let_go("the chat's engine has ended; start a new one to go on");
+            }
             RunState::WaitingUser(_) | RunState::Idle { .. } => {
                 self.leave_dead_process();
                 self.fail(Failure::new(
@@ -93,9 +94,11 @@ impl Draft {
         let found = self.forgive(|effect| matches!(effect, Effect::Recover { .. }));
         match &self.run.state {
             RunState::Running(Working::Recovering(recovering)) => {
-                let heard = recovering.live.as_ref().map_or(Position::default(), |live| live.heard);
-                let turn_deadline = recovering.work_left.map(|left| self.at.plus(left));
-                let live = Live { attempt, process: process.clone(), heard };
+                let known = recovering.live.as_ref();
+                let heard = known.map_or(Position::default(), |live| live.heard);
+                let must_confirm = known.map_or(self.run.has_history, |live| live.must_confirm);
+                let turn_deadline = recovering.work_left.map(|left| self.at.after(left));
+                let live = Live { attempt, process: process.clone(), heard, must_confirm };
                 self.run.state = RunState::Running(Working::Active(Active { live, turn_deadline }));
                 let turn = self.turn();
                 turn.execution_status = ExecutionStatus::Running;
@@ -132,8 +135,14 @@ impl Draft {
                 News::Changed
             }
             // A held process was given a new turn while it was searched for.
-            RunState::Running(Working::Active(_) | Working::Stopping(_)) => {
-                self.process_exited(attempt, Exit::Unseen)
+            RunState::Running(Working::Active(_)) => {
+                self.outcome_unknown(reason);
+                News::Changed
+            }
+            RunState::Running(Working::Stopping(stopping)) => {
+                let stopping = stopping.clone();
+                self.stopped_for_good(&stopping);
+                News::Changed
             }
             RunState::Queued { .. }
             | RunState::Running(Working::Probing | Working::Launching(_))
@@ -154,7 +163,7 @@ impl Draft {
             | RunState::Queued { .. }
             | RunState::WaitingUser(_)
             | RunState::Idle { .. }
-            | RunState::Finished(_) => self.run.settings.turn_timeout_sec,
+            | RunState::Finished(_) => self.run.settings.turn_timeout_sec.map(Span::from),
         };
         let (live, until) = (self.run.live().cloned(), self.at.plus(RECOVERY_BOUND));
         self.run.state =

@@ -1,9 +1,8 @@
 //! A point in time was reached. If the run no longer waits for it, nothing happens.
 
-use super::{Finished, News, RunState, StopReason, Working, draft::Draft};
+use super::{News, RunState, Working, draft::Draft};
 use crate::{
     deadline::DeadlineKind,
-    delivery::{Content, Notice},
     failure::{Failure, FailureCode},
     policy::AutoReason,
     settings::Unanswered,
@@ -27,28 +26,18 @@ impl Draft {
                 self.fail(Failure::new(FailureCode::TurnTimeout, "the turn worked longer than it may"));
             }
             DeadlineKind::Stop(_) => {
-                let reason = match &self.run.state {
-                    RunState::Running(Working::Stopping(stopping)) => stopping.reason,
-                    RunState::Running(_)
-                    | RunState::Queued { .. }
-                    | RunState::WaitingUser(_)
-                    | RunState::Idle { .. }
-                    | RunState::Finished(_) => return News::Absorbed,
+                let RunState::Running(Working::Stopping(stopping)) = &self.run.state else {
+                    return News::Absorbed;
                 };
-                self.end_process();
-                match reason {
-                    StopReason::Interrupted => self.interrupted(None),
-                    StopReason::Superseded => self.replace_superseded(None),
-                }
+                let stopping = stopping.clone();
+                self.stopped_for_good(&stopping);
             }
             DeadlineKind::Recovery(_) => {
                 self.outcome_unknown("contact with the engine was lost and not regained in time");
             }
             DeadlineKind::Idling(_) => {
                 self.end_process();
-                let notice = "the chat rested so long that its engine was let go; start a new one to go on";
-                self.deliver(Content::Notice(Notice::RunEnded(notice.into())), None);
-                self.finish(Finished::Succeeded);
+                self.let_go("the chat rested so long that its engine was let go; start a new one to go on");
             }
         }
         News::Changed

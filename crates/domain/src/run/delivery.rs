@@ -5,7 +5,11 @@ use crate::{
     delivery::{Certainty, Content, Delivery, DeliveryStatus, Notice},
     effect::Effect,
     id::{DeliveryId, InteractionId, TurnId},
+    settings::ExecutionMode,
 };
+
+/// How many deliveries may wait for a conversation to speak again.
+const MOST_UNDELIVERED: usize = 50;
 
 impl Draft {
     /// Something is to be brought to the conversation. Where there is none, the ledger is where results go: being
@@ -49,10 +53,22 @@ impl Draft {
         let (carries, given_up) = (delivery.carries, delivery.resent);
         let deserves_notice = matches!(delivery.content, Content::Result(_) | Content::Question(_));
         self.mirror(carries, DeliveryStatus::DeliveryUnavailable);
+        self.bound_undelivered();
         if given_up && deserves_notice {
             self.deliver(Content::Notice(Notice::Undelivered(delivery_id)), None);
         }
         News::Changed
+    }
+
+    /// A conversation that is silent for long does not make its run grow for ever: the oldest are given up. They can
+    /// still be read in the ledger.
+    fn bound_undelivered(&mut self) {
+        let waits = |it: &&mut Delivery| it.status == DeliveryStatus::DeliveryUnavailable && !it.resent;
+        let waiting = self.run.deliveries.iter_mut().filter(waits).count();
+        let too_many = waiting.saturating_sub(MOST_UNDELIVERED);
+        for oldest in self.run.deliveries.iter_mut().filter(waits).take(too_many) {
+            oldest.resent = true;
+        }
     }
 
     /// The conversation can be reached again: what could not be brought gets its second chance.
@@ -84,15 +100,30 @@ impl Draft {
         }
     }
 
+    /// What a turn said before its question went along with the question. If that was taken down before it could be
+    /// shown, the text is brought by itself.
+    pub(super) fn deliver_text_of(&mut self, turn_id: TurnId) {
+        let asked = self.run.settings.execution_mode != ExecutionMode::Auto;
+        let unseen = self.run.turns.iter().any(|turn| {
+            let said_something = turn.reply.as_ref().is_some_and(|text| !text.is_empty());
+            turn.turn_id == turn_id && turn.delivery_status == DeliveryStatus::Suppressed && said_something
+        });
+        if asked && unseen {
+            self.deliver(Content::Result(turn_id), Some(turn_id));
+        }
+    }
+
     /// A question that is no longer open is taken down: not asked any more, and closed where it was shown.
     pub(super) fn take_down(&mut self, interaction_id: InteractionId) {
         let content = Content::Question(interaction_id);
         let never_shown = self.run.deliveries.iter().any(|delivery| {
-            delivery.content == content && delivery.status == DeliveryStatus::DeliveryUnavailable
+            delivery.content == content
+                && delivery.status == DeliveryStatus::DeliveryUnavailable
+                && delivery.last_failure == Some(Certainty::Failed)
         });
         self.suppress(|delivery| delivery.content == content);
         let conversational = self.run.settings.conversation_ref.is_some();
-        let was_asked = self.run.settings.execution_mode != crate::settings::ExecutionMode::Auto;
+        let was_asked = self.run.settings.execution_mode != ExecutionMode::Auto;
         if conversational && was_asked && !never_shown {
             self.deliver(Content::QuestionClosed(interaction_id), None);
         }

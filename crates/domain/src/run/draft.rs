@@ -123,14 +123,16 @@ impl Draft {
     pub(super) fn note_exit(&mut self, attempt: Attempt, exit: Exit) -> bool {
         let forgiven = self.forgive(|effect| effect.attempt() == Some(attempt));
         let at = self.at;
-        let Some(turn) = self.run.turns.last_mut() else { return forgiven };
-        let Some(record) = turn.attempt_mut(attempt) else { return forgiven };
-        if record.exit.is_some() {
-            return forgiven;
+        let mut noted = false;
+        for turn in &mut self.run.turns {
+            let Some(record) = turn.attempt_mut(attempt).filter(|record| record.exit.is_none()) else {
+                continue;
+            };
+            (record.exit, record.ended_at) = (Some(exit), Some(at));
+            turn.runtime_status = RuntimeStatus::Ended;
+            noted = true;
         }
-        (record.exit, record.ended_at) = (Some(exit), Some(at));
-        turn.runtime_status = RuntimeStatus::Ended;
-        true
+        forgiven || noted
     }
 
     // Turns.
@@ -142,6 +144,10 @@ impl Draft {
 
     pub(super) fn turn_id(&mut self) -> TurnId {
         self.turn().turn_id
+    }
+
+    pub(super) fn has_turn_at_work(&self) -> bool {
+        self.run.turns.last().is_some_and(|turn| !turn.execution_status.is_final())
     }
 
     /// Stands in the queue for the next turn.
@@ -208,6 +214,10 @@ impl Draft {
 
     /// Orders a process for the turn, in the engine session that the run already has or in a new one.
     pub(super) fn launch(&mut self, tries: u32, due_at: Timestamp) {
+        if self.run.is_sticky() && !self.run.has_history {
+            // A session that lived in one process and came to nothing is gone with it.
+            (self.run.handle, self.run.handle_announced) = (None, false);
+        }
         let session = match (self.run.handle.clone(), self.run.has_history) {
             (_, true) if self.run.is_sticky() => {
                 return self.fail(Failure::new(
@@ -238,7 +248,8 @@ impl Draft {
             exit: None,
         });
         let (turn_id, prompt) = (turn.turn_id, turn.prompt.clone());
-        self.run.state = RunState::Running(Working::Launching(Launching { attempt, tries }));
+        let must_confirm = matches!(session, Session::Resumed(_));
+        self.run.state = RunState::Running(Working::Launching(Launching { attempt, tries, must_confirm }));
         self.owe_at(due_at, Effect::Launch { attempt, turn_id, session, prompt });
     }
 
@@ -295,8 +306,8 @@ impl Draft {
     /// The run cannot go on.
     pub(super) fn fail(&mut self, failure: Failure) {
         self.end_process();
-        let turn_was_at_work = self.run.turns.last().is_some_and(|turn| !turn.execution_status.is_final());
-        if turn_was_at_work {
+        self.close_questions(Closing::RunFailed);
+        if self.has_turn_at_work() {
             self.turn().error = Some(failure.clone());
             self.end_turn(ExecutionStatus::Failed);
             let turn_id = self.turn_id();
@@ -304,18 +315,24 @@ impl Draft {
         } else {
             self.deliver(Content::Notice(Notice::RunEnded(failure.message.clone())), None);
         }
-        self.close_questions(Closing::RunFailed);
         self.finish(Finished::Failed(failure));
+    }
+
+    /// A chat whose engine is gone is over, without anyone's fault.
+    pub(super) fn let_go(&mut self, notice: &str) {
+        self.deliver(Content::Notice(Notice::RunEnded(String::from(notice))), None);
+        self.finish(Finished::Succeeded);
     }
 
     /// The run is ended on purpose.
     pub(super) fn cancel(&mut self, cancellation: Cancellation, closing: Closing) {
         self.end_process();
-        if !self.run.turns.is_empty() {
+        self.close_questions(closing);
+        // What an earlier turn has to say is still to be said.
+        if self.has_turn_at_work() {
             self.end_turn(ExecutionStatus::Interrupted);
             self.suppress_turn();
         }
-        self.close_questions(closing);
         // A person who ended the run knows; one who left it alone must hear of it.
         if cancellation.by.is_none() {
             let notice = Notice::RunEnded(cancellation.reason.message.clone());
@@ -379,10 +396,13 @@ impl Run {
         self.inbox.retain(|inbound| !inbound.is_settled());
         self.interactions.retain(|interaction| interaction.is_open());
         self.deliveries.retain(|delivery| !delivery.is_settled());
-        let (latest, deliveries) = (self.turn_index, &self.deliveries);
+        let (latest, deliveries, owed) = (self.turn_index, &self.deliveries, &self.owed);
         self.turns.retain(|turn| {
             let on_its_way = deliveries.iter().any(|delivery| delivery.carries == Some(turn.turn_id));
-            turn.turn_index == latest || on_its_way || !turn.execution_status.is_final()
+            let dying = turn.attempts.iter().any(|record| {
+                owed.iter().any(|owed| owed.effect == Effect::Terminate { attempt: record.attempt })
+            });
+            turn.turn_index == latest || on_its_way || dying || !turn.execution_status.is_final()
         });
     }
 }

@@ -25,7 +25,7 @@ impl Draft {
         // Only a turn that is not over can end; a sticky process between turns has nothing to end.
         let stop = match &self.run.state {
             RunState::Running(Working::Active(_) | Working::Recovering(_)) => None,
-            RunState::Running(Working::Stopping(stopping)) => Some(stopping.reason),
+            RunState::Running(Working::Stopping(stopping)) => Some((stopping.reason, stopping.by.clone())),
             RunState::WaitingUser(waiting) if matches!(waiting.hold, Hold::Turn { .. }) => None,
             RunState::Running(Working::Probing | Working::Launching(_))
             | RunState::Queued { .. }
@@ -39,17 +39,26 @@ impl Draft {
         // The engine went on without an answer that it had asked for.
         self.run.waiting_gates.clear();
         self.close_questions(Closing::Withdrawn);
+        let unconfirmed = self.is_unconfirmed();
         let live = self.settle_process(attempt, aftermath);
-        match stop {
+        let by = stop.as_ref().map(|(_, by)| by.clone()).unwrap_or_default();
+        match stop.map(|(reason, _)| reason) {
             Some(StopReason::Superseded) => self.replace_superseded(live),
+            // It was superseded first and interrupted then: what it says counts no more.
+            Some(StopReason::Interrupted) if !self.has_turn_at_work() => self.interrupted(live, &by),
             Some(StopReason::Interrupted) | None => match ending {
+                // What was said in another session than the one asked for is not the answer (A4).
+                Ending::Completed { .. } | Ending::Asked { .. } if unconfirmed => {
+                    self.settle_without(live);
+                    self.fail_unconfirmed();
+                }
                 Ending::Completed { text } => self.completed(text, live),
                 Ending::Asked { text, question } => self.asked(text, question, live),
                 Ending::Failed { failure } => {
                     self.settle_without(live);
                     self.fail(failure.clone());
                 }
-                Ending::Interrupted => self.interrupted(live),
+                Ending::Interrupted => self.interrupted(live, &by),
             },
         }
         News::Changed
@@ -79,6 +88,10 @@ impl Draft {
             Aftermath::Alive if self.run.is_sticky() => {
                 // What the ended turn was still to be told is moot.
                 self.forgive(|effect| effect.attempt() == Some(attempt));
+                if self.run.live().is_none() {
+                    // Lost before it was ever seen: it cannot be held, so it is ended.
+                    self.end_attempt(attempt);
+                }
                 self.run.live().cloned()
             }
             Aftermath::Alive => {
@@ -105,7 +118,16 @@ impl Draft {
         self.end_turn(ExecutionStatus::Completed);
         let turn_id = self.turn_id();
         self.deliver(Content::Result(turn_id), Some(turn_id));
-        let sticky_chat = self.run.is_sticky() && self.run.settings.execution_mode == ExecutionMode::Chat;
+        let chat = self.run.settings.execution_mode == ExecutionMode::Chat;
+        if chat && !self.run.is_sticky() && self.run.handle.is_none() {
+            // The answer is good, but there is nothing to go on with (A11).
+            self.settle_without(live);
+            return self.fail(Failure::new(
+                FailureCode::SessionResumeFailed,
+                "the engine answered without naming its session, so the chat cannot go on",
+            ));
+        }
+        let sticky_chat = self.run.is_sticky() && chat;
         if sticky_chat && live.is_none() && self.run.next_message().is_none() {
             // The engine took its leave with its answer; there is nothing left to talk to.
             return self.finish(Finished::Succeeded);

@@ -2,14 +2,15 @@
 
 use alloc::string::String;
 
-use super::{Active, Hold, News, RunState, Working, draft::Draft};
+use super::{Active, Hold, News, Recovering, RunState, Working, draft::Draft};
 use crate::{
     approval::Verdict,
     effect::Effect,
     id::{InteractionId, TurnId},
     interaction::{Asker, Closing, Interaction, InteractionState, Purpose, Question},
     process::{Attempt, Position},
-    turn::ExecutionStatus,
+    time::Span,
+    turn::{ExecutionStatus, RuntimeStatus},
 };
 
 /// How many requests of one turn may wait behind the open one. More are declined on the spot.
@@ -27,8 +28,23 @@ impl Draft {
         if !self.is_latest_turn(turn_id) || !self.hears(attempt, position) {
             return News::Absorbed;
         }
+        if self.knows_gate(gate) {
+            // Said again after a reconnect: it is still the same question.
+            return News::Changed;
+        }
+        if self.is_unconfirmed() {
+            self.fail_unconfirmed();
+            return News::Changed;
+        }
         let asker = Asker::Gate { gate: String::from(gate), purpose };
         match &self.run.state {
+            // Who can be heard is not lost.
+            RunState::Running(Working::Recovering(Recovering { live: Some(live), work_left, .. })) => {
+                let (live, work_left) = (live.clone(), *work_left);
+                self.forgive(|effect| matches!(effect, Effect::Recover { .. }));
+                self.turn().runtime_status = RuntimeStatus::Active;
+                self.ask(asker, question.clone(), Hold::Turn { live, work_left });
+            }
             RunState::Running(Working::Active(active)) => {
                 let (live, work_left) = (active.live.clone(), self.work_left(active));
                 self.ask(asker, question.clone(), Hold::Turn { live, work_left });
@@ -64,12 +80,9 @@ impl Draft {
         if !self.hears(attempt, position) {
             return News::Absorbed;
         }
-        let is_of_gate = |interaction: &Interaction| match &interaction.asker {
-            Asker::Gate { gate: its, .. } => its == gate,
-            Asker::TurnEnd | Asker::Abide(_) => false,
-        };
-        self.run.waiting_gates.retain(|interaction| !is_of_gate(interaction));
-        let open = self.run.interactions.iter().any(|question| question.is_open() && is_of_gate(question));
+        self.run.waiting_gates.retain(|interaction| !interaction.is_of_gate(gate));
+        let open =
+            self.run.interactions.iter().any(|question| question.is_open() && question.is_of_gate(gate));
         if open {
             self.close_questions(Closing::Withdrawn);
             self.leave_gate();
@@ -82,13 +95,25 @@ impl Draft {
         let RunState::WaitingUser(waiting) = &self.run.state else { return };
         let Hold::Turn { live, work_left } = waiting.hold.clone() else { return };
         if self.run.waiting_gates.is_empty() {
-            let turn_deadline = work_left.map(|left| self.at.plus(left));
+            let turn_deadline = work_left.map(|left| self.at.after(left));
             self.turn().execution_status = ExecutionStatus::Running;
             self.run.state = RunState::Running(Working::Active(Active { live, turn_deadline }));
         } else {
             let next = self.run.waiting_gates.remove(0);
             self.ask_prepared(next, Hold::Turn { live, work_left });
         }
+    }
+
+    /// Whether this request is open, waits to be, or was answered and is about to hear so.
+    fn knows_gate(&self, gate: &str) -> bool {
+        let asked = self.run.interactions.iter().filter(|interaction| interaction.is_open());
+        let known = asked.chain(&self.run.waiting_gates).any(|interaction| interaction.is_of_gate(gate));
+        known
+            || self
+                .run
+                .owed
+                .iter()
+                .any(|owed| matches!(&owed.effect, Effect::Answer { gate: its, .. } if its == gate))
     }
 
     /// Every request needs an answer, or the engine stalls.
@@ -104,8 +129,8 @@ impl Draft {
     }
 
     /// How much longer the turn may work: waiting for a person does not count.
-    pub(super) fn work_left(&self, active: &Active) -> Option<crate::time::Seconds> {
-        active.turn_deadline.map(|deadline| deadline.since(self.at))
+    pub(super) fn work_left(&self, active: &Active) -> Option<Span> {
+        active.turn_deadline.map(|deadline| self.at.until(deadline))
     }
 
     /// An interaction that can be asked.

@@ -22,7 +22,8 @@ impl Draft {
     pub(super) fn attempt_started(&mut self, attempt: Attempt, process: &Process) -> News {
         let is_current = self.run.attempt() == Some(attempt);
         match &self.run.state {
-            RunState::Running(Working::Launching(_)) if is_current => {
+            RunState::Running(Working::Launching(launching)) if is_current => {
+                let must_confirm = launching.must_confirm;
                 self.forgive(|effect| matches!(effect, Effect::Launch { .. }));
                 let at = self.at;
                 let turn = self.turn();
@@ -30,7 +31,12 @@ impl Draft {
                 if let Some(record) = turn.attempt_mut(attempt) {
                     (record.process, record.started_at) = (Some(process.clone()), Some(at));
                 }
-                self.work_on(Live { attempt, process: process.clone(), heard: Position::default() });
+                self.work_on(Live {
+                    attempt,
+                    process: process.clone(),
+                    heard: Position::default(),
+                    must_confirm,
+                });
                 News::Changed
             }
             // Told twice.
@@ -52,7 +58,7 @@ impl Draft {
 
     pub(super) fn launch_failed(&mut self, attempt: Attempt, failure: &Failure, retry: Retry) -> News {
         match self.run.state {
-            RunState::Running(Working::Launching(Launching { attempt: current, tries }))
+            RunState::Running(Working::Launching(Launching { attempt: current, tries, .. }))
                 if current == attempt =>
             {
                 self.forgive(|effect| matches!(effect, Effect::Launch { .. }));
@@ -89,7 +95,11 @@ impl Draft {
                 let message = "the engine started another session instead of resuming the one asked for";
                 self.fail(Failure::new(FailureCode::SessionResumeFailed, message));
             }
-            Some(_) => {}
+            Some(_) => {
+                if let Some(live) = self.run.live_mut() {
+                    live.must_confirm = false;
+                }
+            }
             None => {
                 let created_at_turn = self.run.turn_index;
                 self.run.handle = Some(Handle { created_at_turn, ..handle.clone() });
@@ -97,6 +107,16 @@ impl Draft {
             }
         }
         News::Changed
+    }
+
+    /// Whether the process was told to go on with a session and has not said that it does.
+    pub(super) fn is_unconfirmed(&self) -> bool {
+        self.run.live().is_some_and(|live| live.must_confirm)
+    }
+
+    pub(super) fn fail_unconfirmed(&mut self) {
+        let message = "the engine did not name the session that it was told to go on with";
+        self.fail(Failure::new(FailureCode::SessionResumeFailed, message));
     }
 
     pub(super) fn progressed(&mut self, attempt: Attempt, position: Position) -> News {

@@ -80,7 +80,7 @@ impl Draft {
     }
 
     /// The turn was stopped by a person: only a person knows what comes next, except in a chat, where they say so.
-    pub(super) fn interrupted(&mut self, live: Option<Live>) {
+    pub(super) fn interrupted(&mut self, live: Option<Live>, by: &str) {
         self.end_turn(ExecutionStatus::Interrupted);
         self.suppress_turn();
         let goes_on = live.is_some() || !self.run.is_sticky();
@@ -106,7 +106,7 @@ impl Draft {
                 }
                 self.run.state = RunState::Idle { held: None };
                 let reason = Failure::new(FailureCode::CanceledByUser, "the turn was interrupted");
-                let by = Some(String::from("interrupt"));
+                let by = Some(String::from(by));
                 self.cancel(Cancellation { reason, by }, Closing::Stopped);
             }
         }

@@ -23,7 +23,7 @@ use crate::{
     process::{Attempt, Live},
     settings::Settings,
     slots::Occupancy,
-    time::{Seconds, Timestamp},
+    time::{Span, Timestamp},
     turn::{Cause, Turn},
 };
 
@@ -157,6 +157,8 @@ pub struct Launching {
     pub attempt: Attempt,
     /// How many launches this turn has cost, this one included.
     pub tries: u32,
+    /// Whether it must name the session that it was told to go on with before it is believed.
+    pub must_confirm: bool,
 }
 
 /// A process at work.
@@ -175,6 +177,8 @@ pub struct Stopping {
     pub live: Live,
     /// Why.
     pub reason: StopReason,
+    /// Who wanted it.
+    pub by: String,
     /// When patience ends.
     pub until: Timestamp,
 }
@@ -199,7 +203,7 @@ pub struct Recovering {
     /// When the search ends.
     pub until: Timestamp,
     /// How much longer the turn may work once it is found.
-    pub work_left: Option<Seconds>,
+    pub work_left: Option<Span>,
 }
 
 /// An open interaction and what is held for it.
@@ -226,7 +230,7 @@ pub enum Hold {
         /// The process.
         live: Live,
         /// How much longer the turn may work after the answer.
-        work_left: Option<Seconds>,
+        work_left: Option<Span>,
     },
 }
 
@@ -310,7 +314,8 @@ impl Run {
         self.state.status()
     }
 
-    /// Whether the run holds a slot or waits for one. A slot is held exactly while a process may be alive.
+    /// Whether the run holds a slot or waits for one. A slot is held while the state holds a process or is about to
+    /// have one; a process that was ordered to end has seconds to live and is not counted.
     pub fn occupancy(&self) -> Occupancy {
         match &self.state {
             RunState::Queued { since, .. } => Occupancy::Queued(*since),

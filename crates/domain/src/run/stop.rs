@@ -1,17 +1,27 @@
 //! A person stops the turn, or ends the run.
 
+use alloc::string::String;
+
 use super::{
     Hold, News, RunState, StopReason, Stopping, Working,
     draft::{Draft, canceled_by},
 };
-use crate::{deadline::STOP_GRACE, effect::Effect, interaction::Closing, process::Live, refused::Refused};
+use crate::{
+    deadline::STOP_GRACE,
+    effect::Effect,
+    inbound::{Inbound, InboundStatus},
+    interaction::Closing,
+    process::Live,
+    refused::Refused,
+    turn::ExecutionStatus,
+};
 
 impl Draft {
-    pub(super) fn interrupt_requested(&mut self, _by: &str) -> Result<News, Refused> {
+    pub(super) fn interrupt_requested(&mut self, by: &str) -> Result<News, Refused> {
         match &self.run.state {
             RunState::Running(Working::Active(active)) => {
                 let live = active.live.clone();
-                self.stop(live, StopReason::Interrupted);
+                self.stop(live, StopReason::Interrupted, by);
                 Ok(News::Changed)
             }
             // The turn waits inside its process: the question goes with it.
@@ -20,7 +30,7 @@ impl Draft {
                 self.run.waiting_gates.clear();
                 self.close_questions(Closing::Stopped);
                 if let Some(live) = live {
-                    self.stop(live, StopReason::Interrupted);
+                    self.stop(live, StopReason::Interrupted, by);
                 }
                 Ok(News::Changed)
             }
@@ -28,10 +38,27 @@ impl Draft {
             RunState::Running(Working::Probing | Working::Launching(_) | Working::Recovering(_)) => {
                 self.forgive(|effect| matches!(effect, Effect::Probe { .. }));
                 self.end_process();
-                self.interrupted(None);
+                self.interrupted(None, by);
                 Ok(News::Changed)
             }
-            RunState::Running(Working::Stopping(_)) => Ok(News::Absorbed),
+            RunState::Running(Working::Stopping(stopping)) => match stopping.reason {
+                StopReason::Interrupted => Ok(News::Absorbed),
+                // Neither the old turn nor the message that was to take its place.
+                StopReason::Superseded => {
+                    let stopping = Stopping {
+                        reason: StopReason::Interrupted,
+                        by: String::from(by),
+                        ..stopping.clone()
+                    };
+                    self.run.state = RunState::Running(Working::Stopping(stopping));
+                    let at = self.at;
+                    let received = |it: &&mut Inbound| it.execution_status == InboundStatus::Received;
+                    if let Some(inbound) = self.run.inbox.iter_mut().find(received) {
+                        inbound.becomes(InboundStatus::Canceled, at);
+                    }
+                    Ok(News::Changed)
+                }
+            },
             RunState::Queued { .. } | RunState::WaitingUser(_) | RunState::Idle { .. } => {
                 Err(Refused::NothingToInterrupt { status: self.run.status() })
             }
@@ -53,9 +80,23 @@ impl Draft {
     }
 
     /// Tells a living process to stop its turn.
-    pub(super) fn stop(&mut self, live: Live, reason: StopReason) {
+    pub(super) fn stop(&mut self, live: Live, reason: StopReason, by: &str) {
         let (attempt, until) = (live.attempt, self.at.plus(STOP_GRACE));
-        self.run.state = RunState::Running(Working::Stopping(Stopping { live, reason, until }));
+        let turn = self.turn();
+        if !turn.execution_status.is_final() {
+            turn.execution_status = ExecutionStatus::Running;
+        }
+        let stopping = Stopping { live, reason, by: String::from(by), until };
+        self.run.state = RunState::Running(Working::Stopping(stopping));
         self.owe(Effect::Interrupt { attempt });
+    }
+
+    /// The process did not stop by itself, or is dead: it is ended, and what it was stopped for goes on without it.
+    pub(super) fn stopped_for_good(&mut self, stopping: &Stopping) {
+        self.end_process();
+        match stopping.reason {
+            StopReason::Interrupted => self.interrupted(None, &stopping.by),
+            StopReason::Superseded => self.replace_superseded(None),
+        }
     }
 }

@@ -134,7 +134,7 @@ fn a_run_that_only_talks_to_itself_is_ended() {
         if story.run().status() == Status::Canceled {
             break;
         }
-        story.admitted().started(turn + 1);
+        story.admitted().started(turn + 1).announces(turn + 1, "session-1");
     }
     assert_eq!(story.failure(), Some(FailureCode::InteractionAborted));
     assert_eq!(story.run().auto_decision_count, MOST_AUTO_DECISIONS_IN_A_ROW);

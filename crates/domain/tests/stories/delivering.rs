@@ -86,6 +86,37 @@ fn a_question_that_was_answered_before_it_could_be_shown_is_not_shown() {
 }
 
 #[test]
+fn what_was_said_before_a_question_reaches_the_conversation_even_if_the_question_did_not() {
+    let mut story = Story::asking(IN_CHAT, Policy::Abort);
+    let turn = story.turn();
+    story.delivery(Err(Certainty::Failed)).replies("red");
+    let pending: Vec<_> =
+        story.run().deliveries.iter().filter(|it| it.status == DeliveryStatus::Pending).collect();
+    assert_eq!(pending.iter().map(|it| &it.content).collect::<Vec<_>>(), vec![&Content::Result(turn)]);
+}
+
+#[test]
+fn cancelling_does_not_take_back_what_an_earlier_turn_had_to_say() {
+    let mut story = Story::working(About { mode: ExecutionMode::Chat, ..IN_CHAT });
+    story.completes(1, "done").tell(Event::CancelRequested { by: "ada".into() });
+    assert_eq!(
+        (story.run().turns[0].delivery_status, story.owed()),
+        (DeliveryStatus::Pending, vec!["Deliver"])
+    );
+}
+
+#[test]
+fn a_silent_conversation_does_not_make_its_run_grow_for_ever() {
+    let mut story = Story::working(About { mode: ExecutionMode::Chat, ..IN_CHAT });
+    story.completes(1, "one").delivery(Err(Certainty::Failed));
+    for turn in 2..80 {
+        story.says(&format!("m{turn}"), abide_domain::settings::OnBusy::Queue).admitted().started(turn);
+        story.announces(turn, "session-1").completes(turn, "more").delivery(Err(Certainty::Failed));
+    }
+    assert!(story.run().turns.len() <= 52, "{}", story.run().turns.len());
+}
+
+#[test]
 fn a_failed_turn_is_told_to_its_conversation() {
     let mut story = Story::working(IN_CHAT);
     story.exits(1, abide_domain::process::Exit::Code(1));

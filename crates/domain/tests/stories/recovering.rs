@@ -139,6 +139,65 @@ fn e7_a_process_that_repeats_the_end_of_a_turn_does_not_end_the_next_one() {
 }
 
 #[test]
+fn a_search_that_finds_nothing_ends_the_process_all_the_same() {
+    let gone = || Event::RecoveryFailed { attempt: Attempt(1), reason: "nothing found".into() };
+    let mut story = Story::asking(STICKY, Policy::Abort);
+    story.tell(lost(1)).replies("red").tell(gone());
+    assert_eq!((story.run().status(), story.owed()), (Status::Failed, vec!["Terminate"]));
+
+    let mut story = Story::working(RESUMABLE);
+    story.raises(1, "g", Purpose::Approval).tell(lost(1));
+    story.tell(Event::InterruptRequested { by: "ada".into() }).tell(gone());
+    assert_eq!((story.detail().as_str(), story.owed()), ("waiting_user.free", vec!["Terminate"]));
+}
+
+#[test]
+fn e11_a_request_that_is_heard_during_the_search_is_put_to_the_person() {
+    let mut story = Story::working(RESUMABLE);
+    story.tell(lost(1)).raises(1, "g1", Purpose::Approval);
+    assert_eq!((story.detail().as_str(), story.owed()), ("waiting_user.turn", vec![]));
+}
+
+#[test]
+fn a_request_that_is_said_again_after_a_reconnect_is_the_same_question() {
+    let mut story = Story::working(RESUMABLE);
+    story.raises(1, "g1", Purpose::Approval);
+    let question = story.question().clone();
+    story.tell(lost(1)).tell(Event::ContactRestored { attempt: Attempt(1), process: process(1) });
+    story.raises(1, "g1", Purpose::Approval);
+    assert_eq!(story.question(), &question);
+    story.replies("yes").raises(1, "g1", Purpose::Approval);
+    assert_eq!((story.detail().as_str(), story.owed()), ("running.active", vec!["Answer"]));
+}
+
+#[test]
+fn many_short_waits_do_not_eat_the_time_of_a_turn() {
+    let auto = About { mode: ExecutionMode::Auto, turn_timeout: Some(60), ..RESUMABLE };
+    let mut story = Story::working(auto);
+    let before = story.run().deadline().unwrap().at;
+    for gate in 0..20 {
+        story.raises(1, &format!("g{gate}"), Purpose::Input);
+    }
+    assert_eq!(story.run().deadline().unwrap().at, before, "nobody waited, so nothing is added or lost");
+}
+
+#[test]
+fn an_interrupt_also_stops_the_message_that_was_to_take_over() {
+    let mut story = Story::working(STICKY);
+    story.says("m2", OnBusy::Supersede).tell(Event::InterruptRequested { by: "ada".into() });
+    story.completes(1, "late");
+    assert_eq!(story.run().result, None);
+    assert_eq!(story.question().asker, Asker::Abide(Parked::Interrupted));
+}
+
+#[test]
+fn an_idle_engine_that_takes_its_leave_has_failed_nobody() {
+    let mut story = Story::working(About { mode: ExecutionMode::Chat, ..STICKY });
+    story.completes(1, "hello").exits(1, Exit::Code(0));
+    assert_eq!(story.run().status(), Status::Succeeded);
+}
+
+#[test]
 fn a_stopped_turn_waits_for_the_person_who_stopped_it() {
     let mut story = Story::working(RESUMABLE);
     story.tell(Event::InterruptRequested { by: "ada".into() });

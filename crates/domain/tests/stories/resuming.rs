@@ -10,7 +10,7 @@ use abide_domain::{
     time::Seconds,
 };
 
-use crate::teller::{RESUMABLE, Story, handle, message, started};
+use crate::teller::{RESUMABLE, Story, handle, started};
 
 fn session(story: &Story) -> Session {
     let Effect::Launch { session, .. } = story.effect("Launch") else { unreachable!() };
@@ -61,16 +61,38 @@ fn a4_a_silently_new_session_is_caught() {
 }
 
 #[test]
-fn a11_a_session_that_was_never_named_cannot_be_gone_on_with() {
+fn a4_a_resume_that_says_nothing_of_its_session_is_not_believed() {
+    let mut story = Story::asking(RESUMABLE, Policy::Abort);
+    story.replies("red").admitted().started(2).completes(2, "from somewhere else");
+    assert_eq!(story.failure(), Some(FailureCode::SessionResumeFailed));
+    assert_eq!(story.run().result, None);
+
+    let mut story = Story::asking(RESUMABLE, Policy::Abort);
+    story.replies("red").admitted().started(2).announces(2, "session-1").completes(2, "red it is");
+    assert_eq!(story.run().result.as_deref(), Some("red it is"));
+}
+
+#[test]
+fn a11_a_chat_whose_session_was_never_named_is_answered_and_then_over() {
     let mut story = Story::working(crate::teller::About {
         announces: false,
         mode: abide_domain::settings::ExecutionMode::Chat,
         ..RESUMABLE
     });
     story.completes(1, "done");
-    assert_eq!(story.detail(), "idle.free");
-    story.tell(Event::MessageArrived { message: message("m2", "more"), on_busy: None }).admitted();
-    assert_eq!(story.failure(), Some(FailureCode::SessionResumeFailed));
+    assert_eq!(
+        (story.failure(), story.run().result.as_deref()),
+        (Some(FailureCode::SessionResumeFailed), Some("done"))
+    );
+}
+
+#[test]
+fn a_task_that_no_session_has_heard_is_told_again_with_the_answer() {
+    let mut story = Story::working(crate::teller::About { announces: false, ..RESUMABLE });
+    story.exits(1, abide_domain::process::Exit::Unseen).replies("continue").admitted();
+    let Effect::Launch { session, prompt, .. } = story.effect("Launch") else { unreachable!() };
+    assert_eq!(session, Session::New);
+    assert!(prompt.starts_with("task\n\nContact was lost"), "{prompt}");
 }
 
 #[test]

@@ -42,6 +42,10 @@ impl Author {
             RunState::Running(Working::Probing) => self.probed(),
             RunState::Running(Working::Launching(launching)) => self.launched(launching.attempt),
             RunState::Running(Working::Active(active)) => {
+                if let (true, Some(handle)) = (active.live.must_confirm, &run.handle) {
+                    let (attempt, position) = (active.live.attempt, Position(active.live.heard.0 + 1));
+                    return Event::HandleAnnounced { attempt, position, handle: handle.clone() };
+                }
                 self.said((active.live.attempt, latest_turn(&run)), active.live.heard)
             }
             RunState::Running(Working::Stopping(stopping)) => {
