@@ -233,7 +233,9 @@ impl World {
         // A process that is over and was heard to its end has nothing more to say.
         let read = self.daemon.read.get(&(run, attempt)).copied().unwrap_or_default();
         let heard_out = keeper.fate != Fate::Alive && read >= keeper.spool.len();
-        if heard_out {
+        // Sometimes a living process is simply not found.
+        let missed = !self.people.behave && self.dice.chance(10);
+        if heard_out || missed {
             Event::RecoveryFailed { attempt, reason: "it is over and did not say how".into() }
         } else {
             Event::ContactRestored { attempt, process: keeper.process.clone() }
