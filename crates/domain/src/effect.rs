@@ -136,6 +136,11 @@ impl Effect {
         }
     }
 
+    /// Whether this is the answer to that request.
+    pub(crate) fn answers(&self, request: &str) -> bool {
+        matches!(self, Self::Answer { gate, .. } if gate == request)
+    }
+
     /// The order's name, for tables, logs and people.
     pub fn name(&self) -> &'static str {
         match self {

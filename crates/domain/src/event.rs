@@ -137,7 +137,7 @@ pub enum Event {
         turn_id: TurnId,
         /// Where in its speech.
         position: Position,
-        /// The engine's name for the request.
+        /// The engine's name for the request, unique within its process: said again, it is the same request.
         gate: String,
         /// What it wants.
         purpose: Purpose,

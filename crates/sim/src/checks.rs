@@ -1,7 +1,6 @@
 //! The promises, checked: after every commit what can be seen at once, at the end of a history everything.
 
 use abide_domain::{
-    approval::Verdict,
     delivery::{Content, DeliveryStatus},
     engine::ProfileKind,
     id::RunId,
@@ -247,11 +246,11 @@ impl World {
             })?;
         }
         for (at, keeper) in &self.engines.keepers {
-            for (gate, (times, verdict)) in &keeper.answers {
-                ensure(*times <= 1, "a question is answered once", || {
-                    format!("{gate} was answered {times} times")
+            for (gate, answers) in &keeper.answers {
+                ensure(answers.len() == 1, "a question is answered once", || {
+                    format!("{gate} was answered {answers:?}")
                 })?;
-                if *verdict == Some(Verdict::Approved) {
+                if answers.iter().any(|(_, approved)| *approved) {
                     ensure(self.person_approved(at.0, gate), "only a person approves", || {
                         format!("{gate} was approved by nobody")
                     })?;

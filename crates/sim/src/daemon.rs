@@ -187,8 +187,8 @@ impl World {
                 self.engines.say(at, owed.number, *turn_id, prompt, &plan, &mut self.dice);
                 performed
             }
-            Effect::Answer { attempt, gate, verdict, .. } => {
-                self.engines.answer((run, *attempt), owed.number, gate, *verdict);
+            Effect::Answer { attempt, gate, text, verdict, .. } => {
+                self.engines.answer((run, *attempt), owed.number, gate, (text, *verdict));
                 performed
             }
             Effect::Steer { attempt, message, .. } => {
@@ -334,7 +334,10 @@ impl World {
 
     pub(crate) fn contact_is_lost(&mut self) -> Result<(), Halt> {
         let all: Vec<_> = self.engines.keepers.keys().copied().collect();
-        let Some((run, attempt)) = self.dice.any(&all) else { return Ok(()) };
+        let Some(at @ (run, attempt)) = self.dice.any(&all) else { return Ok(()) };
+        if let Some(keeper) = self.engines.keepers.get_mut(&at).filter(|keeper| keeper.fate == Fate::Alive) {
+            keeper.repeat_open_gate();
+        }
         self.take(run, Event::ContactLost { attempt })
     }
 

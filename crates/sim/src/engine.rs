@@ -45,8 +45,8 @@ pub(crate) struct Keeper {
     turn: TurnId,
     /// Orders that were already carried out on this process.
     pub(crate) done: BTreeSet<EffectNumber>,
-    /// Answers by gate, with how often each was answered and the last verdict.
-    pub(crate) answers: BTreeMap<String, (u32, Option<Verdict>)>,
+    /// Answers by gate; hearing the same one again is no second answer.
+    pub(crate) answers: BTreeMap<String, BTreeSet<(String, bool)>>,
     pub(crate) kind: ProfileKind,
     /// The session that the process really works in.
     pub(crate) session: String,
@@ -160,14 +160,15 @@ impl Engines {
         at: (RunId, Attempt),
         order: EffectNumber,
         gate: &str,
-        verdict: Option<Verdict>,
+        answer: (&str, Option<Verdict>),
     ) {
         let Some(keeper) = self.keepers.get_mut(&at) else { return };
         if keeper.fate != Fate::Alive || !keeper.done.insert(order) {
             return;
         }
-        let answer = keeper.answers.entry(gate.to_owned()).or_default();
-        *answer = (answer.0 + 1, verdict);
+        let (text, verdict) = answer;
+        let answers = keeper.answers.entry(gate.to_owned()).or_default();
+        answers.insert((text.to_owned(), verdict == Some(Verdict::Approved)));
     }
 
     /// Puts a message into the running turn, once. A process whose turn is over cannot take it.
@@ -254,6 +255,18 @@ impl Keeper {
                 self.script.insert(0, Line::AwaitAnswer(gate));
                 None
             }
+        }
+    }
+
+    /// After a reconnect, an engine says again what it still waits for.
+    pub(crate) fn repeat_open_gate(&mut self) {
+        let Some(Line::AwaitAnswer(open)) = self.script.first() else { return };
+        if self.answers.contains_key(open) {
+            return;
+        }
+        let asks = |said: &Said| matches!(said, Said::Gate { gate, .. } if gate == open);
+        if let Some(again) = self.spool.iter().rev().find(|(_, said)| asks(said)).cloned() {
+            self.spool.push(again);
         }
     }
 

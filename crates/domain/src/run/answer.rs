@@ -4,10 +4,12 @@
 
 use alloc::{format, string::String};
 
-use super::{Cancellation, Hold, News, NextTurn, RunState, draft::Draft, draft::canceled_by, park::GIVE_UP};
+use super::{
+    AnsweredGate, Cancellation, Hold, News, NextTurn, RunState, draft::Draft, draft::canceled_by,
+    park::GIVE_UP,
+};
 use crate::{
     approval::verdict,
-    effect::Effect,
     failure::{Failure, FailureCode},
     interaction::{Asker, Closing, Interaction, InteractionState, Parked, Purpose},
     policy::{self, AutoReason, Decision, MOST_AUTO_DECISIONS_IN_A_ROW},
@@ -87,13 +89,14 @@ impl Draft {
                     Purpose::Approval => Some(verdict(&interaction.question, reply)),
                     Purpose::Input => None,
                 };
-                self.owe(Effect::Answer {
-                    attempt,
-                    interaction_id: interaction.interaction_id,
+                let answered = AnsweredGate {
                     gate: gate.clone(),
+                    interaction_id: interaction.interaction_id,
                     text: reply.text.clone(),
                     verdict: permission,
-                });
+                };
+                self.answer_gate(attempt, answered.clone());
+                self.remember_answer(answered);
                 self.leave_gate();
             }
             Asker::Abide(Parked::Interrupted) => self.continue_with(interaction, reply.text.clone()),

@@ -58,6 +58,7 @@ impl Draft {
             turns: Vec::new(),
             interactions: Vec::new(),
             waiting_gates: Vec::new(),
+            answered_gates: Vec::new(),
             deliveries: Vec::new(),
             owed: Vec::new(),
         };
@@ -170,6 +171,7 @@ impl Draft {
                 inbound.becomes(InboundStatus::Accepted, at);
             }
         }
+        self.run.answered_gates = vec![];
         self.run.turn_index += 1;
         let held = live.as_ref().map(|live| AttemptRecord {
             attempt: live.attempt,
@@ -351,7 +353,7 @@ impl Draft {
             inbound.becomes(left_behind, at);
         }
         self.forgive(|effect| !matches!(effect, Effect::Terminate { .. } | Effect::Deliver { .. }));
-        self.run.waiting_gates = vec![];
+        (self.run.waiting_gates, self.run.answered_gates) = (vec![], vec![]);
         self.run.state = RunState::Finished(finished);
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 
-use super::{Active, Hold, News, Recovering, RunState, Working, draft::Draft};
+use super::{Active, AnsweredGate, Hold, News, Recovering, RunState, Working, draft::Draft};
 use crate::{
     approval::Verdict,
     effect::Effect,
@@ -16,6 +16,9 @@ use crate::{
 /// How many requests of one turn may wait behind the open one. More are declined on the spot.
 const MOST_WAITING_GATES: usize = 32;
 
+/// How many answers of one turn are kept in case a request is said again. Older ones would be asked again.
+const MOST_ANSWERED_GATES: usize = 64;
+
 impl Draft {
     pub(super) fn gate_raised(
         &mut self,
@@ -28,8 +31,15 @@ impl Draft {
         if !self.is_latest_turn(turn_id) || !self.hears(attempt, position) {
             return News::Absorbed;
         }
-        if self.knows_gate(gate) {
-            // Said again after a reconnect: it is still the same question.
+        if self.is_asked(gate) {
+            return News::Changed;
+        }
+        if let Some(answered) = self.run.answered_gates.iter().find(|answered| answered.gate == gate) {
+            // Said again after a reconnect: it is the same request, and it has its answer.
+            let answered = answered.clone();
+            if !self.run.owed.iter().any(|owed| owed.effect.answers(gate)) {
+                self.answer_gate(attempt, answered);
+            }
             return News::Changed;
         }
         if self.is_unconfirmed() {
@@ -104,16 +114,24 @@ impl Draft {
         }
     }
 
-    /// Whether this request is open, waits to be, or was answered and is about to hear so.
-    fn knows_gate(&self, gate: &str) -> bool {
-        let asked = self.run.interactions.iter().filter(|interaction| interaction.is_open());
-        let known = asked.chain(&self.run.waiting_gates).any(|interaction| interaction.is_of_gate(gate));
-        known
-            || self
-                .run
-                .owed
-                .iter()
-                .any(|owed| matches!(&owed.effect, Effect::Answer { gate: its, .. } if its == gate))
+    /// Whether this request is open or waits to be.
+    fn is_asked(&self, gate: &str) -> bool {
+        let open = self.run.interactions.iter().filter(|interaction| interaction.is_open());
+        open.chain(&self.run.waiting_gates).any(|interaction| interaction.is_of_gate(gate))
+    }
+
+    /// Brings an answer to the process that waits for it.
+    pub(super) fn answer_gate(&mut self, attempt: Attempt, answered: AnsweredGate) {
+        let AnsweredGate { gate, interaction_id, text, verdict } = answered;
+        self.owe(Effect::Answer { attempt, interaction_id, gate, text, verdict });
+    }
+
+    /// Keeps an answer for as long as its turn lasts, the latest ones at least.
+    pub(super) fn remember_answer(&mut self, answered: AnsweredGate) {
+        if self.run.answered_gates.len() == MOST_ANSWERED_GATES {
+            self.run.answered_gates.remove(0);
+        }
+        self.run.answered_gates.push(answered);
     }
 
     /// Every request needs an answer, or the engine stalls.

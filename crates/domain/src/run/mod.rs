@@ -22,8 +22,8 @@ mod stop;
 
 pub use draft::{INBOX_LIMIT, LAUNCH_TRIES};
 pub use state::{
-    Active, Cancellation, Finished, Hold, Launching, NextTurn, Recovering, Run, RunState, Status, StopReason,
-    Stopping, Waiting, Working,
+    Active, AnsweredGate, Cancellation, Finished, Hold, Launching, NextTurn, Recovering, Run, RunState,
+    Status, StopReason, Stopping, Waiting, Working,
 };
 
 use alloc::vec::Vec;

@@ -12,6 +12,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    approval::Verdict,
     deadline::{Deadline, DeadlineKind},
     delivery::Delivery,
     effect::Owed,
@@ -74,6 +75,8 @@ pub struct Run {
     pub interactions: Vec<Interaction>,
     /// Requests of the running turn that wait behind the open one.
     pub waiting_gates: Vec<Interaction>,
+    /// Requests of the running turn that were answered, in case the engine says one again after a reconnect.
+    pub answered_gates: Vec<AnsweredGate>,
     /// Deliveries that are not finished.
     pub deliveries: Vec<Delivery>,
     /// Orders that nobody has reported as carried out.
@@ -232,6 +235,19 @@ pub enum Hold {
         /// How much longer the turn may work after the answer.
         work_left: Option<Span>,
     },
+}
+
+/// A request inside a turn that has its answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnsweredGate {
+    /// The engine's name for the request.
+    pub gate: String,
+    /// The question that it became.
+    pub interaction_id: InteractionId,
+    /// What was answered.
+    pub text: String,
+    /// What that means, if permission was asked for.
+    pub verdict: Option<Verdict>,
 }
 
 /// A run's state in one word, as people and programs see it.

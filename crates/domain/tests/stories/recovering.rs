@@ -168,6 +168,9 @@ fn a_request_that_is_said_again_after_a_reconnect_is_the_same_question() {
     assert_eq!(story.question(), &question);
     story.replies("yes").raises(1, "g1", Purpose::Approval);
     assert_eq!((story.detail().as_str(), story.owed()), ("running.active", vec!["Answer"]));
+    let answer = story.effect("Answer");
+    story.performs("Answer").raises(1, "g1", Purpose::Approval);
+    assert_eq!((story.detail().as_str(), story.effect("Answer")), ("running.active", answer));
 }
 
 #[test]
