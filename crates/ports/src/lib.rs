@@ -3,6 +3,7 @@
 //! No implementation lives here, and nothing that only one implementation needs.
 
 pub mod clock;
+pub mod engine;
 pub mod store;
 
 #[cfg(doctest)]

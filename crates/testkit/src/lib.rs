@@ -5,6 +5,7 @@
 
 pub mod clock;
 pub mod dice;
+pub mod engine;
 pub mod history;
 pub mod store;
 

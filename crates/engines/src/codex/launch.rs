@@ -1,0 +1,50 @@
+//! How Codex is started.
+//!
+//! `resume` takes fewer options than `exec`, and those that it refuses are taken before the word: so both forms get
+//! the same options in the same place, and turn 2 has exactly the sandbox of turn 1 (A4). The prompt goes in by
+//! standard input, where it may be long and may begin with a dash; an open input would make the program wait for ever.
+
+use abide_domain::effect::Session;
+use abide_ports::engine::{Launch, Order, Stdin, Unsupported};
+
+pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
+    let mut argv = order.installation.command.clone();
+    let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+    add(&["exec", "--json", "--skip-git-repo-check", "--color", "never"]);
+    if let Some(sandbox) = order.sandbox {
+        add(&["--sandbox", sandbox.name()]);
+    }
+    if let Some(model) = order.model {
+        add(&["--model", model]);
+    }
+    let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
+    add(&own);
+    match order.session {
+        Session::New | Session::Named(_) => {}
+        Session::Resumed(handle) => {
+            let id = handle.handle_value.as_str();
+            if !is_uuid(id) {
+                // Anything else is taken for a thread's name, and an unknown name silently starts a new thread.
+                return Err(Unsupported::Refused { reason: format!("{id:?} is not a thread id") });
+            }
+            add(&["resume", id]);
+        }
+    }
+    add(&["-"]);
+    Ok(Launch {
+        argv,
+        env: order.installation.env.clone().into_iter().collect(),
+        without_env: vec![],
+        files: vec![],
+        stdin: Stdin::Whole(order.prompt.as_bytes().to_vec()),
+        not_before: None,
+    })
+}
+
+fn is_uuid(text: &str) -> bool {
+    text.len() == 36
+        && text.char_indices().all(|(at, character)| match at {
+            8 | 13 | 18 | 23 => character == '-',
+            _ => character.is_ascii_hexdigit(),
+        })
+}

@@ -1,0 +1,161 @@
+//! What the lines of `codex exec --json` mean.
+//!
+//! A turn has succeeded when `turn.completed` was said *and* the process left with 0. Either alone is not enough, and a
+//! top-level `error` is no end: the program goes on trying.
+
+use abide_domain::{
+    effect::Session,
+    engine::HandleType,
+    event::Ending,
+    failure::{Failure, FailureCode},
+    process::Exit,
+};
+use abide_ports::engine::{
+    Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
+};
+
+use super::native::{Head, ItemLine, ThreadStarted, Trouble, TurnFailed};
+use crate::{
+    failing::{complaint, engine_failed, went_silently},
+    tongue::{Facts, Tongue},
+};
+
+/// The only turn of a process.
+const TURN: u32 = 1;
+
+/// What has been heard of one process.
+#[derive(Debug)]
+pub(super) struct Reader {
+    resumes: bool,
+    has_session: bool,
+    /// The latest message of the agent: at the end, its answer.
+    answer: String,
+    trouble: Option<String>,
+    verdict: Option<Verdict>,
+}
+
+/// What the program says of its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Completed,
+    Failed,
+}
+
+impl Reader {
+    pub(super) fn new(order: &Order<'_>) -> Self {
+        Self {
+            resumes: matches!(order.session, Session::Resumed(_)),
+            has_session: false,
+            answer: String::new(),
+            trouble: None,
+            verdict: None,
+        }
+    }
+
+    /// Reads a line, if it is one of those that we know.
+    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+        let head: Head<'_> = serde_json::from_slice(line).ok()?;
+        match head.kind.as_ref() {
+            "thread.started" => {
+                let started: ThreadStarted<'_> = serde_json::from_slice(line).ok()?;
+                self.has_session = true;
+                let value = started.thread_id.into_owned();
+                facts.say(What::Session { handle_type: HandleType::SessionId, value });
+            }
+            "turn.started" => {}
+            "item.started" | "item.updated" | "item.completed" => {
+                let ItemLine { item } = serde_json::from_slice(line).ok()?;
+                let whole = head.kind == "item.completed";
+                match (item.kind.as_ref(), item.text, item.command) {
+                    ("agent_message", Some(text), _) if whole => {
+                        self.answer = text.into_owned();
+                        facts.say(What::Text(self.answer.clone()));
+                    }
+                    ("command_execution", _, Some(command)) => {
+                        facts.say(What::Progress(match item.exit_code {
+                            Some(code) => format!("{command} ended with {code}"),
+                            None => format!("runs {command}"),
+                        }));
+                    }
+                    ("error", ..) => {
+                        let message = item.message.unwrap_or_default();
+                        facts.say(What::Warning(message.into_owned()));
+                    }
+                    (kind, ..) if whole => facts.say(What::Progress(kind.replace('_', " "))),
+                    _ => {}
+                }
+            }
+            "turn.completed" => {
+                self.verdict = Some(Verdict::Completed);
+                facts.say(What::Finishing);
+            }
+            "turn.failed" => {
+                let failed: TurnFailed<'_> = serde_json::from_slice(line).ok()?;
+                self.trouble = Some(failed.error.message.into_owned());
+                self.verdict = Some(Verdict::Failed);
+                facts.say(What::Finishing);
+            }
+            "error" => {
+                let trouble: Trouble<'_> = serde_json::from_slice(line).ok()?;
+                self.trouble = Some(trouble.message.into_owned());
+                facts.say(What::Warning(self.trouble.clone().unwrap_or_default()));
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn failure(&self, departure: &Departure<'_>) -> Failure {
+        let said = self.trouble.as_deref();
+        match (said, self.resumes && !self.has_session) {
+            (_, true) => Failure::new(
+                FailureCode::SessionResumeFailed,
+                format!("the thread could not be resumed: {}", complaint(departure.stderr)),
+            ),
+            (Some(trouble), false) => engine_failed(trouble),
+            (None, false) => went_silently(departure),
+        }
+    }
+}
+
+impl Tongue for Reader {
+    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+        if self.known(line, facts).is_none() {
+            facts.unknown(line);
+        }
+    }
+
+    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
+        let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
+        match self.verdict {
+            Some(Verdict::Completed) if left_well => facts.answered(TURN, &self.answer),
+            _ if departure.cause == Cause::Interrupted => facts.ended(TURN, Ending::Interrupted),
+            _ => facts.ended(TURN, Ending::Failed { failure: self.failure(departure) }),
+        }
+    }
+
+    fn status(&self) -> Status {
+        if self.has_session { Status::Working } else { Status::Starting }
+    }
+
+    fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Hold })
+    }
+
+    fn answer(&mut self, _answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Gates })
+    }
+
+    fn steer(&mut self, _text: &str) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Steer })
+    }
+
+    fn interrupt(&mut self) -> Stop {
+        // It notes the interruption in the thread; SIGTERM would leave the turn looking unfinished.
+        Stop::Signal(Signal::Interrupt)
+    }
+
+    fn leave(&mut self) -> Leave {
+        Leave::Signal(Signal::Terminate)
+    }
+}

@@ -1,0 +1,83 @@
+//! What an engine's complaint means for the run: the words that several engines use for the same trouble.
+//!
+//! What only one engine says is in its own module.
+
+use abide_domain::{
+    failure::{Failure, FailureCode},
+    process::Exit,
+};
+use abide_ports::engine::{Departure, Observed};
+
+/// Words by which programs say that they want a login, in lower case.
+const AUTH: [&str; 11] = [
+    "401",
+    "unauthorized",
+    "unauthenticated",
+    "authentication",
+    "invalid api key",
+    "invalid x-api-key",
+    "api key not",
+    "incorrect api key",
+    "not logged in",
+    "please log in",
+    "please set an auth method",
+];
+
+/// A failure with this message, or the wish for a login if the message is one.
+pub(crate) fn engine_failed(message: &str) -> Failure {
+    let lower = message.to_lowercase();
+    let code = if AUTH.iter().any(|words| lower.contains(words)) {
+        FailureCode::EngineAuthRequired
+    } else {
+        FailureCode::EngineFailed
+    };
+    Failure::new(code, message)
+}
+
+/// Why a program that was asked for its version cannot be used, if so.
+pub(crate) fn unusable(name: &str, version: &Observed, how_to_get_it: &str) -> Option<Failure> {
+    let code = FailureCode::EngineNotFound;
+    match version {
+        Observed::Ran { code: None | Some(0), .. } => None,
+        Observed::Ran { code: Some(exit), stderr, .. } => {
+            let complaint = complaint(stderr.as_bytes());
+            Some(Failure::new(
+                code,
+                format!("{name} does not even tell its version (exit code {exit}): {complaint}"),
+            ))
+        }
+        Observed::NotFound { reason } => Some(Failure::new(
+            code,
+            format!(
+                "{name} is not installed ({reason}); get it with `{how_to_get_it}`, or set engines.{name}.command"
+            ),
+        )),
+        Observed::TimedOut => Some(Failure::new(code, format!("{name} does not tell its version in time"))),
+    }
+}
+
+/// The failure of a process that went without telling how its turn ended.
+pub(crate) fn went_silently(departure: &Departure<'_>) -> Failure {
+    let how = match departure.exit {
+        Exit::Code(code) if code > 128 => format!("was killed by signal {}", code - 128),
+        Exit::Code(code) => format!("exited with code {code}"),
+        Exit::Unseen => "is gone".to_owned(),
+    };
+    let complaint = complaint(departure.stderr);
+    if complaint.is_empty() {
+        Failure::new(FailureCode::EngineFailed, format!("the engine {how} without a result"))
+    } else {
+        let mut failure = engine_failed(&complaint);
+        failure.message = format!("the engine {how} without a result: {complaint}");
+        failure
+    }
+}
+
+/// The last lines of standard error, short enough to be shown.
+pub(crate) fn complaint(stderr: &[u8]) -> String {
+    const MOST: usize = 2000;
+    let text = String::from_utf8_lossy(stderr);
+    let text = text.trim();
+    let from = text.char_indices().rev().nth(MOST).map_or(0, |(at, _)| at);
+    text.get(from..).unwrap_or_default().to_owned()
+}

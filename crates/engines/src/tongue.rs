@@ -1,0 +1,156 @@
+//! The frame that all engines which speak in lines share: positions, unfinished lines, and one end for each turn.
+//!
+//! An adapter writes a [`Tongue`], which knows what one line means. What one line means is not known here.
+
+use std::fmt::Debug;
+
+use abide_domain::event::Ending;
+use abide_ports::engine::{Answer, Departure, Interpreter, Leave, Said, Status, Stop, Unsupported, What};
+
+use crate::{
+    asking,
+    lines::{Line, Lines},
+};
+
+/// What an engine's lines mean, and how it is spoken to.
+pub(crate) trait Tongue: Debug + Send {
+    /// One line of its output.
+    fn line(&mut self, line: &[u8], facts: &mut Facts);
+
+    /// The process is over. Every turn that it was given and that has not ended must end here.
+    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts);
+
+    /// See [`Interpreter::status`]; that the process is over is known without asking.
+    fn status(&self) -> Status;
+
+    /// See [`Interpreter::say`].
+    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported>;
+
+    /// See [`Interpreter::answer`].
+    fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported>;
+
+    /// See [`Interpreter::steer`].
+    fn steer(&mut self, text: &str) -> Result<Vec<u8>, Unsupported>;
+
+    /// See [`Interpreter::interrupt`].
+    fn interrupt(&mut self) -> Stop;
+
+    /// See [`Interpreter::leave`].
+    fn leave(&mut self) -> Leave;
+}
+
+/// Collects what one line says, and gives each fact its place.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    said: Vec<Said>,
+    /// Where the present line ends.
+    offset: u64,
+    index: u8,
+    /// The last turn whose end was said.
+    ended: u32,
+}
+
+/// An interpreter made of a tongue.
+#[derive(Debug)]
+pub(crate) struct LineInterpreter<T> {
+    lines: Lines,
+    tongue: T,
+    ended: u32,
+    over: bool,
+}
+
+impl Facts {
+    /// Something was said.
+    pub(crate) fn say(&mut self, what: What) {
+        // Whoever says more than fits says it at the last place; the domain then takes the first of them.
+        let at = Said::position(self.offset, self.index);
+        self.index = self.index.saturating_add(1);
+        self.said.push(Said { at, what });
+    }
+
+    /// The engine has finished a turn with this answer, which may turn out to be a question.
+    pub(crate) fn answered(&mut self, turn: u32, text: &str) {
+        let heard = asking::recognise(text);
+        if let Some(warning) = heard.warning {
+            self.say(What::Warning(warning));
+        }
+        self.ended(turn, heard.ending);
+    }
+
+    /// A turn is over. A second end of the same turn is not said.
+    pub(crate) fn ended(&mut self, turn: u32, ending: Ending) {
+        if turn > self.ended {
+            self.ended = turn;
+            self.say(What::Ended { turn, ending });
+        }
+    }
+
+    /// A line that nobody knows, kept whole.
+    pub(crate) fn unknown(&mut self, line: &[u8]) {
+        self.say(What::Unknown(String::from_utf8_lossy(line).into_owned()));
+    }
+}
+
+impl<T: Tongue> LineInterpreter<T> {
+    pub(crate) fn new(tongue: T) -> Self {
+        Self { lines: Lines::default(), tongue, ended: 0, over: false }
+    }
+}
+
+impl<T: Tongue> Interpreter for LineInterpreter<T> {
+    fn feed(&mut self, bytes: &[u8]) -> Vec<Said> {
+        let mut facts = Facts { said: vec![], offset: 0, index: 0, ended: self.ended };
+        self.lines.feed(bytes, |line| understand(&mut self.tongue, &line, &mut facts));
+        self.ended = facts.ended;
+        facts.said
+    }
+
+    fn end(&mut self, departure: &Departure<'_>) -> Vec<Said> {
+        let mut facts = Facts { said: vec![], offset: 0, index: 0, ended: self.ended };
+        if std::mem::replace(&mut self.over, true) {
+            return facts.said;
+        }
+        self.lines.finish(|line| understand(&mut self.tongue, &line, &mut facts));
+        (facts.offset, facts.index) = (self.lines.fed() + 1, 0);
+        self.tongue.end(departure, &mut facts);
+        self.ended = facts.ended;
+        facts.said
+    }
+
+    fn status(&self) -> Status {
+        if self.over { Status::Over } else { self.tongue.status() }
+    }
+
+    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported> {
+        self.tongue.say(prompt)
+    }
+
+    fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+        self.tongue.answer(answer)
+    }
+
+    fn steer(&mut self, text: &str) -> Result<Vec<u8>, Unsupported> {
+        self.tongue.steer(text)
+    }
+
+    fn interrupt(&mut self) -> Stop {
+        self.tongue.interrupt()
+    }
+
+    fn leave(&mut self) -> Leave {
+        self.tongue.leave()
+    }
+}
+
+fn understand(tongue: &mut impl Tongue, line: &Line<'_>, facts: &mut Facts) {
+    (facts.offset, facts.index) = (line.end, 0);
+    if line.lost > 0 {
+        let lost = line.lost;
+        facts.say(What::Warning(format!(
+            "a line of the engine's output is too long; {lost} bytes of it are lost"
+        )));
+    }
+    if !line.bytes.iter().all(u8::is_ascii_whitespace) {
+        tongue.line(line.bytes, facts);
+    }
+}

@@ -1,0 +1,47 @@
+//! Every engine of the registry, in the suite that all engines must pass, on what real programs printed.
+//!
+//! `transcripts/<engine>/<version>/<story>.jsonl` is what a program printed; `.stderr` and `.notes` beside it say what
+//! it complained about and how it was started and went; `.expect` is what the adapter makes of it. `UPDATE_EXPECT=1`
+//! writes the last.
+
+use std::{fs, path::Path};
+
+use abide_engines::registry;
+use abide_testkit::engine::{Story, check, told};
+use expect_test::expect_file;
+
+#[test]
+fn every_engine_of_the_registry_keeps_the_contract() {
+    let transcripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("transcripts");
+    for engine in registry::built_in() {
+        let folder = transcripts.join(engine.name());
+        let mut stories = vec![];
+        for version in sorted(&folder) {
+            for file in sorted(&version)
+                .into_iter()
+                .filter(|file| file.extension().is_some_and(|kind| kind == "jsonl"))
+            {
+                let story = read(&file);
+                expect_file![file.with_extension("expect")].assert_eq(&told(&story.play(&*engine)));
+                stories.push(story);
+            }
+        }
+        assert!(!stories.is_empty(), "{} has recorded stories in {}", engine.name(), folder.display());
+        check(&*engine, &stories);
+    }
+}
+
+fn read(file: &Path) -> Story {
+    let beside = |kind: &str| fs::read(file.with_extension(kind)).unwrap_or_default();
+    let name = file.file_stem().unwrap_or_default().to_string_lossy();
+    let mut story = Story::new(&name, &fs::read(file).expect("the listed transcript can be read"));
+    story.stderr = beside("stderr");
+    story.noted(&String::from_utf8(beside("notes")).expect("notes are text"))
+}
+
+fn sorted(folder: &Path) -> Vec<std::path::PathBuf> {
+    let mut entries: Vec<_> =
+        fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path()).collect();
+    entries.sort();
+    entries
+}

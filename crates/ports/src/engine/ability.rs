@@ -1,0 +1,140 @@
+//! What only some engines can do, as data, and what happens without each (E1).
+//!
+//! Nobody asks which engine it is; they ask what it can do.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Something that not every engine can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ability {
+    /// A new process can go on with a session.
+    Resume,
+    /// One process can be held and given one turn after the other.
+    Hold,
+    /// We may choose the session's id before the first turn.
+    NamedSessions,
+    /// It tells what it is doing while it does it.
+    Progress,
+    /// It can ask inside a turn and wait for the answer.
+    Gates,
+    /// A message can be put into the running turn.
+    Steer,
+    /// The result of a turn can be read back from it after contact was lost.
+    Recover,
+    /// It tells when its own connection to its model comes and goes.
+    ConnectionEvents,
+    /// It can be asked what it is doing at the moment.
+    ActiveFlags,
+}
+
+impl Ability {
+    /// All of them, in the order in which tables show them.
+    pub const ALL: [Self; 9] = [
+        Self::Resume,
+        Self::Hold,
+        Self::NamedSessions,
+        Self::Progress,
+        Self::Gates,
+        Self::Steer,
+        Self::Recover,
+        Self::ConnectionEvents,
+        Self::ActiveFlags,
+    ];
+
+    /// Its name on the wire and in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Resume => "resume",
+            Self::Hold => "hold",
+            Self::NamedSessions => "named_sessions",
+            Self::Progress => "progress",
+            Self::Gates => "gates",
+            Self::Steer => "steer",
+            Self::Recover => "recover",
+            Self::ConnectionEvents => "connection_events",
+            Self::ActiveFlags => "active_flags",
+        }
+    }
+
+    /// What happens with an engine that lacks it.
+    pub fn without(self) -> &'static str {
+        match self {
+            Self::Resume => {
+                "the process is kept while the run waits, with its slot and a deadline (profile sticky_process)"
+            }
+            Self::Hold => "each turn is a new process that resumes the session",
+            Self::NamedSessions => {
+                "the handle is durable as soon as the engine announces it; a turn killed before that starts afresh"
+            }
+            Self::Progress => {
+                "the run shows that it works and for how long, and nothing more, until the turn ends"
+            }
+            Self::Gates => {
+                "permissions are settled by the run's sandbox setting before the turn; questions end the turn"
+            }
+            Self::Steer => "a message that would steer waits for its own turn",
+            Self::Recover => {
+                "the outcome is read from the keeper's record of output and exit; if that is gone, a person is asked"
+            }
+            Self::ConnectionEvents => "trouble with the model shows only as a stalled or failed turn",
+            Self::ActiveFlags => "what the turn is doing is told from the last thing that it said",
+        }
+    }
+
+    fn bit(self) -> u16 {
+        1 << (self as u16)
+    }
+}
+
+/// A set of abilities.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Abilities(u16);
+
+impl Abilities {
+    /// None at all.
+    pub const NONE: Self = Self(0);
+
+    /// Exactly these.
+    pub fn of(abilities: &[Ability]) -> Self {
+        abilities.iter().fold(Self::NONE, |set, ability| set.with(*ability))
+    }
+
+    /// These and that one.
+    #[must_use]
+    pub fn with(self, ability: Ability) -> Self {
+        Self(self.0 | ability.bit())
+    }
+
+    /// These but not that one.
+    #[must_use]
+    pub fn except(self, ability: Ability) -> Self {
+        Self(self.0 & !ability.bit())
+    }
+
+    /// Whether it is among them.
+    pub fn has(self, ability: Ability) -> bool {
+        self.0 & ability.bit() != 0
+    }
+
+    /// Each of them.
+    pub fn iter(self) -> impl Iterator<Item = Ability> {
+        Ability::ALL.into_iter().filter(move |ability| self.has(*ability))
+    }
+
+    /// The part on which rules about a run's state depend.
+    pub fn for_domain(self) -> abide_domain::engine::Abilities {
+        abide_domain::engine::Abilities {
+            steer: self.has(Ability::Steer),
+            recover: self.has(Ability::Recover),
+        }
+    }
+}
+
+impl fmt::Debug for Abilities {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_set().entries(self.iter()).finish()
+    }
+}

@@ -1,0 +1,108 @@
+//! One process and its language: its bytes become facts, our words become its bytes.
+
+use std::fmt::Debug;
+
+use abide_domain::approval::Verdict;
+
+use super::{Ability, Departure, Said};
+
+/// The conversation with one process, from its first byte to its exit, over all turns that it is given.
+///
+/// It is a pure function of what it was fed, so after a restart a new one that is fed the same bytes knows the same,
+/// without having been told what was said to the process in between. Only standard output is fed: two streams have no
+/// order that could be repeated. Complaints on standard error are looked at when the process is over.
+pub trait Interpreter: Debug + Send {
+    /// What these further bytes of standard output say. Cutting the bytes elsewhere changes nothing.
+    fn feed(&mut self, bytes: &[u8]) -> Vec<Said>;
+
+    /// What remains to be said when the process is over, whatever it left unfinished.
+    fn end(&mut self, departure: &Departure<'_>) -> Vec<Said>;
+
+    /// How things stand, as far as has been fed.
+    fn status(&self) -> Status;
+
+    /// The bytes that begin the next turn of a held process.
+    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported>;
+
+    /// The bytes that answer a request inside the turn.
+    fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported>;
+
+    /// The bytes that put a message into the running turn.
+    fn steer(&mut self, text: &str) -> Result<Vec<u8>, Unsupported>;
+
+    /// How the turn is stopped so that the session stays usable.
+    fn interrupt(&mut self) -> Stop;
+
+    /// How the process is asked to go when nothing more is wanted of it. Who does not go is ended.
+    fn leave(&mut self) -> Leave;
+}
+
+/// How things stand with a session (E1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// The process has not named its session yet.
+    Starting,
+    /// A turn is at work.
+    Working,
+    /// A turn waits for an answer.
+    AtGate,
+    /// The last turn is over; the process lives.
+    BetweenTurns,
+    /// The process is over.
+    Over,
+}
+
+/// An answer to a request inside a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer<'a> {
+    /// The engine's name for the request.
+    pub gate: &'a str,
+    /// What was answered.
+    pub text: &'a str,
+    /// What that means, if permission was asked for.
+    pub verdict: Option<Verdict>,
+}
+
+/// How a turn is stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// By telling it.
+    Write(Vec<u8>),
+    /// By a signal to its process group.
+    Signal(Signal),
+}
+
+/// How a process is asked to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// Its input ends.
+    CloseInput,
+    /// By a signal to its process group.
+    Signal(Signal),
+}
+
+/// A signal that asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGINT.
+    Interrupt,
+    /// SIGTERM.
+    Terminate,
+}
+
+/// The engine cannot do this.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unsupported {
+    /// It lacks the ability.
+    #[error("the engine cannot do this: it lacks {}", ability.name())]
+    Lacks {
+        /// Which.
+        ability: Ability,
+    },
+    /// It has the ability, but not for this.
+    #[error("the engine cannot do this: {reason}")]
+    Refused {
+        /// Why not, and what to do instead.
+        reason: String,
+    },
+}

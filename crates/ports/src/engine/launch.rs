@@ -1,0 +1,130 @@
+//! How the process of a turn is started.
+
+use std::collections::BTreeMap;
+
+use abide_domain::{
+    effect::Session,
+    engine::ProfileKind,
+    settings::{ExecutionMode, Settings},
+    time::Timestamp,
+};
+
+/// How a program is called on this machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Installation {
+    /// The program and the arguments that always come first.
+    pub command: Vec<String>,
+    /// Arguments that the owner wants in every turn; they come where the adapter's own options stand.
+    pub args: Vec<String>,
+    /// Set on top of the environment.
+    pub env: BTreeMap<String, String>,
+}
+
+impl Installation {
+    /// A program that is found by its name.
+    pub fn named(program: &str) -> Self {
+        Self { command: vec![program.to_owned()], ..Self::default() }
+    }
+}
+
+/// Everything on which the start of a process depends. All of it is durable, so that turn 2 is started as turn 1 was
+/// (A9) and a restarted daemon can interpret what an earlier one started.
+#[derive(Clone, Copy, Debug)]
+pub struct Order<'a> {
+    /// How the program is called.
+    pub installation: &'a Installation,
+    /// How the run waits.
+    pub kind: ProfileKind,
+    /// The session that the turn belongs to.
+    pub session: &'a Session,
+    /// What the engine is told: the person's words with the patches of the run's mode already applied.
+    pub prompt: &'a str,
+    /// The directory that every turn of the run works in.
+    pub workspace: &'a str,
+    /// A directory of this run's own outside the workspace, where [`Launch::files`] are put.
+    pub private: &'a str,
+    /// Whether and how the run may ask.
+    pub mode: ExecutionMode,
+    /// The model, if not the engine's own choice.
+    pub model: Option<&'a str>,
+    /// What the engine may do to the machine, if not as its own configuration says.
+    pub sandbox: Option<Sandbox>,
+    /// When the session was begun, if it is not new.
+    pub session_since: Option<Timestamp>,
+}
+
+/// What an engine may do to the machine. Carried over to every turn, never widened (A4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sandbox {
+    /// Look, change nothing.
+    ReadOnly,
+    /// Change files in the workspace.
+    WorkspaceWrite,
+    /// Anything.
+    FullAccess,
+}
+
+impl Sandbox {
+    /// The names of [`Settings::sandbox`], as people write them.
+    pub const NAMES: [&'static str; 3] = ["read-only", "workspace-write", "danger-full-access"];
+
+    /// The sandbox of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "read-only" => Some(Self::ReadOnly),
+            "workspace-write" => Some(Self::WorkspaceWrite),
+            "danger-full-access" => Some(Self::FullAccess),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "read-only",
+            Self::WorkspaceWrite => "workspace-write",
+            Self::FullAccess => "danger-full-access",
+        }
+    }
+
+    /// The sandbox of a run; none if its settings leave that to the engine's own configuration. A name that is not
+    /// known must be refused when the run is created: here it is the narrowest.
+    pub fn of(settings: &Settings) -> Option<Self> {
+        settings.sandbox.as_deref().map(|name| Self::named(name).unwrap_or(Self::ReadOnly))
+    }
+}
+
+/// A process to be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// Set on top of the environment.
+    pub env: Vec<(String, String)>,
+    /// Taken out of the environment.
+    pub without_env: Vec<String>,
+    /// Written before the start.
+    pub files: Vec<PrivateFile>,
+    /// What it reads.
+    pub stdin: Stdin,
+    /// Not to be started before then.
+    pub not_before: Option<Timestamp>,
+}
+
+/// A file in the run's private directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrivateFile {
+    /// Its path below [`Order::private`].
+    pub path: String,
+    /// What it holds.
+    pub contents: String,
+}
+
+/// What a process reads on its standard input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stdin {
+    /// This, and then the end of file.
+    Whole(Vec<u8>),
+    /// This first, and later what the interpreter wants to be written.
+    Open(Vec<u8>),
+}

@@ -1,0 +1,70 @@
+//! The contract of an agent program: how it is started, what its bytes mean, how it is answered (E1).
+//!
+//! An adapter translates and does not run: every method here is a pure function of its arguments or of the bytes that
+//! came before. Starting, holding and reading processes is the daemon's trade. What belongs to the engine (its
+//! session ids, its request ids, its words) does not leave the adapter except as an opaque handle or gate (E2).
+//!
+//! | operation that every engine has | here |
+//! |---|---|
+//! | healthcheck | [`Engine::checks`], [`Engine::judge`] |
+//! | start session | [`Engine::launch`] with [`Session::New`] or [`Session::Named`] |
+//! | run turn | [`Engine::launch`], or [`Interpreter::say`] to a process that is held |
+//! | interrupt turn | [`Interpreter::interrupt`] |
+//! | read session status | [`Interpreter::status`] |
+//! | disconnect | [`Interpreter::leave`] |
+//!
+//! What only some engines can do is an [`Ability`], and each ability says what happens without it.
+//!
+//! [`Session::New`]: abide_domain::effect::Session::New
+//! [`Session::Named`]: abide_domain::effect::Session::Named
+
+mod ability;
+mod health;
+mod interpreter;
+mod launch;
+mod said;
+
+use std::fmt::Debug;
+
+use abide_domain::engine::Handle;
+
+pub use ability::{Abilities, Ability};
+pub use health::{Check, Health, Observed};
+pub use interpreter::{Answer, Interpreter, Leave, Signal, Status, Stop, Unsupported};
+pub use launch::{Installation, Launch, Order, PrivateFile, Sandbox, Stdin};
+pub use said::{Cause, Departure, Said, What};
+
+/// An agent program.
+pub trait Engine: Debug + Send + Sync {
+    /// Its name in the registry and in settings.
+    fn name(&self) -> &str;
+
+    /// What it can do beyond what every engine can, if the program is one that we know. What the program at hand
+    /// can really do is found out by [`Engine::judge`].
+    fn abilities(&self) -> Abilities;
+
+    /// How it is called where nobody configured anything.
+    fn installation(&self) -> Installation;
+
+    /// The commands that tell whether the program is there, which version it is and whether it can resume (A3).
+    /// They are cheap, start no model call and change nothing.
+    fn checks(&self, installation: &Installation) -> Vec<Check>;
+
+    /// What those commands showed, in the same order.
+    fn judge(&self, observed: &[Observed]) -> Health;
+
+    /// The handle of a session that will be called `fresh` (a new UUID), for engines that let us choose (A6).
+    /// Then the handle is durable before the process starts.
+    fn name_session(&self, fresh: &str) -> Option<Handle>;
+
+    /// How the process of a turn is started. The same order gives the same launch.
+    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported>;
+
+    /// What a process that was started by this order says, and how it is spoken to.
+    ///
+    /// After a restart a new one is made and fed everything from the first byte.
+    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter>;
+
+    /// Where in a workspace this engine looks for skills: a relative folder in which each skill is a folder.
+    fn skills_folder(&self) -> &str;
+}

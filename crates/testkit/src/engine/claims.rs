@@ -1,0 +1,113 @@
+//! What an adapter claims, and what it does when asked for more.
+
+use abide_domain::{effect::Session, engine::ProfileKind, failure::FailureCode};
+use abide_ports::engine::{Ability, Answer, Engine, Observed, Sandbox, Unsupported};
+
+use super::story::{Story, handle};
+
+/// A session id that every engine takes for one.
+const ID: &str = "01a1e0b7-8feb-7f42-a76c-eeeb075097aa";
+
+pub(super) fn what_is_not_claimed_is_refused(engine: &dyn Engine) {
+    let (name, abilities, installation) = (engine.name(), engine.abilities(), engine.installation());
+    let story = Story::new("claims", b"");
+    let mut interpreter = engine.interpreter(&story.order(&installation, &Session::New));
+    let answer = Answer { gate: "g", text: "yes", verdict: None };
+    for (ability, outcome) in [
+        (Ability::Hold, interpreter.say("hello")),
+        (Ability::Gates, interpreter.answer(&answer)),
+        (Ability::Steer, interpreter.steer("left")),
+    ] {
+        if !abilities.has(ability) {
+            assert_eq!(outcome, Err(Unsupported::Lacks { ability }), "{name} lacks {}", ability.name());
+        }
+    }
+    let named = engine.name_session(ID);
+    assert_eq!(
+        named.is_some(),
+        abilities.has(Ability::NamedSessions),
+        "{name}: whether we may name sessions"
+    );
+    assert!(named.is_none_or(|handle| handle.engine == name), "{name}: a handle is its own");
+    let resumed = engine.launch(&story.order(&installation, &Session::Resumed(handle(engine, ID))));
+    if abilities.has(Ability::Resume) {
+        assert!(resumed.is_ok(), "{name} claims to resume: {resumed:?}");
+    } else {
+        assert_eq!(resumed, Err(Unsupported::Lacks { ability: Ability::Resume }), "{name} lacks resume");
+    }
+    assert!(
+        abilities.has(Ability::Resume) || abilities.has(Ability::Hold),
+        "{name}: an engine that can neither resume nor be held cannot have a second turn"
+    );
+}
+
+/// Settings that make a difference on turn 1 make the same difference on turn 2 (A4).
+pub(super) fn settings_hold_on_every_turn(engine: &dyn Engine) {
+    let (name, installation) = (engine.name(), engine.installation());
+    let mut sessions = vec![Session::New];
+    sessions.extend(engine.name_session(ID).map(Session::Named));
+    if engine.abilities().has(Ability::Resume) {
+        sessions.push(Session::Resumed(handle(engine, ID)));
+    }
+    let story = Story::new("settings", b"");
+    let sandboxes = [None, Some(Sandbox::ReadOnly), Some(Sandbox::WorkspaceWrite), Some(Sandbox::FullAccess)];
+    let differences = |session: &Session| -> Vec<bool> {
+        let plain = story.order(&installation, session);
+        let mut variants = vec![plain];
+        variants.extend(sandboxes.map(|sandbox| abide_ports::engine::Order { sandbox, ..plain }));
+        variants.push(abide_ports::engine::Order { model: Some("a-model"), ..plain });
+        let seen = variants.iter().map(|order| {
+            // A setting may stand in the command, or be said by the protocol later on.
+            (
+                engine.launch(order).map(|launch| format!("{launch:?}")),
+                format!("{:?}", engine.interpreter(order)),
+            )
+        });
+        let seen: Vec<_> = seen.collect();
+        seen.iter().map(|variant| Some(variant) != seen.first()).collect()
+    };
+    let first = sessions.first().map(&differences);
+    for session in &sessions {
+        assert_eq!(Some(differences(session)), first, "{name}: settings hold with {session:?}");
+    }
+    assert_eq!(first.and_then(|first| first.last().copied()), Some(true), "{name}: a model can be chosen");
+}
+
+pub(super) fn a_missing_program_is_explained(engine: &dyn Engine) {
+    let (name, installation) = (engine.name(), engine.installation());
+    let checks = engine.checks(&installation);
+    assert!(!checks.is_empty(), "{name} can be checked");
+    for check in &checks {
+        assert!(check.argv.starts_with(&installation.command), "{name}: a check runs the configured command");
+    }
+    let missing = Observed::NotFound { reason: "no such file".to_owned() };
+    let health = engine.judge(&vec![missing; checks.len()]);
+    let trouble = health.trouble.expect("a missing program is trouble");
+    assert_eq!(trouble.code, FailureCode::EngineNotFound, "{name}");
+    assert!(trouble.message.contains(name), "{name}: the message names the engine: {}", trouble.message);
+    assert_eq!(health.version, None, "{name}: a missing program has no version");
+    // Whatever a check shows, judging it is not fatal.
+    let empty = Observed::Ran { code: Some(0), stdout: String::new(), stderr: String::new() };
+    for odd in [empty, Observed::TimedOut] {
+        let health = engine.judge(&vec![odd; checks.len()]);
+        assert_eq!(
+            health.profile_kind(),
+            ProfileKind::StickyProcess,
+            "{name}: what was not seen is not believed"
+        );
+    }
+}
+
+pub(super) fn the_same_order_gives_the_same_launch(engine: &dyn Engine) {
+    let (name, installation) = (engine.name(), engine.installation());
+    let story = Story::new("same", b"");
+    let order = story.order(&installation, &Session::New);
+    let launch = engine.launch(&order).expect("a first turn can be started");
+    assert_eq!(Ok(&launch), engine.launch(&order).as_ref(), "{name}");
+    assert!(launch.argv.starts_with(&installation.command), "{name}: the configured command is run");
+    let stays_inside = |path: &str| !path.starts_with('/') && path.split('/').all(|part| part != "..");
+    assert!(
+        launch.files.iter().all(|file| stays_inside(&file.path)),
+        "{name}: files stay in the private folder"
+    );
+}

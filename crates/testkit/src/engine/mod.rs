@@ -1,0 +1,78 @@
+//! The suite that every engine adapter must pass, on bytes that real programs printed.
+//!
+//! A test walks the registry and gives each engine its [`Story`]s. Nothing here knows an engine by its name.
+
+mod claims;
+mod story;
+mod stress;
+
+use std::collections::BTreeSet;
+
+use abide_domain::event::Ending;
+use abide_ports::engine::{Engine, Said, What};
+
+pub use story::{Story, told};
+
+/// Checks everything that the contract says. Panics with the claim that is broken.
+pub fn check(engine: &dyn Engine, stories: &[Story]) {
+    claims::what_is_not_claimed_is_refused(engine);
+    claims::settings_hold_on_every_turn(engine);
+    claims::a_missing_program_is_explained(engine);
+    claims::the_same_order_gives_the_same_launch(engine);
+    stress::empty_output_is_no_success(engine);
+    stress::garbage_is_survived_and_is_no_success(engine);
+    for story in stories {
+        let facts = story.play(engine);
+        sound(&facts, &story.name);
+        stress::cutting_elsewhere_changes_nothing(engine, story, &facts);
+        stress::death_at_any_byte_is_one_end(engine, story);
+        stress::unknown_lines_are_kept_whole(engine, story, &facts);
+    }
+}
+
+/// What must hold for everything that a process ever said.
+pub(crate) fn sound(facts: &[Said], story: &str) {
+    let mut ended = BTreeSet::new();
+    let mut has_session = false;
+    let mut last = None;
+    for Said { at, what } in facts {
+        assert!(last.is_none_or(|last| last < *at), "{story}: positions grow, at {what:?}");
+        last = Some(*at);
+        match what {
+            What::Session { value, .. } => {
+                assert!(!value.is_empty(), "{story}: a session has a name");
+                has_session = true;
+            }
+            What::Gate { .. } => assert!(has_session, "{story}: a handle is announced before any question"),
+            What::Ended { turn, ending } => {
+                assert!(
+                    !matches!(ending, Ending::Asked { .. }) || has_session,
+                    "{story}: a handle is announced before any question"
+                );
+                assert!(
+                    ended.iter().all(|earlier| earlier < turn),
+                    "{story}: turn {turn} ends once and in order"
+                );
+                ended.insert(*turn);
+            }
+            What::Text(_)
+            | What::Progress(_)
+            | What::Warning(_)
+            | What::Withdrawn { .. }
+            | What::Write(_)
+            | What::Finishing
+            | What::Unknown(_) => {}
+        }
+    }
+    assert!(!ended.is_empty(), "{story}: the end is said");
+    let about_a_turn = |what: &What| !matches!(what, What::Unknown(_) | What::Warning(_) | What::Write(_));
+    let after_last_end = facts
+        .iter()
+        .skip_while(|said| !matches!(&said.what, What::Ended { turn, .. } if ended.last() == Some(turn)));
+    assert_eq!(
+        after_last_end.filter(|said| about_a_turn(&said.what)).count(),
+        1,
+        "{story}: the end is said last, in {}",
+        told(facts)
+    );
+}

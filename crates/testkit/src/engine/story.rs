@@ -1,0 +1,146 @@
+//! A recorded process: how it was started, what it printed, how it went.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use abide_domain::{
+    effect::Session,
+    engine::{Handle, HandleType, ProfileKind},
+    process::Exit,
+    settings::ExecutionMode,
+};
+use abide_ports::engine::{Cause, Departure, Engine, Installation, Order, Said, What};
+
+/// A recorded process.
+#[derive(Clone, Debug)]
+pub struct Story {
+    /// What it shows.
+    pub name: String,
+    /// Its standard output.
+    pub stdout: Vec<u8>,
+    /// Its standard error.
+    pub stderr: Vec<u8>,
+    /// How it went.
+    pub exit: Exit,
+    /// Who made it go.
+    pub cause: Cause,
+    /// The way of waiting that it was started for.
+    pub kind: ProfileKind,
+    /// The session id that it was told to resume.
+    pub resumes: Option<String>,
+    /// The mode that it was started in.
+    pub mode: ExecutionMode,
+}
+
+impl Story {
+    /// A process that printed this and left with 0.
+    pub fn new(name: &str, stdout: &[u8]) -> Self {
+        Self {
+            name: name.to_owned(),
+            stdout: stdout.to_vec(),
+            stderr: vec![],
+            exit: Exit::Code(0),
+            cause: Cause::Itself,
+            kind: ProfileKind::Resumable,
+            resumes: None,
+            mode: ExecutionMode::Interactive,
+        }
+    }
+
+    /// The same with what its notes say: lines of `key value`, with the keys `exit` (a code or `unseen`), `cause`
+    /// (`itself`, `dismissed`, `interrupted`), `kind` (`resumable`, `sticky_process`), `resumes` (a session id) and
+    /// `mode` (`auto`, `interactive`, `chat`).
+    #[must_use]
+    pub fn noted(mut self, notes: &str) -> Self {
+        let known: BTreeMap<&str, &str> = notes.lines().filter_map(|line| line.split_once(' ')).collect();
+        for (key, value) in known {
+            match (key, value) {
+                ("exit", "unseen") => self.exit = Exit::Unseen,
+                ("exit", code) => self.exit = Exit::Code(code.parse().expect("an exit code is a number")),
+                ("cause", "itself") => self.cause = Cause::Itself,
+                ("cause", "dismissed") => self.cause = Cause::Dismissed,
+                ("cause", "interrupted") => self.cause = Cause::Interrupted,
+                ("kind", "resumable") => self.kind = ProfileKind::Resumable,
+                ("kind", "sticky_process") => self.kind = ProfileKind::StickyProcess,
+                ("resumes", id) => self.resumes = Some(id.to_owned()),
+                ("mode", "auto") => self.mode = ExecutionMode::Auto,
+                ("mode", "interactive") => self.mode = ExecutionMode::Interactive,
+                ("mode", "chat") => self.mode = ExecutionMode::Chat,
+                (key, value) => panic!("{}: the notes say {key} {value}, which means nothing", self.name),
+            }
+        }
+        self
+    }
+
+    /// Everything that the process says, told to a new interpreter in one piece.
+    pub fn play(&self, engine: &dyn Engine) -> Vec<Said> {
+        self.play_in_pieces(engine, usize::MAX)
+    }
+
+    /// The same in pieces of this size.
+    pub(crate) fn play_in_pieces(&self, engine: &dyn Engine, size: usize) -> Vec<Said> {
+        let (installation, session) = (engine.installation(), self.session(engine));
+        let mut interpreter = engine.interpreter(&self.order(&installation, &session));
+        let mut facts = vec![];
+        for piece in self.stdout.chunks(size.min(self.stdout.len().max(1))) {
+            facts.extend(interpreter.feed(piece));
+        }
+        let departure = Departure { exit: self.exit, stderr: &self.stderr, cause: self.cause };
+        facts.extend(interpreter.end(&departure));
+        assert_eq!(interpreter.end(&departure), [], "{}: nothing is said after the end", self.name);
+        facts
+    }
+
+    pub(crate) fn session(&self, engine: &dyn Engine) -> Session {
+        match &self.resumes {
+            None => Session::New,
+            Some(id) => Session::Resumed(handle(engine, id)),
+        }
+    }
+
+    pub(crate) fn order<'a>(&self, installation: &'a Installation, session: &'a Session) -> Order<'a> {
+        Order {
+            installation,
+            kind: self.kind,
+            session,
+            prompt: "hello",
+            workspace: "/somewhere",
+            private: "/elsewhere",
+            mode: self.mode,
+            model: None,
+            sandbox: None,
+            session_since: None,
+        }
+    }
+}
+
+/// A handle of that engine.
+pub(crate) fn handle(engine: &dyn Engine, id: &str) -> Handle {
+    Handle {
+        engine: engine.name().to_owned(),
+        handle_type: HandleType::SessionId,
+        handle_value: id.to_owned(),
+        created_at_turn: 1,
+    }
+}
+
+/// What was said, one fact a line, for snapshots and people.
+pub fn told(facts: &[Said]) -> String {
+    let mut told = String::new();
+    for Said { at, what } in facts {
+        let (offset, index) = (at.0 >> 8, at.0 & 0xff);
+        let what = match what {
+            What::Write(bytes) => format!("Write({:?})", String::from_utf8_lossy(bytes)),
+            What::Session { .. }
+            | What::Text(_)
+            | What::Progress(_)
+            | What::Warning(_)
+            | What::Gate { .. }
+            | What::Withdrawn { .. }
+            | What::Finishing
+            | What::Ended { .. }
+            | What::Unknown(_) => format!("{what:?}"),
+        };
+        let _never_fails = writeln!(told, "{offset}.{index} {what}");
+    }
+    told
+}

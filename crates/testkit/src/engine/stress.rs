@@ -1,0 +1,82 @@
+//! Bytes as they come in real life: cut anywhere, unfinished, unknown, huge, broken.
+
+use abide_domain::{event::Ending, process::Exit};
+use abide_ports::engine::{Engine, Said, What};
+
+use super::{sound, story::Story};
+use crate::dice::Dice;
+
+pub(super) fn cutting_elsewhere_changes_nothing(engine: &dyn Engine, story: &Story, facts: &[Said]) {
+    for size in [1, 2, 3, 7, 61, 1021, 8192] {
+        assert_eq!(story.play_in_pieces(engine, size), facts, "{}: cut by {size}", story.name);
+    }
+}
+
+/// A process that is killed anywhere in its speech ends its turn once, and not well unless it had finished.
+pub(super) fn death_at_any_byte_is_one_end(engine: &dyn Engine, story: &Story) {
+    let length = story.stdout.len();
+    let step = (length / 97).max(1);
+    for at in (0..length).step_by(step) {
+        let mut cut = story.clone();
+        cut.stdout.truncate(at);
+        cut.exit = Exit::Code(137);
+        cut.name = format!("{} killed at byte {at}", story.name);
+        let facts = cut.play(engine);
+        sound(&facts, &cut.name);
+    }
+}
+
+pub(super) fn unknown_lines_are_kept_whole(engine: &dyn Engine, story: &Story, facts: &[Said]) {
+    let huge = format!("{{\"type\":\"abide.unheard_of\",\"blob\":\"{}\"}}", "ü€𐍈x".repeat(300_000));
+    let strange = ["{\"type\":\"abide.unheard_of\",\"n\":[1,{\"two\":null}]}", "plain words, no JSON", &huge];
+    let mut mixed = story.clone();
+    mixed.stdout = strange.iter().flat_map(|line| line.bytes().chain([b'\n'])).collect();
+    mixed.stdout.extend_from_slice(&story.stdout);
+    mixed.name = format!("{} among strange lines", story.name);
+    let said = mixed.play(engine);
+    sound(&said, &mixed.name);
+    let ending = |facts: &[Said]| -> Vec<_> {
+        let ends = facts.iter().filter(|said| matches!(said.what, What::Ended { .. }));
+        ends.map(|said| said.what.clone()).collect()
+    };
+    assert_eq!(ending(&said), ending(facts), "{}: the end is the same", mixed.name);
+    for line in strange {
+        let kept = said.iter().any(|said| matches!(&said.what, What::Unknown(whole) if whole == line));
+        assert!(kept, "{}: a line of {} bytes is kept whole", mixed.name, line.len());
+    }
+}
+
+pub(super) fn empty_output_is_no_success(engine: &dyn Engine) {
+    for exit in [Exit::Code(0), Exit::Code(1), Exit::Code(137), Exit::Unseen] {
+        let mut silent = Story::new("nothing is printed", b"");
+        silent.exit = exit;
+        no_success(engine, &silent);
+    }
+}
+
+pub(super) fn garbage_is_survived_and_is_no_success(engine: &dyn Engine) {
+    let mut dice = Dice::new(4870);
+    for round in 0..40 {
+        let size = dice.below(6_000);
+        let mut bytes: Vec<u8> = (0..size).map(|_| dice.below(256) as u8).collect();
+        if round % 2 == 0 {
+            // Something that begins like a message of a protocol, and is none.
+            bytes.splice(
+                0..0,
+                *b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":[[[\n{\"type\":\"result\"}\n{\"type\":7}\n",
+            );
+        }
+        no_success(engine, &Story::new(&format!("garbage {round}"), &bytes));
+    }
+}
+
+fn no_success(engine: &dyn Engine, story: &Story) {
+    let facts = story.play(engine);
+    sound(&facts, &story.name);
+    for said in facts {
+        if let What::Ended { ending, .. } = said.what {
+            let failed = matches!(ending, Ending::Failed { .. });
+            assert!(failed, "{}: {}: {ending:?} is no failure", engine.name(), story.name);
+        }
+    }
+}
