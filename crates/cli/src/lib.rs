@@ -4,6 +4,7 @@ mod args;
 mod exit;
 mod home;
 mod mcp;
+pub mod processes;
 mod rpc;
 mod sessions;
 
