@@ -6,6 +6,8 @@
 pub mod clock;
 pub mod dice;
 pub mod history;
+#[cfg(feature = "model")]
+pub mod model;
 pub mod store;
 
 #[cfg(doctest)]
