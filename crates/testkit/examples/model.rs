@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 
-use abide_testkit::model::{Exchange, ModelServer, Script};
+use abide_testkit::model::{Exchange, ModelServer, Script, faults};
 
 fn main() -> io::Result<()> {
     let mut args = std::env::args().skip(1);
@@ -28,8 +28,9 @@ fn main() -> io::Result<()> {
 fn line(exchange: &Exchange) -> String {
     let heard = &exchange.heard;
     let results: Vec<String> = heard.returned().into_iter().map(|result| result.text).collect();
+    let faults = faults(heard);
     format!(
-        "#{} {:?} {:?} model={} stream={} tools={} users={:?} returned={results:?}",
+        "#{} {:?} {:?} model={} stream={} tools={} users={:?} returned={results:?} faults={faults:?}",
         heard.at,
         heard.wire,
         exchange.treatment,

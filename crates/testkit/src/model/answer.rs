@@ -176,8 +176,10 @@ impl Answer {
 
 /// A value that fits a JSON schema of the simple kinds that agent programs use.
 fn fitting(schema: &Value) -> Value {
-    if let Some(first) = schema["enum"].as_array().and_then(|values| values.first()) {
-        return first.clone();
+    if let Some(values) = schema["enum"].as_array() {
+        // A program that asks whether something may be done is told no, as long as no test says otherwise.
+        let no = values.iter().find(|value| **value == "deny");
+        return no.or(values.first()).cloned().unwrap_or_default();
     }
     // One service writes the names of types in capitals.
     let kind = schema["type"].as_str().unwrap_or("object").to_lowercase();
@@ -202,10 +204,11 @@ mod tests {
     fn a_harmless_answer_fits_its_schema() {
         let schema = json!({ "type": "OBJECT", "properties": {
             "title": { "type": "STRING" }, "choice": { "type": "string", "enum": ["flash", "pro"] },
+            "outcome": { "type": "string", "enum": ["allow", "deny"] },
             "sure": { "type": "boolean" }, "list": { "type": "array" }, "score": { "type": "integer" },
         }});
         let expected = json!({
-            "title": "STUB", "choice": "flash", "sure": false, "list": [], "score": 0,
+            "title": "STUB", "choice": "flash", "outcome": "deny", "sure": false, "list": [], "score": 0,
         });
         assert_eq!(fitting(&schema), expected);
     }

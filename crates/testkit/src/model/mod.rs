@@ -19,6 +19,7 @@
 mod answer;
 mod anthropic;
 mod chat;
+mod errand;
 mod gate;
 mod gemini;
 mod heard;

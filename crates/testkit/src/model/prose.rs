@@ -3,11 +3,16 @@
 //! A judgement by the looks of a text, made from what real programs were seen to send. Nothing is removed from what was
 //! heard.
 
+use super::errand;
+
 /// The part of a piece of text that a person wrote, if any.
 pub(super) fn written(block: &str) -> Option<String> {
     let mut rest = block.trim();
     loop {
-        if rest.is_empty() || OPENINGS.iter().any(|opening| rest.starts_with(opening)) {
+        if rest.is_empty()
+            || errand::is_order(rest)
+            || OPENINGS.iter().any(|opening| rest.starts_with(opening))
+        {
             return None;
         }
         let Some(after) = TAGS.iter().find_map(|tag| after_tag(rest, tag)) else { break };

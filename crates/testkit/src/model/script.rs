@@ -1,19 +1,12 @@
 //! Who decides what the model answers: ordered rules, then a queue, then a default.
 //!
-//! Agent programs also ask the model for titles, summaries and verdicts of their own. Those are side requests: by
-//! default the ones that offer no tools. They get a harmless answer and leave the rules and the queue alone, unless a
-//! rule was made for them.
+//! Agent programs also ask the model for titles, summaries and verdicts of their own. Those side requests, told apart in
+//! `errand`, get a harmless answer and leave the rules and the queue alone, unless a rule was made for them.
 
 use std::collections::VecDeque;
 use std::fmt;
 
-use super::{
-    answer::Answer,
-    heard::{Heard, Role},
-    order,
-    record::Treatment,
-    stub,
-};
+use super::{answer::Answer, errand, heard::Heard, order, record::Treatment, stub};
 
 pub struct Script {
     rules: Vec<Rule>,
@@ -59,7 +52,7 @@ impl Script {
             rules: Vec::new(),
             queue: VecDeque::new(),
             otherwise: Box::new(|heard| Some(stub::answer(heard))),
-            turn: Box::new(|heard| !heard.tools.is_empty()),
+            turn: Box::new(|heard| !errand::is_one(heard)),
             key: None,
             order: Order::Ignored,
         }
@@ -134,7 +127,7 @@ impl Script {
                 return (Answer::status(400, faults.join("; ")), Treatment::Faulty(faults));
             }
         }
-        let kind = if self.is_turn(heard) { Kind::Turn } else { Kind::Side };
+        let kind = if (self.turn)(heard) { Kind::Turn } else { Kind::Side };
         for rule in self.rules.iter_mut().filter(|rule| rule.kind == kind && rule.left != Uses::Left(0)) {
             if let Some(answer) = (rule.answering)(heard) {
                 if let Uses::Left(left) = &mut rule.left {
@@ -153,11 +146,6 @@ impl Script {
         }
         let answer = (self.otherwise)(heard).unwrap_or_else(|| Answer::harmless(None));
         (answer, Treatment::Default)
-    }
-
-    fn is_turn(&self, heard: &Heard) -> bool {
-        // A tool's report belongs to the turn that called it, even where the program offers no tools with it.
-        (self.turn)(heard) || heard.messages.last().is_some_and(|last| last.role == Role::Tool)
     }
 
     fn rule(

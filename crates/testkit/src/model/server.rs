@@ -135,12 +135,16 @@ impl ModelServer {
         self.shared.record.read(|record| record.visits.clone())
     }
 
-    /// Blocks until a request has come for which `wanted` is true, and gives the first such.
+    /// Blocks until a turn has come for which `wanted` is true, and gives the first such. Side requests quote the
+    /// conversation and are therefore left out; [`Self::wait_until`] sees them.
     ///
     /// # Panics
     /// When none comes.
     pub fn wait_for(&self, wanted: impl Fn(&Heard) -> bool) -> Heard {
-        let found = self.shared.record.wait(|record| first(record, |exchange| wanted(&exchange.heard)));
+        let found = self
+            .shared
+            .record
+            .wait(|record| first(record, |exchange| exchange.treatment.is_turn() && wanted(&exchange.heard)));
         self.present(found).heard
     }
 
@@ -150,7 +154,11 @@ impl ModelServer {
     /// When none comes.
     pub async fn wait_for_async(&self, wanted: impl Fn(&Heard) -> bool) -> Heard {
         let record = &self.shared.record;
-        let found = record.wait_async(|record| first(record, |exchange| wanted(&exchange.heard))).await;
+        let found = record
+            .wait_async(|record| {
+                first(record, |exchange| exchange.treatment.is_turn() && wanted(&exchange.heard))
+            })
+            .await;
         self.present(found).heard
     }
 
