@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use abide_testkit::model::{Answer, End, Gate, ModelServer, Script, Treatment};
+use abide_testkit::model::{Answer, End, Gate, Heard, ModelServer, Script, Treatment};
 use serde_json::{Value, json};
 
 /// Sends a request and does not wait for anything.
@@ -96,6 +96,17 @@ fn a_side_request_takes_nothing_from_the_script() {
     assert_eq!(said(&ask(&server, &title).1), "STUB");
     assert_eq!(said(&ask(&server, &chat("hello")).1), "for the turn");
     assert_eq!((server.sides().len(), server.turns().len(), server.heard().len()), (1, 1, 2));
+}
+
+#[test]
+fn a_side_request_may_have_a_rule_of_its_own() {
+    let yes = Answer::say(r#"{"outcome":"allow"}"#);
+    let verdict = move |_: &Heard| Some(yes.clone());
+    let server = ModelServer::start(Script::new().aside(verdict).then(Answer::raw(502, "<html>")));
+    let review = chat("The following is the Codex agent history whose request action you are assessing.");
+    assert_eq!(said(&ask(&server, &review).1), r#"{"outcome":"allow"}"#);
+    assert_eq!(server.exchanges()[0].treatment, Treatment::ScriptedSide);
+    assert_eq!(ask(&server, &chat("hello")), (502, "<html>".to_owned(), true));
 }
 
 #[test]

@@ -8,6 +8,8 @@ use std::fmt;
 
 use super::{answer::Answer, errand, heard::Heard, order, record::Treatment, stub};
 
+/// Its functions look at nothing but the request, so that the same requests always get the same answers; they are
+/// called while the server's memory is locked and must not ask the server.
 pub struct Script {
     rules: Vec<Rule>,
     queue: VecDeque<Answer>,
