@@ -12,6 +12,8 @@ pub mod registry;
 
 mod codex;
 mod failing;
+mod gemini;
+mod ids;
 mod lines;
 mod tongue;
 
