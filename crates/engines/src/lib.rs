@@ -13,6 +13,8 @@ pub mod registry;
 mod acp;
 mod codex;
 mod failing;
+mod gemini;
+mod ids;
 mod lines;
 mod tongue;
 

@@ -2,14 +2,14 @@
 
 use abide_ports::engine::{Engine, Installation};
 
-use crate::{acp::Acp, codex::Codex};
+use crate::{acp::Acp, codex::Codex, gemini::Gemini};
 
 /// The engines that need no configuration, in the order in which they are shown.
 pub fn built_in() -> Vec<Box<dyn Engine>> {
-    vec![Box::new(Codex)]
+    vec![Box::new(Codex), Box::new(Gemini)]
 }
 
-/// An agent of the Agent Client Protocol that the owner configured under this name.
+/// An agent of the Agent Client Protocol that the owner has named, and how its program is called.
 pub fn acp(name: &str, installation: Installation) -> Box<dyn Engine> {
     Box::new(Acp::new(name, installation))
 }
