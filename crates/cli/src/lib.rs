@@ -1,6 +1,7 @@
 //! The command line: arguments, configuration, and the one place where real adapters are plugged in.
 
 mod args;
+pub mod catalogue;
 mod exit;
 mod home;
 mod mcp;
