@@ -2,6 +2,7 @@
 
 mod args;
 pub mod catalogue;
+pub mod clock;
 mod exit;
 mod home;
 mod mcp;
