@@ -194,7 +194,7 @@ impl Stage {
                         return Ok(state);
                     }
                     let over = matches!(state.status(), Status::Succeeded | Status::Failed | Status::Canceled);
-                    if over && state.owed.is_empty() {
+                    if over && state.owed.is_empty() && self.processes.names().is_empty() {
                         return Err(state);
                     }
                     last = Some(state);
