@@ -10,6 +10,7 @@
 pub mod asking;
 pub mod registry;
 
+mod claude;
 mod codex;
 mod failing;
 mod lines;
