@@ -9,21 +9,25 @@ use serde::{
 };
 use serde_json::{Map, Value};
 
-/// What lines are told apart by. In some of them the type comes last.
+/// What lines are told apart by, wherever in them it stands.
 #[derive(Debug, Deserialize)]
 pub(super) struct Head<'a> {
     #[serde(borrow, rename = "type")]
     pub(super) kind: Cow<'a, str>,
-    #[serde(borrow, default)]
-    pub(super) subtype: Word<'a>,
-    /// Set on everything that a subagent does or says.
-    #[serde(borrow, default)]
-    pub(super) parent_tool_use_id: Word<'a>,
+}
+
+/// The type of a line that begins with it, as most do: then the line is read only once, as what it is.
+pub(super) fn leading_kind(line: &[u8]) -> Option<&str> {
+    let rest = line.strip_prefix(br#"{"type":""#)?;
+    let kind = rest.get(..memchr::memchr(b'"', rest)?)?;
+    std::str::from_utf8(kind).ok().filter(|kind| !kind.contains('\\'))
 }
 
 /// `system` of the subtypes that are read.
 #[derive(Debug, Deserialize)]
 pub(super) struct System<'a> {
+    #[serde(borrow, default)]
+    pub(super) subtype: Word<'a>,
     #[serde(borrow, default)]
     pub(super) session_id: Word<'a>,
     #[serde(borrow, default)]
@@ -48,6 +52,9 @@ pub(super) struct System<'a> {
 pub(super) struct Spoken<'a> {
     #[serde(borrow)]
     pub(super) message: Message<'a>,
+    /// Set on everything that a subagent does or says.
+    #[serde(borrow, default)]
+    pub(super) parent_tool_use_id: Word<'a>,
     /// Not the model's words but the program's, about an error that the result will tell.
     #[serde(default)]
     pub(super) is_api_error_message: bool,
@@ -101,9 +108,11 @@ pub(super) struct ToolInput<'a> {
     description: Word<'a>,
 }
 
-/// `result`
+/// `result`, the one line whose type comes late
 #[derive(Debug, Deserialize)]
 pub(super) struct Outcome<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(super) kind: Cow<'a, str>,
     pub(super) is_error: bool,
     #[serde(borrow, default)]
     pub(super) result: Word<'a>,

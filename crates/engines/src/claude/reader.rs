@@ -3,6 +3,8 @@
 //! In the print form a turn has succeeded when its last `result` is no error *and* the process left with 0. In the
 //! stream form each `result` ends the turn of one prompt, except those that say that something else began their turn.
 
+use std::borrow::Cow;
+
 use abide_domain::{
     engine::HandleType,
     event::Ending,
@@ -14,10 +16,12 @@ use abide_ports::engine::{
     Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
 };
 
+use serde::de::IgnoredAny;
+
 use super::{
     Form,
     gates::Gates,
-    native::{self, Block, ControlCancel, ControlRequest, Head, Permission, Spoken, System},
+    native::{self, Block, ControlCancel, ControlRequest, Head, Permission, Spoken, System, leading_kind},
     outcome::{self, Outcome},
 };
 use crate::tongue::{Facts, Tongue};
@@ -58,19 +62,30 @@ impl Reader {
 
     /// Reads a line, if it is one of those that we know.
     fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
-        let head: Head<'_> = serde_json::from_slice(line).ok()?;
-        match head.kind.as_ref() {
-            "system" => self.system(head.subtype.or_empty(), line, facts)?,
-            "assistant" if self.stray => {}
+        let kind = match leading_kind(line) {
+            Some(kind) => Cow::Borrowed(kind),
+            None => {
+                let late: Option<native::Outcome<'_>> = serde_json::from_slice(line).ok();
+                if let Some(result) = late.filter(|late| late.kind == "result") {
+                    self.result(&result, facts);
+                    return Some(());
+                }
+                serde_json::from_slice::<Head<'_>>(line).ok()?.kind
+            }
+        };
+        match kind.as_ref() {
+            "system" => self.system(&serde_json::from_slice(line).ok()?, facts)?,
             "assistant" => {
                 let spoken: Spoken<'_> = serde_json::from_slice(line).ok()?;
-                let by_subagent = head.parent_tool_use_id.get().is_some();
-                if !spoken.is_api_error_message {
+                let by_subagent = spoken.parent_tool_use_id.get().is_some();
+                if !spoken.is_api_error_message && !self.stray {
                     spoken.message.content.0.iter().for_each(|block| said(block, by_subagent, facts));
                 }
             }
             // Results of tools, which may be long and matter only to requests that wait.
-            "user" if self.gates.is_empty() => {}
+            "user" if self.gates.is_empty() => {
+                serde_json::from_slice::<IgnoredAny>(line).ok()?;
+            }
             "user" => {
                 let spoken: Spoken<'_> = serde_json::from_slice(line).ok()?;
                 let over = spoken.message.content.0.iter().filter_map(|block| block.tool_use_id.get());
@@ -91,11 +106,9 @@ impl Reader {
         Some(())
     }
 
-    fn system(&mut self, subtype: &str, line: &[u8], facts: &mut Facts) -> Option<()> {
-        let system = || serde_json::from_slice::<System<'_>>(line).ok();
-        match subtype {
+    fn system(&mut self, system: &System<'_>, facts: &mut Facts) -> Option<()> {
+        match system.subtype.or_empty() {
             "init" => {
-                let system = system()?;
                 let id = system.session_id.get().filter(|id| !id.is_empty())?;
                 self.at_work |= !self.stray;
                 // It is said at the beginning of each turn; the same name once is enough.
@@ -106,7 +119,6 @@ impl Reader {
                 }
             }
             "api_retry" => {
-                let system = system()?;
                 let status = system.error_status.map_or_else(String::new, |status| format!(" {status}"));
                 facts.say(What::Warning(format!(
                     "the model's service failed ({}{status}); retry {} of {}",
@@ -116,19 +128,17 @@ impl Reader {
                 )));
             }
             "permission_denied" => {
-                let system = system()?;
                 let (tool, message) = (system.tool_name.or_empty(), system.message.or_empty());
                 facts.say(What::Progress(format!("was refused {tool}: {message}")));
             }
-            "informational" => facts.say(What::Warning(system()?.content.or_empty().to_owned())),
+            "informational" => facts.say(What::Warning(system.content.or_empty().to_owned())),
             "task_started" | "task_progress" if !self.stray => {
-                let system = system()?;
                 if let Some(description) = system.description.get() {
                     facts.say(What::Progress(description.to_owned()));
                 }
             }
             "task_notification" => self.stray |= matches!(self.form, Form::Stream { .. }) && !self.at_work,
-            "background_tasks_changed" => self.busy_behind = !system()?.tasks.is_empty(),
+            "background_tasks_changed" => self.busy_behind = !system.tasks.is_empty(),
             "compact_boundary" => facts.say(What::Progress("summarised the conversation".to_owned())),
             "status" | "task_started" | "task_progress" | "task_updated" | "hook_started"
             | "hook_progress" | "hook_response" => {}
