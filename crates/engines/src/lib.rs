@@ -11,6 +11,7 @@ pub mod asking;
 pub mod registry;
 
 mod acp;
+mod claude;
 mod codex;
 mod failing;
 mod gemini;

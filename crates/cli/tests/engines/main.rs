@@ -59,3 +59,5 @@ macro_rules! engine {
 }
 
 engine!(codex, "codex");
+engine!(claude, "claude");
+engine!(gemini, "gemini");
