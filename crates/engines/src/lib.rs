@@ -14,6 +14,7 @@ mod acp;
 mod codex;
 mod failing;
 mod lines;
+mod opencode;
 mod tongue;
 
 #[cfg(doctest)]
