@@ -17,6 +17,7 @@ mod failing;
 mod gemini;
 mod ids;
 mod lines;
+mod opencode;
 mod tongue;
 
 #[cfg(doctest)]
