@@ -15,6 +15,7 @@ mod failing;
 mod gemini;
 mod ids;
 mod lines;
+mod qwen;
 mod tongue;
 
 #[cfg(doctest)]

@@ -2,9 +2,9 @@
 
 use abide_ports::engine::Engine;
 
-use crate::{codex::Codex, gemini::Gemini};
+use crate::{codex::Codex, gemini::Gemini, qwen::Qwen};
 
 /// The engines that need no configuration, in the order in which they are shown.
 pub fn built_in() -> Vec<Box<dyn Engine>> {
-    vec![Box::new(Codex), Box::new(Gemini)]
+    vec![Box::new(Codex), Box::new(Gemini), Box::new(Qwen)]
 }
