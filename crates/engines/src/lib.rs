@@ -10,6 +10,7 @@
 pub mod asking;
 pub mod registry;
 
+mod acp;
 mod codex;
 mod failing;
 mod gemini;

@@ -1,10 +1,15 @@
 //! All engines. The one place besides the adapters that names them.
 
-use abide_ports::engine::Engine;
+use abide_ports::engine::{Engine, Installation};
 
-use crate::{codex::Codex, gemini::Gemini, qwen::Qwen};
+use crate::{acp::Acp, codex::Codex, gemini::Gemini, qwen::Qwen};
 
 /// The engines that need no configuration, in the order in which they are shown.
 pub fn built_in() -> Vec<Box<dyn Engine>> {
     vec![Box::new(Codex), Box::new(Gemini), Box::new(Qwen)]
+}
+
+/// An agent of the Agent Client Protocol that the owner configured under this name.
+pub fn acp(name: &str, installation: Installation) -> Box<dyn Engine> {
+    Box::new(Acp::new(name, installation))
 }
