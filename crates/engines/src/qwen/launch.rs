@@ -7,12 +7,12 @@
 //! | danger-full-access | `yolo` | none |
 //!
 //! The mode `auto-edit` would be too wide: it edits files outside the workspace too (0.24.4). A rule in the owner's own
-//! settings that allows more edits still counts.
+//! settings that allows more edits still counts. Held, it is `qwen --acp` with the same options.
 
 use abide_domain::{effect::Session, engine::ProfileKind};
-use abide_ports::engine::{Ability, Installation, Launch, Order, Sandbox, Stdin, Unsupported};
+use abide_ports::engine::{Installation, Launch, Order, Sandbox, Stdin, Unsupported};
 
-use crate::ids::is_uuid;
+use crate::{acp, ids::is_uuid};
 
 /// Tools that run commands.
 const COMMANDS: [&str; 2] = ["run_shell_command", "monitor"];
@@ -20,13 +20,13 @@ const COMMANDS: [&str; 2] = ["run_shell_command", "monitor"];
 const EDITS: [&str; 3] = ["edit", "write_file", "notebook_edit"];
 
 pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
-    match order.kind {
-        ProfileKind::Resumable => {}
-        ProfileKind::StickyProcess => return Err(Unsupported::Lacks { ability: Ability::Hold }),
-    }
     let mut argv = order.installation.command.clone();
+    argv.extend(match order.kind {
+        ProfileKind::Resumable => ["--output-format".to_owned(), "stream-json".to_owned()].to_vec(),
+        ProfileKind::StickyProcess => ["--acp".to_owned()].to_vec(),
+    });
     // Without a record there is nothing to resume, and its owner may have switched it off.
-    argv.extend(["--output-format", "stream-json", "--chat-recording"].map(str::to_owned));
+    argv.push("--chat-recording".to_owned());
     if let Some(sandbox) = order.sandbox {
         argv.extend(confined(sandbox, order.workspace)?);
     }
@@ -34,6 +34,17 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         argv.extend(["--model".to_owned(), model.to_owned()]);
     }
     argv.extend(order.installation.args.iter().cloned());
+    if order.kind == ProfileKind::StickyProcess {
+        // The session is begun or loaded by the protocol, which knows no names of ours.
+        return Ok(Launch {
+            argv,
+            env: environment(order.installation),
+            without_env: vec![],
+            files: vec![],
+            stdin: acp::launch::opening(),
+            not_before: None,
+        });
+    }
     match order.session {
         Session::New => {}
         Session::Named(handle) => argv.extend(["--session-id".to_owned(), handle.handle_value.clone()]),

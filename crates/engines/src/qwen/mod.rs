@@ -8,13 +8,13 @@ mod launch;
 mod native;
 mod reader;
 
-use abide_domain::engine::{Handle, HandleType, ProbeMethod, ResumeCapability};
+use abide_domain::engine::{Handle, HandleType, ProbeMethod, ProfileKind, ResumeCapability};
 use abide_ports::engine::{
     Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
     Unsupported,
 };
 
-use crate::{failing::unusable, tongue::LineInterpreter};
+use crate::{acp, failing::unusable, tongue::LineInterpreter};
 
 /// The adapter.
 #[derive(Debug)]
@@ -29,7 +29,8 @@ impl Engine for Qwen {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities::of(&[Ability::Resume, Ability::NamedSessions, Ability::Progress])
+        // The held form has gates too; they are not claimed because the form that is used first has none.
+        Abilities::of(&[Ability::Resume, Ability::Hold, Ability::NamedSessions, Ability::Progress])
     }
 
     fn installation(&self) -> Installation {
@@ -53,6 +54,9 @@ impl Engine for Qwen {
         let mut abilities = self.abilities();
         if !resumes {
             abilities = abilities.except(Ability::Resume);
+        }
+        if !help.contains("--acp") {
+            abilities = abilities.except(Ability::Hold);
         }
         if !names {
             abilities = abilities.except(Ability::NamedSessions);
@@ -83,7 +87,11 @@ impl Engine for Qwen {
     }
 
     fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
-        Box::new(LineInterpreter::new(reader::Reader::new(order)))
+        match order.kind {
+            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::Reader::new(order))),
+            // Model and sandbox were settled by the command line.
+            ProfileKind::StickyProcess => acp::interpreter(&Order { model: None, sandbox: None, ..*order }),
+        }
     }
 
     fn skills_folder(&self) -> &str {
