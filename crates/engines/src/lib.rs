@@ -15,6 +15,7 @@ mod codex;
 mod failing;
 mod gemini;
 mod ids;
+mod iflow;
 mod lines;
 mod qwen;
 mod tongue;

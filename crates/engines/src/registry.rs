@@ -2,11 +2,11 @@
 
 use abide_ports::engine::{Engine, Installation};
 
-use crate::{acp::Acp, codex::Codex, gemini::Gemini, qwen::Qwen};
+use crate::{acp::Acp, codex::Codex, gemini::Gemini, iflow::IFlow, qwen::Qwen};
 
 /// The engines that need no configuration, in the order in which they are shown.
 pub fn built_in() -> Vec<Box<dyn Engine>> {
-    vec![Box::new(Codex), Box::new(Gemini), Box::new(Qwen)]
+    vec![Box::new(Codex), Box::new(Gemini), Box::new(Qwen), Box::new(IFlow)]
 }
 
 /// An agent of the Agent Client Protocol that the owner configured under this name.
