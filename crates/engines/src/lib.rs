@@ -16,8 +16,10 @@ mod codex;
 mod failing;
 mod gemini;
 mod ids;
+mod iflow;
 mod lines;
 mod opencode;
+mod qwen;
 mod tongue;
 
 #[cfg(doctest)]

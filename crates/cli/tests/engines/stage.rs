@@ -189,11 +189,13 @@ impl Stage {
             let waiting = async {
                 loop {
                     changes.mark_unchanged();
-                    let state = self.store.run(run).await.expect("memory can be read").expect("the run is there");
+                    let state =
+                        self.store.run(run).await.expect("memory can be read").expect("the run is there");
                     if wanted(&state) {
                         return Ok(state);
                     }
-                    let over = matches!(state.status(), Status::Succeeded | Status::Failed | Status::Canceled);
+                    let over =
+                        matches!(state.status(), Status::Succeeded | Status::Failed | Status::Canceled);
                     if over && state.owed.is_empty() && self.processes.names().is_empty() {
                         return Err(state);
                     }
