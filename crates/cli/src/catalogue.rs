@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use abide_engines::registry;
+use abide_engines::{asking, registry};
 use abide_ports::{
     catalogue::{Catalogue, Entry},
     engine::{Engine, Installation},
@@ -61,7 +61,7 @@ impl EngineCatalogue {
             }
             installation.args.extend(config.args);
             installation.env.extend(config.env);
-            (!config.disabled).then(|| Entry { engine: Arc::from(engine), installation })
+            (!config.disabled).then(|| Entry { engine: Arc::from(asking::instructed(engine)), installation })
         });
         Self { entries: entries.collect() }
     }

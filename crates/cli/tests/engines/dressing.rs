@@ -34,7 +34,7 @@ pub(crate) fn dress(program: &Program, home: &Path, model: &str) -> EngineConfig
             set("CLAUDE_CODE_MAX_RETRIES", "0");
             set("IS_SANDBOX", "1");
         }
-        "gemini" => {
+        "gemini" | "gemini-acp" => {
             let settings = json!({
                 "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": false}},
                 "privacy": {"usageStatisticsEnabled": false},

@@ -61,3 +61,8 @@ macro_rules! engine {
 engine!(codex, "codex");
 engine!(claude, "claude");
 engine!(gemini, "gemini");
+engine!(qwen, "qwen");
+engine!(opencode, "opencode");
+engine!(codex_acp, "codex-acp");
+engine!(claude_acp, "claude-acp");
+engine!(gemini_acp, "gemini-acp");

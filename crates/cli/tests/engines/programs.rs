@@ -8,7 +8,6 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Program {
     pub(crate) engine: String,
-    pub(crate) version: Option<String>,
     #[serde(default)]
     pub(crate) command: Vec<String>,
     #[serde(default)]
@@ -23,7 +22,14 @@ pub(crate) fn installed(name: &str) -> Option<Program> {
     let found = std::env::var("ABIDE_TEST_ENGINES").ok().and_then(|path| std::fs::read(path).ok());
     let programs: Vec<Program> =
         found.map(|bytes| serde_json::from_slice(&bytes).expect("the list is JSON")).unwrap_or_default();
-    let program = programs.into_iter().find(|program| program.engine == name);
+    let program = programs.iter().find(|program| program.engine == name).cloned();
+    // Some programs speak the agent protocol themselves.
+    let program = program.or_else(|| {
+        let own = programs.iter().find(|program| Some(program.engine.as_str()) == name.strip_suffix("-acp"))?;
+        let mut spoken = Program { engine: name.to_owned(), ..own.clone() };
+        spoken.command.push("--acp".to_owned());
+        Some(spoken)
+    });
     match program {
         Some(Program { missing: None, .. }) => program,
         Some(Program { missing: Some(reason), .. }) => not_verified(name, &reason, required),

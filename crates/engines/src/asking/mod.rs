@@ -2,15 +2,18 @@
 //!
 //! Questions inside a turn come by the engine's own protocol and are read by its adapter.
 //!
-//! Reading order: what is asked for ([`patch`]), how an answer is read ([`recognise()`]), and its helpers: `fences` finds
+//! Reading order: what is asked for ([`patch`]), who is told ([`instructed()`]),
+//! how an answer is read ([`recognise()`]), and its helpers: `fences` finds
 //! blocks in Markdown, `tags` finds them in angle brackets, `lenient` reads JSON as models write it, `envelope` makes a
 //! question of it.
 
 mod envelope;
 mod fences;
+mod instructed;
 mod lenient;
 pub mod patch;
 mod recognise;
 mod tags;
 
+pub use instructed::instructed;
 pub use recognise::{Heard, recognise};

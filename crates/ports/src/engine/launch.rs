@@ -37,7 +37,7 @@ pub struct Order<'a> {
     pub kind: ProfileKind,
     /// The session that the turn belongs to.
     pub session: &'a Session,
-    /// What the engine is told: the person's words with the patches of the run's mode already applied.
+    /// What the engine is told.
     pub prompt: &'a str,
     /// The directory that every turn of the run works in.
     pub workspace: &'a str,

@@ -1,0 +1,121 @@
+//! An engine that is told how this run works: where files go, and whether and how it may ask (D3).
+//!
+//! What is told is in `patch`; how the answer is read, in `recognise`.
+
+use abide_domain::{effect::Session, engine::Handle, settings::ExecutionMode};
+use abide_ports::engine::{
+    Abilities, Answer, Check, Departure, Engine, Evidence, Health, Installation, Interpreter, Launch, Leave,
+    Observed, Order, Said, Speech, Status, Stop, Unsupported,
+};
+
+use super::patch;
+
+/// Tells this engine in every prompt what the run's mode wants it to know.
+pub fn instructed(engine: Box<dyn Engine>) -> Box<dyn Engine> {
+    Box::new(Instructed { engine })
+}
+
+#[derive(Debug)]
+struct Instructed {
+    engine: Box<dyn Engine>,
+}
+
+/// Does the same for the further turns of a process that is held.
+#[derive(Debug)]
+struct Reminding {
+    interpreter: Box<dyn Interpreter>,
+    mode: ExecutionMode,
+}
+
+/// The first turn of a session is told everything, later ones are reminded.
+fn told(order: &Order<'_>) -> String {
+    let turn_index = match order.session {
+        Session::New | Session::Named(_) => 1,
+        Session::Resumed(_) => LATER,
+    };
+    patch::prompt(order.mode, order.prompt, turn_index)
+}
+
+/// Any turn but the first of its session.
+const LATER: u32 = 2;
+
+impl Engine for Instructed {
+    fn name(&self) -> &str {
+        self.engine.name()
+    }
+
+    fn abilities(&self) -> Abilities {
+        self.engine.abilities()
+    }
+
+    fn installation(&self) -> Installation {
+        self.engine.installation()
+    }
+
+    fn checks(&self, installation: &Installation) -> Vec<Check> {
+        self.engine.checks(installation)
+    }
+
+    fn judge(&self, observed: &[Observed]) -> Health {
+        self.engine.judge(observed)
+    }
+
+    fn name_session(&self, fresh: &str) -> Option<Handle> {
+        self.engine.name_session(fresh)
+    }
+
+    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+        self.engine.launch(&Order { prompt: &told(order), ..*order })
+    }
+
+    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
+        let interpreter = self.engine.interpreter(&Order { prompt: &told(order), ..*order });
+        Box::new(Reminding { interpreter, mode: order.mode })
+    }
+
+    fn skills_folder(&self) -> &str {
+        self.engine.skills_folder()
+    }
+
+    fn speech(&self) -> Speech {
+        self.engine.speech()
+    }
+
+    fn evidence(&self) -> Evidence {
+        self.engine.evidence()
+    }
+}
+
+impl Interpreter for Reminding {
+    fn feed(&mut self, bytes: &[u8]) -> Vec<Said> {
+        self.interpreter.feed(bytes)
+    }
+
+    fn end(&mut self, departure: &Departure<'_>) -> Vec<Said> {
+        self.interpreter.end(departure)
+    }
+
+    fn status(&self) -> Status {
+        self.interpreter.status()
+    }
+
+    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported> {
+        self.interpreter.say(&patch::prompt(self.mode, prompt, LATER))
+    }
+
+    fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+        self.interpreter.answer(answer)
+    }
+
+    fn steer(&mut self, text: &str) -> Result<Vec<u8>, Unsupported> {
+        self.interpreter.steer(text)
+    }
+
+    fn interrupt(&mut self) -> Stop {
+        self.interpreter.interrupt()
+    }
+
+    fn leave(&mut self) -> Leave {
+        self.interpreter.leave()
+    }
+}
