@@ -23,6 +23,36 @@ pub(super) struct Message<'a> {
     pub(super) error: Option<&'a RawValue>,
 }
 
+/// A piece of a message, which is most of what agents say: read at one go. Whatever it does not fit is read as a
+/// [`Message`].
+#[derive(Debug, Deserialize)]
+pub(super) struct Chunk<'a> {
+    #[serde(borrow)]
+    pub(super) method: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) params: ChunkParams<'a>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ChunkParams<'a> {
+    #[serde(borrow)]
+    pub(super) session_id: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) update: ChunkUpdate<'a>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ChunkUpdate<'a> {
+    #[serde(borrow)]
+    pub(super) session_update: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) message_id: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) content: Block<'a>,
+}
+
 /// The `error` of a response.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Trouble<'a> {

@@ -22,8 +22,8 @@ use serde_json::value::RawValue;
 use super::{
     gates::Gates,
     native::{
-        Block, Greeted, Message, Opened, PermissionAsked, RequestCancelled, Stopped, Trouble, TroubleData,
-        Update, Updated, part,
+        Block, Chunk, Greeted, Message, Opened, PermissionAsked, RequestCancelled, Stopped, Trouble,
+        TroubleData, Update, Updated, part,
     },
     wishes::{Setting, Wishes},
     words,
@@ -110,6 +110,9 @@ impl Conversation {
 
     /// Reads a line, if it is one of those that we know.
     fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+        if self.is_plain_text(line, facts).is_some() {
+            return Some(());
+        }
         let message: Message<'_> = serde_json::from_slice(line).ok()?;
         match (message.method, message.id) {
             (Some(method), Some(id)) => self.asked(&method, id, message.params, facts),
@@ -129,6 +132,24 @@ impl Conversation {
                 self.answered(id, answer, facts)?;
             }
         }
+        Some(())
+    }
+
+    /// Reads a piece of our session's present message, if the line is one.
+    fn is_plain_text(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+        if !matches!(self.phase, Phase::Talking) {
+            return None;
+        }
+        let Chunk { method, params } = serde_json::from_slice(line).ok()?;
+        let (update, ours) = (params.update, self.session.as_deref());
+        let is_text = method == "session/update" && update.session_update == "agent_message_chunk";
+        if !is_text || ours != Some(&*params.session_id) {
+            return None;
+        }
+        let message = Some(&*update.message_id).filter(|id| !id.is_empty());
+        self.turn.heard = true;
+        self.turn.thinks = false;
+        self.turn.text(update.content.text, message, facts);
         Some(())
     }
 
@@ -359,10 +380,7 @@ impl Turn {
         match &*update.session_update {
             "agent_message_chunk" => {
                 let text = part::<Block<'_>>(update.content).map(|block| block.text).unwrap_or_default();
-                if !text.is_empty() {
-                    self.add(&text, update.message_id.as_deref());
-                    facts.say(What::Text(text.into_owned()));
-                }
+                self.text(text, update.message_id.as_deref(), facts);
             }
             "tool_call" | "tool_call_update" => {
                 self.interrupted = true;
@@ -381,7 +399,10 @@ impl Turn {
         }
     }
 
-    fn add(&mut self, text: &str, message: Option<&str>) {
+    fn text(&mut self, text: Cow<'_, str>, message: Option<&str>, facts: &mut Facts) {
+        if text.is_empty() {
+            return;
+        }
         let another = message.is_some() && self.message.is_some() && self.message.as_deref() != message;
         if self.interrupted || another {
             self.answer.clear();
@@ -390,7 +411,8 @@ impl Turn {
         if self.message.as_deref() != message {
             self.message = message.map(str::to_owned);
         }
-        self.answer.push_str(text);
+        self.answer.push_str(&text);
+        facts.say(What::Text(text.into_owned()));
     }
 
     /// What is new about a tool.

@@ -7,14 +7,15 @@
 //! | sandbox | becomes |
 //! |---|---|
 //! | read-only | tools that look; no edits, no commands, no sub-agents (they have rules of their own) |
-//! | workspace-write | also edits in the workspace; commands and other directories are asked for |
+//! | workspace-write | also edits in the workspace; commands and other directories only if a person allows each |
 //! | danger-full-access | everything |
 //!
-//! Asked for means refused in `opencode run`, where nobody can be asked: a command may do anything anywhere, so
-//! allowing it would be wider than the workspace.
+//! A command may do anything anywhere, so allowing it would be wider than the workspace. In `opencode run` nobody can
+//! be asked, and a request that is refused there ends the turn: so the model is not offered commands at all.
 
 use std::collections::BTreeMap;
 
+use abide_domain::engine::ProfileKind;
 use abide_ports::engine::{Order, Sandbox, Unsupported};
 use serde_json::{Map, Value, json};
 
@@ -46,7 +47,7 @@ pub(super) fn configure(
     let own = json!({
         "description": "Works within the sandbox of an Abide run.",
         "mode": "primary",
-        "permission": rules(sandbox),
+        "permission": rules(sandbox, order.kind),
     });
     match agents.as_object_mut() {
         Some(agents) => agents.insert(agent(sandbox).to_owned(), own),
@@ -62,7 +63,11 @@ pub(super) fn configure(
 }
 
 /// Keys are written in alphabetical order, and `*` is before every letter.
-fn rules(sandbox: Sandbox) -> Value {
+fn rules(sandbox: Sandbox, kind: ProfileKind) -> Value {
+    let if_a_person_allows = match kind {
+        ProfileKind::Resumable => "deny",
+        ProfileKind::StickyProcess => "ask",
+    };
     let mut rules = json!({
         "*": "deny",
         "glob": "allow",
@@ -79,9 +84,9 @@ fn rules(sandbox: Sandbox) -> Value {
     match sandbox {
         Sandbox::ReadOnly => {}
         Sandbox::WorkspaceWrite => {
-            rules["bash"] = "ask".into();
+            rules["bash"] = if_a_person_allows.into();
             rules["edit"] = "allow".into();
-            rules["external_directory"] = "ask".into();
+            rules["external_directory"] = if_a_person_allows.into();
         }
         Sandbox::FullAccess => rules = json!({ "*": "allow" }),
     }
@@ -94,9 +99,18 @@ mod tests {
 
     #[test]
     fn only_what_is_named_is_allowed() {
-        assert_eq!(rules(Sandbox::ReadOnly).to_string().find("{\"*\":\"deny\""), Some(0));
-        assert_eq!(rules(Sandbox::WorkspaceWrite).to_string().find("{\"*\":\"deny\""), Some(0));
-        assert_eq!(rules(Sandbox::ReadOnly).get("edit"), None);
-        assert_eq!(rules(Sandbox::WorkspaceWrite)["bash"], "ask");
+        for kind in [ProfileKind::Resumable, ProfileKind::StickyProcess] {
+            for sandbox in [Sandbox::ReadOnly, Sandbox::WorkspaceWrite] {
+                assert_eq!(rules(sandbox, kind).to_string().find("{\"*\":\"deny\""), Some(0));
+            }
+            assert_eq!(rules(Sandbox::ReadOnly, kind).get("edit"), None);
+            assert_eq!(rules(Sandbox::ReadOnly, kind).get("bash"), None);
+        }
+    }
+
+    #[test]
+    fn commands_are_asked_for_where_somebody_can_be_asked() {
+        assert_eq!(rules(Sandbox::WorkspaceWrite, ProfileKind::Resumable)["bash"], "deny");
+        assert_eq!(rules(Sandbox::WorkspaceWrite, ProfileKind::StickyProcess)["bash"], "ask");
     }
 }

@@ -23,6 +23,9 @@ use crate::{
 /// The only turn of a process.
 const TURN: u32 = 1;
 
+/// What the program says of a request that it would have put to a person.
+const REFUSED: &str = "rejected permission";
+
 /// What has been heard of one process.
 #[derive(Debug)]
 pub(super) struct Reader {
@@ -65,6 +68,8 @@ impl Reader {
             "step_start" => {
                 self.named(&head, facts);
                 self.last_step = Step::Open;
+                // It went on, so what happened before did not end it.
+                self.trouble = None;
             }
             "text" => {
                 let TextLine { part } = serde_json::from_slice(line).ok()?;
@@ -88,7 +93,14 @@ impl Reader {
                 }));
                 if let Some(error) = part.state.error {
                     // If nothing better comes, the turn ended because of this.
-                    self.trouble = Some(engine_failed(&format!("{title}: {error}")));
+                    let mut message = format!("{title}: {error}");
+                    if error.contains(REFUSED) {
+                        message.push_str(
+                            " Nobody can be asked inside a turn of `opencode run`; allow it by the run's sandbox or \
+                             in OpenCode's own permissions.",
+                        );
+                    }
+                    self.trouble = Some(Failure::new(FailureCode::EngineFailed, message));
                 }
             }
             "reasoning" => {
