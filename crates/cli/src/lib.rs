@@ -4,6 +4,7 @@ mod args;
 mod exit;
 mod home;
 mod mcp;
+mod parrot;
 mod rpc;
 mod sessions;
 

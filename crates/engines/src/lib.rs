@@ -13,6 +13,7 @@ pub mod registry;
 mod codex;
 mod failing;
 mod lines;
+mod parrot;
 mod tongue;
 
 #[cfg(doctest)]
