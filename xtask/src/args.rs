@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::workspace::Workspace;
-use crate::{bench, ci, shell, sim, test, tidy, up};
+use crate::{bench, ci, engines, shell, sim, test, tidy, up};
 
 /// The chores of this repository.
 #[derive(Parser)]
@@ -29,10 +29,20 @@ enum Chore {
     /// Install what the tests need, start a throw-away Postgres, and run every test.
     #[command(after_help = "Examples:\n  cargo xtask test\n  cargo xtask test reply_to_another\n\n\
         With a FILTER only the tests whose name contains it run: no doc tests, no simulator.\n\
-        Tests find the database in ABIDE_TEST_POSTGRES_URL.")]
+        Tests find the database in ABIDE_TEST_POSTGRES_URL, and the list of agent programs in ABIDE_TEST_ENGINES.\n\
+        With ABIDE_REQUIRE_ENGINES=1 an agent program that cannot be installed is a failure.")]
     Test {
         /// Parts of test names; without any, everything runs.
         filter: Vec<String>,
+    },
+    /// Install the agent programs that the tests drive, and show which of them run.
+    #[command(after_help = "Examples:\n  cargo xtask engines\n  cargo xtask engines --json\n\n\
+        They go to .cache/engines, about 1.5 GB, at the versions in xtask/engines. The table is on standard error.\n\
+        With ABIDE_REQUIRE_ENGINES=1 one that is not verified is a failure.")]
+    Engines {
+        /// Also print what tests are told: each engine's command and environment.
+        #[arg(long)]
+        json: bool,
     },
     /// Run the simulator, optimised and with every assertion on.
     #[command(after_help = "Examples:\n  cargo xtask sim --seeds 20000\n  \
@@ -70,6 +80,10 @@ pub(crate) fn main() -> ExitCode {
         shell::watch_signals().and_then(|()| Workspace::load()).and_then(|workspace| match args.chore {
             Chore::Up { args } => up::run(&workspace, &args),
             Chore::Test { filter } => test::run(&workspace, &filter),
+            Chore::Engines { json } => {
+                let format = if json { engines::Format::Json } else { engines::Format::Table };
+                engines::run(&workspace, format)
+            }
             Chore::Sim { args } => sim::run(&workspace, &args),
             Chore::Bench { name, args } => bench::run(&workspace, &name, &args),
             Chore::Tidy => tidy::run(&workspace),

@@ -5,6 +5,7 @@
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
+use crate::engines::Demand;
 use crate::shell::Shell;
 use crate::stopwatch::{Stopwatch, Took};
 use crate::workspace::Workspace;
@@ -19,7 +20,7 @@ pub(crate) enum Step {
     Tidy,
     /// No lint fires in any target.
     Clippy,
-    /// The tests of all crates, on a throw-away Postgres.
+    /// The tests of all crates, on a throw-away Postgres and with every agent program.
     Test,
     /// The examples in the documentation.
     Doctest,
@@ -87,7 +88,7 @@ impl Step {
                 cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])
                     .run()?;
             }
-            Self::Test => test::tests(workspace, &[])?,
+            Self::Test => test::tests(workspace, &[], Demand::Required)?,
             Self::Doctest => test::doc_tests(workspace)?,
             Self::Sim => sim::run_for_tests(workspace)?,
             Self::Rustdoc => {

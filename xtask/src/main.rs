@@ -1,10 +1,11 @@
-//! The project's own chores: `cargo xtask up`, `test`, `sim`, `bench`, `tidy` and `ci`.
+//! The project's own chores: `cargo xtask up`, `test`, `engines`, `sim`, `bench`, `tidy` and `ci`.
 //!
 //! Nothing that a user of Abide runs is here; this binary is never shipped.
 
 mod args;
 mod bench;
 mod ci;
+mod engines;
 mod postgres;
 mod shell;
 mod sim;

@@ -1,19 +1,21 @@
 //! The one door through which chores start other programs.
 //!
 //! Each command is echoed before it runs, so that what a chore did can be repeated by hand. A signal that asks
-//! this process to end is passed to the command that is running, and the chore then unwinds as after any failure:
+//! this process to end is passed to the commands that are running, and the chore then unwinds as after any failure:
 //! that is what stops a throw-away server on Ctrl-C. No shell is ever involved; arguments are passed as they are.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
 use std::{env, thread};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -50,6 +52,15 @@ impl Shell {
         self
     }
 
+    /// Nothing of our environment but the path: what the account has set does not reach the command.
+    pub(crate) fn clean(mut self) -> Self {
+        self.command.env_clear();
+        match env::var_os("PATH") {
+            Some(path) => self.env("PATH", path),
+            None => self,
+        }
+    }
+
     pub(crate) fn dir(mut self, dir: &Path) -> Self {
         self.command.current_dir(dir);
         self
@@ -66,13 +77,9 @@ impl Shell {
     pub(crate) fn run(mut self) -> Result<()> {
         eprintln!("+ {}", self.line());
         let mut child = self.spawn()?;
-        CURRENT.store(child.id().cast_signed(), Ordering::SeqCst);
-        // The signal may have come before there was anything to pass it to.
-        if interrupted() {
-            end_current();
-        }
+        let running = Running::enter(&child);
         let status = child.wait();
-        CURRENT.store(0, Ordering::SeqCst);
+        drop(running);
         let status = status.with_context(|| format!("could not wait for `{}`", self.line()))?;
         if interrupted() {
             bail!("interrupted");
@@ -85,12 +92,44 @@ impl Shell {
 
     /// Runs the command silently and gives back what it printed.
     pub(crate) fn read(mut self) -> Result<String> {
-        let output = self.command.stdin(Stdio::null()).output().with_context(|| self.cannot_start())?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            bail!("`{}` failed with {}: {}", self.line(), output.status, said.trim());
+        self.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = self.spawn()?;
+        let running = Running::enter(&child);
+        let output = child.wait_with_output();
+        drop(running);
+        let output = output.with_context(|| format!("could not wait for `{}`", self.line()))?;
+        self.printed(output)
+    }
+
+    /// Like `read`, but ends the command and whatever it started when it takes longer than this.
+    pub(crate) fn read_within(mut self, limit: Duration) -> Result<String> {
+        self.command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.spawn()?;
+        let group = Pid::from_child(&child);
+        let running = Running::enter(&child);
+        let (done, ended) = mpsc::channel();
+        let mut stderr = child.stderr.take();
+        // Both pipes are read at once: a command that fills one of them would never end otherwise.
+        let errors = thread::spawn(move || drain(&mut stderr));
+        thread::spawn(move || {
+            let mut stdout = child.stdout.take();
+            let stdout = drain(&mut stdout);
+            let stderr = errors.join().unwrap_or_default();
+            let _ = done.send(child.wait().map(|status| Output { status, stdout, stderr }));
+        });
+        let output = ended.recv_timeout(limit);
+        drop(running);
+        match output {
+            Ok(output) => {
+                let output = output.with_context(|| format!("could not wait for `{}`", self.line()))?;
+                self.printed(output)
+            }
+            Err(_) => {
+                // Nobody has waited for it yet, so the number still means this group and no other.
+                let _ = kill_process_group(group, Signal::KILL);
+                bail!("`{}` did not end within {} s", self.line(), limit.as_secs())
+            }
         }
-        String::from_utf8(output.stdout).with_context(|| format!("`{}` printed bytes, not text", self.line()))
     }
 
     /// Starts the command in a group of its own, out of reach of the terminal's Ctrl-C, with its standard error
@@ -106,6 +145,17 @@ impl Shell {
         eprintln!("+ {}", self.line());
         let error = self.command.exec();
         anyhow::Error::new(error).context(self.cannot_start())
+    }
+
+    fn printed(&self, output: Output) -> Result<String> {
+        if interrupted() {
+            bail!("interrupted");
+        }
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("`{}` failed with {}: {}", self.line(), output.status, said.trim());
+        }
+        String::from_utf8(output.stdout).with_context(|| format!("`{}` printed bytes, not text", self.line()))
     }
 
     fn spawn(&mut self) -> Result<Child> {
@@ -129,7 +179,7 @@ pub(crate) fn which(name: &str) -> Option<PathBuf> {
     env::split_paths(&path).map(|dir| dir.join(name)).find(|candidate| candidate.is_file())
 }
 
-/// From now on SIGINT and SIGTERM end the running command instead of us.
+/// From now on SIGINT and SIGTERM end the running commands instead of us.
 pub(crate) fn watch_signals() -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("could not listen for signals")?;
     thread::spawn(move || {
@@ -151,10 +201,44 @@ pub(crate) fn interrupted() -> bool {
 }
 
 fn end_current() {
-    if let Some(child) = Pid::from_raw(CURRENT.load(Ordering::SeqCst)) {
+    for child in current().iter() {
         // It may have ended in the meantime, which is as good.
-        let _ = kill_process(child, Signal::TERM);
+        let _ = kill_process(*child, Signal::TERM);
     }
+}
+
+fn current() -> MutexGuard<'static, Vec<Pid>> {
+    CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A command that signals are passed to for as long as this value lives.
+struct Running(Pid);
+
+impl Running {
+    fn enter(child: &Child) -> Self {
+        let pid = Pid::from_child(child);
+        current().push(pid);
+        // The signal may have come before there was anything to pass it to.
+        if interrupted() {
+            end_current();
+        }
+        Self(pid)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        current().retain(|pid| *pid != self.0);
+    }
+}
+
+/// Everything until the pipe is closed. An error ends it too: what was read until then is all there is.
+fn drain(pipe: &mut Option<impl Read>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(pipe) = pipe {
+        let _ = pipe.read_to_end(&mut bytes);
+    }
+    bytes
 }
 
 fn typed(word: &OsStr) -> String {
@@ -167,12 +251,14 @@ fn typed(word: &OsStr) -> String {
     }
 }
 
-/// The process that signals are passed to; 0 between commands.
-static CURRENT: AtomicI32 = AtomicI32::new(0);
+/// The processes that signals are passed to; none between commands.
+static CURRENT: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::Shell;
 
     #[test]
@@ -190,5 +276,26 @@ mod tests {
     #[test]
     fn what_a_command_printed_is_given_back_whole() {
         assert_eq!(Shell::new("printf").args(["a b\n"]).read().unwrap(), "a b\n");
+    }
+
+    #[test]
+    fn a_command_that_does_not_end_is_ended() {
+        let error = Shell::new("sleep").arg("600").read_within(Duration::from_millis(50)).unwrap_err();
+        assert_eq!(error.to_string(), "`sleep 600` did not end within 0 s");
+    }
+
+    #[test]
+    fn what_ends_in_time_is_read_like_any_other() {
+        let limit = Duration::from_secs(600);
+        assert_eq!(Shell::new("printf").args(["a"]).read_within(limit).unwrap(), "a");
+        let error = Shell::new("sh").args(["-c", "echo no >&2; exit 3"]).read_within(limit).unwrap_err();
+        assert_eq!(error.to_string(), "`sh -c 'echo no >&2; exit 3'` failed with exit status: 3: no");
+    }
+
+    #[test]
+    fn a_clean_command_sees_the_path_and_what_it_is_given() {
+        let said = Shell::new("env").clean().env("GIVEN", "1").read().unwrap();
+        let names: Vec<&str> = said.lines().filter_map(|line| line.split('=').next()).collect();
+        assert_eq!(names, ["GIVEN", "PATH"]);
     }
 }

@@ -1,7 +1,10 @@
 //! Every test there is, with what it needs installed and running: unit and suite tests, doc tests, the simulator.
 
-use anyhow::Result;
+use std::thread;
 
+use anyhow::{Result, anyhow};
+
+use crate::engines::{self, Demand, Engines};
 use crate::postgres::{self, Postgres};
 use crate::shell::Shell;
 use crate::sim;
@@ -9,7 +12,7 @@ use crate::tools;
 use crate::workspace::Workspace;
 
 pub(crate) fn run(workspace: &Workspace, filter: &[String]) -> Result<()> {
-    tests(workspace, filter)?;
+    tests(workspace, filter, Demand::from_environment())?;
     if filter.is_empty() {
         doc_tests(workspace)?;
         sim::run_for_tests(workspace)?;
@@ -18,23 +21,39 @@ pub(crate) fn run(workspace: &Workspace, filter: &[String]) -> Result<()> {
 }
 
 /// The tests of all crates whose name contains one of `filter`, or all of them.
-pub(crate) fn tests(workspace: &Workspace, filter: &[String]) -> Result<()> {
+pub(crate) fn tests(workspace: &Workspace, filter: &[String], demand: Demand) -> Result<()> {
     tools::for_tests()?;
     let nextest = tools::nextest(workspace);
-    let server = Postgres::start(workspace)?;
     let cargo = |args: &[&str]| {
-        Shell::new("cargo").args(args).dir(&workspace.root).env(postgres::URL_VARIABLE, server.url())
+        let shell = match &nextest {
+            Some(nextest) => Shell::new(nextest).args(["nextest", "run", "--workspace"]),
+            None => Shell::new("cargo").args(["test", "--workspace", "--all-targets"]),
+        };
+        shell.args(args).dir(&workspace.root)
     };
-    match nextest {
-        Some(nextest) => Shell::new(nextest)
-            .args(["nextest", "run", "--workspace"])
-            .args(filter)
-            .dir(&workspace.root)
-            .env(postgres::URL_VARIABLE, server.url())
-            .run(),
-        None if filter.is_empty() => cargo(&["test", "--workspace", "--all-targets"]).run(),
-        None => cargo(&["test", "--workspace", "--all-targets", "--"]).args(filter).run(),
+    // One waits for the network and the other for the processor, so they do it at the same time.
+    let engines = thread::scope(|scope| {
+        let engines = scope.spawn(|| Engines::prepare(workspace));
+        let built = cargo(&["--no-run"]).run();
+        let engines = engines.join().map_err(|_| anyhow!("the installation of the engines broke off"))?;
+        built.and(engines)
+    })?;
+    engines.report();
+    engines.judge(demand)?;
+    let server = Postgres::start(workspace)?;
+    let mut tests = match nextest {
+        Some(_) => cargo(&[]).args(filter),
+        None if filter.is_empty() => cargo(&[]),
+        None => cargo(&["--"]).args(filter),
+    };
+    tests = tests.env(postgres::URL_VARIABLE, server.url()).env(engines::FOUND_VARIABLE, engines.found());
+    if demand == Demand::Required {
+        tests = tests.env(engines::REQUIRE_VARIABLE, "1");
     }
+    let result = tests.run();
+    // Said again where it is seen: what was not verified is no part of what passed.
+    eprintln!("{}", engines.summary());
+    result
 }
 
 /// The examples in the documentation; nextest does not run these.

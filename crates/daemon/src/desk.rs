@@ -149,10 +149,10 @@ impl Desk {
         trouble.map_or(Ok(due.len()), Err)
     }
 
-    /// Grants free slots to the longest-waiting runs until there are no more of either. Trouble with one run stops no
-    /// other; the first is reported at the end.
-    pub async fn admit(&self) -> Result<usize, DeskError> {
-        let (mut admitted, mut skipped, mut trouble) = (0, BTreeSet::new(), None);
+    /// Grants free slots to the longest-waiting runs until there are no more of either, and says who got one. Trouble
+    /// with one run stops no other; the first is reported at the end.
+    pub async fn admit(&self) -> Result<Vec<RunId>, DeskError> {
+        let (mut admitted, mut skipped, mut trouble) = (vec![], BTreeSet::new(), None);
         for run in self.board.doubtful() {
             trouble = trouble.or(self.look_again(run).await.err());
         }
@@ -162,7 +162,7 @@ impl Desk {
             match self.take(run, Event::Admitted).await {
                 Ok(_) => {
                     grant.done();
-                    admitted += 1;
+                    admitted.push(run);
                 }
                 // It was admitted or ended elsewhere; that is all we wanted to know.
                 Err(DeskError::Refused(Refused::NotQueued { .. } | Refused::NoSuchRun)) => grant.done(),

@@ -1,15 +1,18 @@
 //! The loop: take an event, apply it, commit, perform what is owed.
 //!
-//! [`Desk`] is the part that takes, applies and commits: the one door to every run. Performing what is owed comes
-//! with the engines. No adapter is named here.
+//! [`Desk`] is the part that takes, applies and commits: the one door to every run. [`Performer`] carries out what is
+//! owed and brings back what engines say. No adapter is named here.
 
 mod board;
 mod desk;
 mod error;
 mod lanes;
+mod performer;
+mod talk;
 
 pub use desk::{Desk, Outcome, Rules};
 pub use error::DeskError;
+pub use performer::{Performer, World};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

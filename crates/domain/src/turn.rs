@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     delivery::DeliveryStatus,
+    effect::Session,
     failure::Failure,
     id::{InteractionId, RunId, TurnId},
     inbound::{InboundStatus, MessageKey},
@@ -143,6 +144,9 @@ pub enum RuntimeStatus {
 pub struct AttemptRecord {
     /// Its number within the run.
     pub attempt: Attempt,
+    /// The engine session that it was launched for; none for a turn that was given to a process already held.
+    #[serde(default)]
+    pub session: Option<Session>,
     /// Which process it is, once it was seen.
     pub process: Option<Process>,
     /// When it was seen.

@@ -10,10 +10,17 @@
 pub mod asking;
 pub mod registry;
 
+mod acp;
+mod claude;
 mod codex;
 mod failing;
+mod gemini;
+mod ids;
+mod iflow;
 mod lines;
+mod opencode;
 mod parrot;
+mod qwen;
 mod tongue;
 
 #[cfg(doctest)]

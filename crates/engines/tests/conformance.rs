@@ -7,14 +7,15 @@
 use std::{fs, path::Path};
 
 use abide_engines::registry;
+use abide_ports::engine::Installation;
 use abide_testkit::engine::{Story, check, told};
 use expect_test::expect_file;
 
 #[test]
 fn every_engine_of_the_registry_keeps_the_contract() {
-    let transcripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("transcripts");
-    for engine in registry::built_in() {
-        let folder = transcripts.join(engine.name());
+    let configured = registry::acp("acp", Installation::named("some-agent"));
+    for engine in registry::built_in().into_iter().chain([configured]) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("transcripts").join(engine.name());
         let mut stories = vec![];
         for version in sorted(&folder) {
             for file in sorted(&version)

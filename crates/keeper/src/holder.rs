@@ -7,6 +7,7 @@ mod clients;
 mod commands;
 mod end;
 mod orders;
+mod stdin;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -122,6 +123,7 @@ enum Source {
     Reports,
     Terminal,
     Input,
+    Stdin,
     Tick,
     Lane(u64, Stream),
     Client(u64),
@@ -138,6 +140,7 @@ impl Source {
             Self::Client(number) => number << 8 | 6,
             Self::Input => 7,
             Self::Tick => 8,
+            Self::Stdin => 9,
         }
     }
 
@@ -152,6 +155,7 @@ impl Source {
             6 => Self::Client(packed >> 8),
             7 => Self::Input,
             8 => Self::Tick,
+            9 => Self::Stdin,
             _ => return None,
         })
     }
@@ -185,6 +189,7 @@ struct Holder {
     /// The children of the shell, and our own.
     children: [procs::Children; 2],
     hold: Hold,
+    stdin: stdin::Stdin,
     prompter: Option<Prompter>,
     lanes: BTreeMap<u64, Lane>,
     /// The lane that the shell prints into.
@@ -268,6 +273,7 @@ impl Holder {
             own,
             child,
             hold,
+            stdin: stdin::Stdin::default(),
             prompter,
             spool,
             clients: Clients::default(),
@@ -340,6 +346,7 @@ impl Holder {
             Source::Reports => self.hear_reports(),
             Source::Terminal => self.drain_terminal(),
             Source::Input => self.push_input(),
+            Source::Stdin => self.push_stdin(),
             Source::Tick => {
                 let wanted = self.needs_watching();
                 self.ticker.tick(wanted);

@@ -96,6 +96,11 @@ impl Keeper {
         }
     }
 
+    /// The keeper's own process, if we started it: whoever takes it has to reap it.
+    pub fn take_process(&mut self) -> Option<Child> {
+        self.process.take()
+    }
+
     /// Reaps the keeper if it was ours and has ended.
     pub fn reap(&mut self) -> bool {
         match &mut self.process {

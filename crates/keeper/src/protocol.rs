@@ -84,7 +84,7 @@ pub struct Order {
     pub act: Act,
 }
 
-/// What a keeper can be told.
+/// What a keeper can be told. Keepers outlive the program that started them, so new orders come last.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Act {
     /// The first order on a socket: proof that the client may read the keeper's directory.
@@ -127,6 +127,16 @@ pub enum Act {
     End {
         /// Without SIGTERM and grace.
         force: bool,
+    },
+    /// Text for the input of a child on pipes, once for each key: said again, it is done already.
+    Write {
+        /// Chosen by the client.
+        key: u64,
+        /// The text.
+        #[serde(with = "serde_bytes")]
+        bytes: Vec<u8>,
+        /// Nothing more will come.
+        eof: bool,
     },
 }
 

@@ -2,8 +2,10 @@
 //!
 //! No implementation lives here, and nothing that only one implementation needs.
 
+pub mod catalogue;
 pub mod clock;
 pub mod engine;
+pub mod processes;
 pub mod store;
 
 #[cfg(doctest)]

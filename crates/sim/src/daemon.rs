@@ -358,8 +358,8 @@ impl World {
 
     pub(crate) fn admit(&mut self) -> Result<(), Halt> {
         let outcome = now(self.daemon.desk.admit());
-        if let Ok(admitted) = outcome {
-            self.daemon.taken += admitted as u64;
+        if let Ok(admitted) = &outcome {
+            self.daemon.taken += admitted.len() as u64;
         }
         self.judge(outcome.map(|_| Outcome::Absorbed)).map(|_| ())
     }

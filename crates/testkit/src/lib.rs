@@ -7,6 +7,8 @@ pub mod clock;
 pub mod dice;
 pub mod engine;
 pub mod history;
+#[cfg(feature = "model")]
+pub mod model;
 pub mod store;
 
 #[cfg(doctest)]

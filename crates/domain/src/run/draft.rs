@@ -175,6 +175,7 @@ impl Draft {
         self.run.turn_index += 1;
         let held = live.as_ref().map(|live| AttemptRecord {
             attempt: live.attempt,
+            session: None,
             process: Some(live.process.clone()),
             started_at: Some(self.at),
             ended_at: None,
@@ -244,6 +245,7 @@ impl Draft {
         turn.runtime_status = RuntimeStatus::Starting;
         turn.attempts.push(AttemptRecord {
             attempt,
+            session: Some(session.clone()),
             process: None,
             started_at: None,
             ended_at: None,

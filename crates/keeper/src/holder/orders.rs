@@ -40,6 +40,7 @@ impl Holder {
                 Err(refusal) => Err(refusal),
             },
             Act::Input { bytes, eof } => self.input(&bytes, eof),
+            Act::Write { key, bytes, eof } => self.write_once(key, &bytes, eof),
             Act::Interrupt => self.interrupt(),
             Act::Signal(number) => self.signal(number),
             Act::Resize { rows, cols } => self.resize(rows, cols),
@@ -80,14 +81,7 @@ impl Holder {
                 let bytes = if eof { [bytes, b"\x04"].concat() } else { bytes.to_vec() };
                 write_what_fits(pty, &bytes).map(|()| News::Done)
             }
-            Hold::Pipes(input) => {
-                let end = input.as_ref().ok_or(Refusal::NoInput)?;
-                write_what_fits(end, bytes)?;
-                if eof {
-                    *input = None;
-                }
-                Ok(News::Done)
-            }
+            Hold::Pipes(_) => self.write_stdin(bytes, eof).map(|()| News::Done),
         }
     }
 

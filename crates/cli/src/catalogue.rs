@@ -1,0 +1,81 @@
+//! The engines of this machine: those that are built in and those that the owner has named, as configured.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use abide_engines::registry;
+use abide_ports::{
+    catalogue::{Catalogue, Entry},
+    engine::{Engine, Installation},
+};
+
+/// What the owner says about an engine: `[engines.NAME]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// The program, in place of the usual one.
+    pub command: Option<Vec<String>>,
+    /// Arguments for every turn.
+    pub args: Vec<String>,
+    /// Set on top of the environment.
+    pub env: BTreeMap<String, String>,
+    /// Switched off.
+    pub disabled: bool,
+    /// The protocol of an engine that is not built in.
+    pub protocol: Option<Protocol>,
+}
+
+/// A protocol that engines which are not built in may speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// The Agent Client Protocol.
+    Acp,
+}
+
+/// All engines, with how each is called here.
+#[derive(Debug)]
+pub struct EngineCatalogue {
+    entries: Vec<Entry>,
+}
+
+impl EngineCatalogue {
+    /// The built-in engines and those of the configuration. `own` is this program, which is also an engine.
+    pub fn new(configured: &BTreeMap<String, EngineConfig>, own: &Path) -> Self {
+        let built_in = registry::built_in();
+        let is_built_in = |name: &str| built_in.iter().any(|engine| engine.name() == name);
+        let added: Vec<Box<dyn Engine>> = configured
+            .iter()
+            .filter(|(name, config)| config.protocol.is_some() && !is_built_in(name))
+            .filter_map(|(name, config)| {
+                let command = config.command.clone()?;
+                Some(registry::acp(name, Installation { command, ..Installation::default() }))
+            })
+            .collect();
+        let entries = built_in.into_iter().chain(added).filter_map(|engine| {
+            let config = configured.get(engine.name()).cloned().unwrap_or_default();
+            let mut installation = engine.installation();
+            if installation.command.first().is_some_and(|program| program == OWN_NAME) {
+                // Whichever binary runs is the one that is meant, wherever it lies.
+                installation.command[0] = own.to_string_lossy().into_owned();
+            }
+            if let Some(command) = config.command {
+                installation.command = command;
+            }
+            installation.args.extend(config.args);
+            installation.env.extend(config.env);
+            (!config.disabled).then(|| Entry { engine: Arc::from(engine), installation })
+        });
+        Self { entries: entries.collect() }
+    }
+}
+
+/// The name under which engines that live in this binary call it.
+const OWN_NAME: &str = "abide";
+
+impl Catalogue for EngineCatalogue {
+    fn engine(&self, name: &str) -> Option<Entry> {
+        self.entries.iter().find(|entry| entry.engine.name() == name).cloned()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.entries.iter().map(|entry| entry.engine.name().to_owned()).collect()
+    }
+}

@@ -1,0 +1,268 @@
+//! Processes held by keepers: the contract of `ports` on the `keeper` crate.
+//!
+//! Each name is a keeper's directory. Nothing is remembered here, so a new daemon finds what an old one started.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::Child,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use abide_domain::process::{Exit, Process};
+use abide_keeper::{
+    KeeperError,
+    identity::ProcessIdentity,
+    launch::{Keeper, Launcher, sweep},
+    place::Place,
+    protocol::{Act, Answer, News, Order, Owner, Refusal, Shape, Spec, Status, Stream},
+};
+use abide_ports::{
+    engine::{PrivateFile, Signal, Stdin},
+    processes::{Follow, Found, Heard, Lost, Processes, Start, StartError, Write},
+};
+
+/// Processes under one directory of keepers.
+#[derive(Debug)]
+pub struct Keepers {
+    /// The directory.
+    pub directory: PathBuf,
+    /// How this program becomes a keeper.
+    pub launcher: Launcher,
+    /// What every process finds in its environment.
+    pub env: Vec<(String, String)>,
+    /// How many bytes of output are kept of each.
+    pub retention: u64,
+    /// Keepers that are children of this process, to be reaped when they are over.
+    pub children: Mutex<Vec<Child>>,
+}
+
+/// The key of what a process reads first.
+const FIRST_INPUT: u64 = u64::MAX;
+/// How long a keeper may take to answer.
+const PATIENCE_MS: u64 = 10_000;
+/// How long a keeper may take to end its child: longer than its own ladder.
+const END_MS: u64 = 30_000;
+/// How many bytes go in one order.
+const PIECE: usize = 4 << 20;
+
+impl Processes for Keepers {
+    fn start(&self, name: &str, start: &Start<'_>) -> Result<Process, StartError> {
+        let place = self.place(name);
+        let (mut keeper, status) = match self.attach(name) {
+            Some(found) => found,
+            None if place.path().exists() => return Err(StartError::Gone),
+            None => {
+                write_files(start).map_err(|error| StartError::System(error.to_string()))?;
+                let spec = self.spec(start);
+                let mut keeper = self.launcher.start(place, &spec).map_err(start_error)?;
+                let status = keeper.status(PATIENCE_MS);
+                self.adopt(keeper.take_process());
+                (keeper, status.map_err(start_error)?)
+            }
+        };
+        let (bytes, ends) = match &start.launch.stdin {
+            Stdin::Whole(bytes) => (bytes, true),
+            Stdin::Open(bytes) => (bytes, false),
+        };
+        // A program that left without reading has its own words for why.
+        let _told_by_its_exit = write_pieces(&mut keeper, FIRST_INPUT, bytes, ends);
+        Ok(process(name, &status.child))
+    }
+
+    fn find(&self, name: &str) -> Found {
+        match self.attach(name) {
+            Some((_, status)) => Found::Held(process(name, &status.child)),
+            None if self.place(name).path().exists() => Found::Gone,
+            None => Found::Never,
+        }
+    }
+
+    fn follow(&self, name: &str) -> Result<Box<dyn Follow>, Lost> {
+        let (mut keeper, _) = self.attach(name).ok_or_else(|| lost("its keeper is gone"))?;
+        let act = Act::Follow { job: 0, from: [0, 0] };
+        keeper.link.send(&Order { tag: 1, act }).map_err(lost)?;
+        Ok(Box::new(Reader { keeper, next: [0, 0] }))
+    }
+
+    fn write(&self, name: &str, write: &Write<'_>) -> Result<(), Lost> {
+        let (mut keeper, _) = self.attach(name).ok_or_else(|| lost("its keeper is gone"))?;
+        write_pieces(&mut keeper, write.key, write.bytes, write.ends)
+    }
+
+    fn signal(&self, name: &str, signal: Signal) -> Result<(), Lost> {
+        let (mut keeper, _) = self.attach(name).ok_or_else(|| lost("its keeper is gone"))?;
+        let number = match signal {
+            Signal::Interrupt => rustix::process::Signal::INT,
+            Signal::Terminate => rustix::process::Signal::TERM,
+        };
+        done(keeper.ask(1, Act::Signal(number.as_raw()), PATIENCE_MS))
+    }
+
+    fn end(&self, name: &str) -> Result<(), Lost> {
+        let place = self.place(name);
+        let ended = match self.attach(name) {
+            // A keeper that is gone before it can say so has done as it was told.
+            Some((mut keeper, _)) => match keeper.ask(1, Act::End { force: false }, END_MS) {
+                Ok(_) | Err(KeeperError::Gone { .. }) => Ok(()),
+                Err(error) => Err(lost(error)),
+            },
+            None if place.path().exists() && !sweep(&place) => Err(lost("its keeper does not answer")),
+            None => Ok(()),
+        };
+        self.adopt(None);
+        ended
+    }
+
+    fn names(&self) -> Vec<String> {
+        Place::all(&self.directory).into_iter().map(|(name, _)| name).collect()
+    }
+}
+
+impl Keepers {
+    fn place(&self, name: &str) -> Place {
+        Place::new(&self.directory, name)
+    }
+
+    /// Takes a child to be reaped, and reaps those that are over.
+    fn adopt(&self, child: Option<Child>) {
+        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        children.extend(child);
+        children.retain_mut(|child| child.try_wait().is_ok_and(|status| status.is_none()));
+    }
+
+    /// The keeper of that name, if it lives. One that is just being started is waited for.
+    fn attach(&self, name: &str) -> Option<(Keeper, Status)> {
+        let place = self.place(name);
+        for _ in 0..STARTING_LOOKS {
+            if !place.path().exists() {
+                return None;
+            }
+            if let Ok(mut keeper) = Keeper::attach(place.clone())
+                && let Ok(status) = keeper.status(PATIENCE_MS)
+            {
+                return Some((keeper, status));
+            }
+            if place.path().join("identity").exists() {
+                return None;
+            }
+            pause();
+        }
+        None
+    }
+
+    fn spec(&self, start: &Start<'_>) -> Spec {
+        let launch = start.launch;
+        let replaced = |name: &str| {
+            launch.without_env.iter().any(|gone| gone == name)
+                || launch.env.iter().any(|(set, _)| set == name)
+        };
+        let inherited = self.env.iter().filter(|(name, _)| !replaced(name));
+        Spec {
+            argv: launch.argv.clone(),
+            env: inherited.chain(&launch.env).cloned().collect(),
+            cwd: start.workspace.to_owned(),
+            shape: Shape::Pipes,
+            retention: self.retention,
+            meta: Vec::new(),
+            owner: Owner::Home,
+        }
+    }
+}
+
+/// How often, and how far apart, a keeper that is being started is looked for.
+const STARTING_LOOKS: u32 = 240;
+const STARTING_PAUSE: Duration = Duration::from_millis(50);
+
+#[expect(clippy::disallowed_methods, reason = "a keeper that has no socket yet has nothing to wait on")]
+fn pause() {
+    std::thread::sleep(STARTING_PAUSE);
+}
+
+/// Reads one process.
+#[derive(Debug)]
+struct Reader {
+    keeper: Keeper,
+    /// The next byte of each stream.
+    next: [u64; 2],
+}
+
+impl Follow for Reader {
+    fn next(&mut self, patience: Option<Duration>) -> Result<Heard, Lost> {
+        let milliseconds = patience.map_or(u64::MAX / 2_000, |patience| patience.as_millis() as u64);
+        loop {
+            match self.keeper.link.wait::<Answer>(milliseconds).map_err(lost)? {
+                None if self.keeper.link.is_closed() => return Err(lost("its keeper is gone")),
+                None => return Ok(Heard::Nothing),
+                Some(Answer { news: News::Output(output), .. }) => {
+                    let next = &mut self.next[output.stream.index()];
+                    if output.offset != *next {
+                        return Err(lost("its first output is no longer kept"));
+                    }
+                    *next += output.bytes.len() as u64;
+                    return Ok(match output.stream {
+                        Stream::Stdout => Heard::Stdout(output.bytes),
+                        Stream::Stderr => Heard::Stderr(output.bytes),
+                    });
+                }
+                Some(Answer { news: News::Ended(outcome), .. }) => {
+                    return Ok(Heard::Exited(Exit::Code(outcome.code)));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+/// Long input goes in several orders, each under a key of its own.
+fn write_pieces(keeper: &mut Keeper, key: u64, bytes: &[u8], ends: bool) -> Result<(), Lost> {
+    let pieces: Vec<&[u8]> = if bytes.is_empty() { vec![bytes] } else { bytes.chunks(PIECE).collect() };
+    let last = pieces.len() - 1;
+    for (number, piece) in pieces.into_iter().enumerate() {
+        // Keys are positions or numbers of orders, whose highest bits are free.
+        let key = key ^ ((number as u64) << 48);
+        let act = Act::Write { key, bytes: piece.to_vec(), eof: ends && number == last };
+        done(keeper.ask(2, act, PATIENCE_MS))?;
+    }
+    Ok(())
+}
+
+fn done(answer: Result<News, KeeperError>) -> Result<(), Lost> {
+    if let News::Refused(refusal) = answer.map_err(lost)? { Err(lost(refusal)) } else { Ok(()) }
+}
+
+fn write_files(start: &Start<'_>) -> io::Result<()> {
+    for PrivateFile { path, contents } in &start.launch.files {
+        let path = Path::new(start.private).join(path);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(path, contents)?;
+    }
+    Ok(())
+}
+
+fn process(name: &str, child: &ProcessIdentity) -> Process {
+    Process {
+        keeper: name.to_owned(),
+        pid: child.pid,
+        start_time: child.start_time,
+        boot_id: child.boot_id.clone(),
+    }
+}
+
+fn start_error(error: KeeperError) -> StartError {
+    match error {
+        KeeperError::Refused(Refusal::Program(program)) => StartError::Program(program),
+        KeeperError::Refused(Refusal::Directory(directory)) => StartError::Directory(directory),
+        KeeperError::Refused(_)
+        | KeeperError::Gone { .. }
+        | KeeperError::Protocol(_)
+        | KeeperError::System { .. } => StartError::System(error.to_string()),
+    }
+}
+
+fn lost(reason: impl ToString) -> Lost {
+    Lost { reason: reason.to_string() }
+}

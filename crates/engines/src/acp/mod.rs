@@ -1,0 +1,142 @@
+//! Any agent that speaks the Agent Client Protocol, by the command that the owner configured.
+//!
+//! The protocol is JSON-RPC 2.0, one message on a line, over the agent's standard input and output. Adapters of
+//! programs that can also be held through this protocol use [`interpreter`] and [`launch::opening`] for that form.
+//!
+//! What a sandbox becomes is said in `wishes.rs`. An adapter that settles the sandbox by its own means leaves it out of
+//! the order that it gives to [`interpreter`].
+
+mod gates;
+pub(crate) mod launch;
+mod native;
+mod reader;
+#[cfg(test)]
+mod tests;
+mod wishes;
+mod words;
+
+use abide_domain::{
+    engine::{Handle, ProbeMethod, ResumeCapability},
+    failure::{Failure, FailureCode},
+};
+use abide_ports::engine::{
+    Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
+    Unsupported,
+};
+
+use native::{Greeted, Message, part};
+use reader::{Conversation, Reopening};
+
+use crate::{failing::complaint, tongue::LineInterpreter};
+
+/// The conversation with an agent that was started by this order and reads [`launch::opening`] first.
+pub(crate) fn interpreter(order: &Order<'_>) -> Box<dyn Interpreter> {
+    Box::new(LineInterpreter::new(Conversation::new(order)))
+}
+
+/// A configured agent.
+#[derive(Debug)]
+pub(crate) struct Acp {
+    name: String,
+    installation: Installation,
+}
+
+impl Acp {
+    /// The agent of this name, started so.
+    pub(crate) fn new(name: &str, installation: Installation) -> Self {
+        Self { name: name.to_owned(), installation }
+    }
+
+    fn trouble(&self, observed: &Observed) -> Failure {
+        let name = &self.name;
+        let message = match observed {
+            Observed::Ran { stderr, .. } => {
+                let complaint = complaint(stderr.as_bytes());
+                format!(
+                    "{name} does not answer as an agent of the protocol acp; look at engines.{name}.command: \
+                     {complaint}"
+                )
+            }
+            Observed::NotFound { reason } => {
+                format!(
+                    "{name} is not installed ({reason}); set engines.{name}.command to the agent's program"
+                )
+            }
+            Observed::TimedOut => format!(
+                "{name} does not answer in time; look whether engines.{name}.command starts it as an agent of the \
+                 protocol acp"
+            ),
+        };
+        Failure::new(FailureCode::EngineNotFound, message)
+    }
+}
+
+impl Engine for Acp {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities::of(&[Ability::Resume, Ability::Hold, Ability::Progress, Ability::Gates])
+    }
+
+    fn installation(&self) -> Installation {
+        self.installation.clone()
+    }
+
+    fn checks(&self, installation: &Installation) -> Vec<Check> {
+        let argv = installation.command.iter().chain(&installation.args).cloned();
+        vec![Check {
+            env: installation.env.clone().into_iter().collect(),
+            stdin: words::initialize(),
+            // The end of the first line that is an object.
+            until: Some("}\n".to_owned()),
+            ..Check::command(argv)
+        }]
+    }
+
+    fn judge(&self, observed: &[Observed]) -> Health {
+        let [answer] = observed else { return Health::unseen() };
+        let lines = answer.success().unwrap_or_default().lines();
+        let Some(greeted) = lines.filter_map(greeting).next() else {
+            return Health { trouble: Some(self.trouble(answer)), ..Health::unseen() };
+        };
+        let (supported, how) = match Reopening::offered(&greeted) {
+            Some(Reopening::Resume) => (true, "it offers session/resume"),
+            Some(Reopening::Load) => (true, "it offers session/load"),
+            None => (false, "it offers neither session/resume nor session/load"),
+        };
+        let logins = greeted.auth_methods.iter().flatten().filter_map(|method| method.name.as_deref());
+        let logins = logins.collect::<Vec<_>>().join(", ");
+        let detail = if logins.is_empty() { how.to_owned() } else { format!("{how}; logins: {logins}") };
+        Health {
+            version: greeted.agent_info.and_then(|agent| agent.version).map(String::from),
+            trouble: None,
+            resume: ResumeCapability { supported, probe_method: ProbeMethod::Api, detail },
+            abilities: if supported { self.abilities() } else { self.abilities().except(Ability::Resume) },
+        }
+    }
+
+    fn name_session(&self, _fresh: &str) -> Option<Handle> {
+        None
+    }
+
+    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+        launch::launch(order)
+    }
+
+    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
+        interpreter(order)
+    }
+
+    fn skills_folder(&self) -> &str {
+        ".agents/skills"
+    }
+}
+
+/// The answer to `initialize`, if this line is one.
+fn greeting(line: &str) -> Option<Greeted<'_>> {
+    let message: Message<'_> = serde_json::from_str(line).ok()?;
+    let id: u64 = message.id?.get().parse().ok()?;
+    if id == words::GREETING { part(message.result) } else { None }
+}

@@ -1,0 +1,275 @@
+//! How the lines of the Agent Client Protocol look, as far as they are read. What is not named here is skipped unread.
+//!
+//! Whatever an agent might leave out or send as `null` is optional here: the protocol is young and agents differ.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// Any line: a request, a notification or a response of JSON-RPC 2.0.
+#[derive(Debug, Deserialize)]
+pub(super) struct Message<'a> {
+    /// As it stands on the line; it is sent back in exactly these bytes.
+    #[serde(borrow)]
+    pub(super) id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) method: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) params: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) error: Option<&'a RawValue>,
+}
+
+/// The `error` of a response.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Trouble<'a> {
+    pub(super) code: Option<i64>,
+    #[serde(borrow)]
+    pub(super) message: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) data: Option<&'a RawValue>,
+}
+
+/// What agents put into the `data` of an error.
+#[derive(Debug, Deserialize)]
+pub(super) struct TroubleData<'a> {
+    #[serde(borrow)]
+    pub(super) details: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) message: Option<Cow<'a, str>>,
+}
+
+/// The result of `initialize`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Greeted<'a> {
+    #[serde(borrow)]
+    pub(super) protocol_version: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) agent_capabilities: Option<Capabilities<'a>>,
+    #[serde(borrow)]
+    pub(super) agent_info: Option<AgentInfo<'a>>,
+    #[serde(borrow)]
+    pub(super) auth_methods: Option<Vec<AuthMethod<'a>>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Capabilities<'a> {
+    pub(super) load_session: Option<bool>,
+    #[serde(borrow)]
+    pub(super) session_capabilities: Option<SessionCapabilities<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct SessionCapabilities<'a> {
+    #[serde(borrow)]
+    pub(super) resume: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct AgentInfo<'a> {
+    #[serde(borrow)]
+    pub(super) version: Option<Cow<'a, str>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct AuthMethod<'a> {
+    #[serde(borrow)]
+    pub(super) name: Option<Cow<'a, str>>,
+}
+
+/// The result of `session/new`, `session/load` and `session/resume`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Opened<'a> {
+    #[serde(borrow)]
+    pub(super) session_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) modes: Option<Modes<'a>>,
+    #[serde(borrow)]
+    pub(super) models: Option<Models<'a>>,
+    #[serde(borrow)]
+    pub(super) config_options: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Modes<'a> {
+    #[serde(borrow)]
+    pub(super) current_mode_id: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) available_modes: Vec<Mode<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Mode<'a> {
+    #[serde(borrow)]
+    pub(super) id: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) description: Option<Cow<'a, str>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Models<'a> {
+    #[serde(borrow)]
+    pub(super) current_model_id: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) available_models: Vec<&'a RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Model<'a> {
+    #[serde(borrow)]
+    pub(super) model_id: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) name: Option<Cow<'a, str>>,
+}
+
+/// Something about a session that can be chosen from a list.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ConfigOption<'a> {
+    #[serde(borrow)]
+    pub(super) id: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) category: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) current_value: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) options: Vec<ConfigValue<'a>>,
+}
+
+/// A value of such a list, or a group of values.
+#[derive(Debug, Deserialize)]
+pub(super) struct ConfigValue<'a> {
+    #[serde(borrow)]
+    pub(super) value: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) description: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) options: Vec<ConfigValue<'a>>,
+}
+
+/// The result of `session/prompt`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Stopped<'a> {
+    #[serde(borrow)]
+    pub(super) stop_reason: Option<Cow<'a, str>>,
+}
+
+/// `session/update`
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Updated<'a> {
+    #[serde(borrow)]
+    pub(super) session_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) update: Update<'a>,
+}
+
+/// The parts of all kinds of updates.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Update<'a> {
+    #[serde(borrow)]
+    pub(super) session_update: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) content: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) message_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) tool_call_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) title: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) status: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) entries: Option<Vec<PlanEntry<'a>>>,
+}
+
+/// A piece of content.
+#[derive(Debug, Deserialize)]
+pub(super) struct Block<'a> {
+    #[serde(borrow, default)]
+    pub(super) text: Cow<'a, str>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct PlanEntry<'a> {
+    #[serde(borrow)]
+    pub(super) content: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) status: Option<Cow<'a, str>>,
+}
+
+/// `session/request_permission`
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PermissionAsked<'a> {
+    #[serde(borrow)]
+    pub(super) tool_call: Option<ToolCall<'a>>,
+    #[serde(borrow, default)]
+    pub(super) options: Vec<PermissionOption<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ToolCall<'a> {
+    #[serde(borrow)]
+    pub(super) title: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) kind: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) content: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    pub(super) raw_input: Option<&'a RawValue>,
+}
+
+/// A part of what a tool call shows.
+#[derive(Debug, Deserialize)]
+pub(super) struct ToolContent<'a> {
+    #[serde(borrow)]
+    pub(super) content: Option<Block<'a>>,
+    #[serde(borrow)]
+    pub(super) path: Option<Cow<'a, str>>,
+}
+
+/// The part of a tool's input that is shown.
+#[derive(Debug, Deserialize)]
+pub(super) struct ToolInput<'a> {
+    #[serde(borrow)]
+    pub(super) command: Option<Cow<'a, str>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PermissionOption<'a> {
+    #[serde(borrow)]
+    pub(super) option_id: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) kind: Option<Cow<'a, str>>,
+}
+
+/// `$/cancel_request`
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RequestCancelled<'a> {
+    #[serde(borrow)]
+    pub(super) request_id: &'a RawValue,
+}
+
+/// Reads a part of a line, if it looks as we think.
+pub(super) fn part<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Option<T> {
+    serde_json::from_str(raw?.get()).ok()
+}

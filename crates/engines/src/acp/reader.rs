@@ -1,0 +1,516 @@
+//! The conversation with an agent: greeting, session, settings, and then one prompt after the other.
+//!
+//! What an agent tells before its first prompt is a session's history and never an answer. Some agents go on telling
+//! history after they said that the session is loaded, and begin each earlier message with the person's words: so a
+//! person's words also begin the answer anew.
+//!
+//! The answer of a turn is the last message in it: what is said before a tool is used is told to those who watch.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use abide_domain::{
+    effect::Session,
+    engine::HandleType,
+    event::Ending,
+    failure::{Failure, FailureCode},
+};
+use abide_ports::engine::{
+    Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
+};
+use serde_json::value::RawValue;
+
+use super::{
+    gates::Gates,
+    native::{
+        Block, Greeted, Message, Opened, PermissionAsked, RequestCancelled, Stopped, Trouble, TroubleData,
+        Update, Updated, part,
+    },
+    wishes::{Setting, Wishes},
+    words,
+};
+use crate::{
+    failing::{engine_failed, went_silently},
+    tongue::{Facts, Tongue},
+};
+
+/// The code with which agents ask for a login.
+const AUTH_REQUIRED: i64 = -32000;
+
+/// What has been heard of one process.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    workspace: String,
+    resumes: Option<String>,
+    /// The prompt of turn 1, until it is sent.
+    prompt: String,
+    wishes: Wishes,
+    phase: Phase,
+    session: Option<String>,
+    /// How the agent lets people log in.
+    logins: String,
+    /// The last turn that is over.
+    ended: u32,
+    /// The last turn that was given by [`Tongue::say`]; only for [`Tongue::status`], as it is not known from bytes.
+    said: u32,
+    turn: Turn,
+    gates: Gates,
+}
+
+/// How far the conversation is.
+#[derive(Debug)]
+enum Phase {
+    /// `initialize` is not answered yet.
+    Greeting,
+    /// The session is not open yet.
+    Opening {
+        /// Its history is told meanwhile.
+        replays: bool,
+    },
+    /// These are set, and this many of them are done.
+    Setting(Vec<Setting>, usize),
+    /// Prompts are taken.
+    Talking,
+    /// It failed before the first prompt was sent; no other will be.
+    Broken,
+}
+
+/// What was heard in the present turn.
+#[derive(Debug, Default)]
+struct Turn {
+    heard: bool,
+    answer: String,
+    /// The message that the answer is.
+    message: Option<String>,
+    /// The next piece of text begins another message.
+    interrupted: bool,
+    thinks: bool,
+    /// The titles of tools at work.
+    tools: BTreeMap<String, String>,
+}
+
+impl Conversation {
+    pub(super) fn new(order: &Order<'_>) -> Self {
+        Self {
+            workspace: order.workspace.to_owned(),
+            resumes: match order.session {
+                Session::New | Session::Named(_) => None,
+                Session::Resumed(handle) => Some(handle.handle_value.clone()),
+            },
+            prompt: order.prompt.to_owned(),
+            wishes: Wishes::of(order),
+            phase: Phase::Greeting,
+            session: None,
+            logins: String::new(),
+            ended: 0,
+            said: 1,
+            turn: Turn::default(),
+            gates: Gates::default(),
+        }
+    }
+
+    /// Reads a line, if it is one of those that we know.
+    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+        let message: Message<'_> = serde_json::from_slice(line).ok()?;
+        match (message.method, message.id) {
+            (Some(method), Some(id)) => self.asked(&method, id, message.params, facts),
+            (Some(method), None) if method == "session/update" => self.updated(message.params, facts)?,
+            (Some(method), None) if method == "$/cancel_request" => {
+                let cancelled: RequestCancelled<'_> = part(message.params)?;
+                let gate = self.gates.withdraw(cancelled.request_id)?;
+                facts.say(What::Withdrawn { gate });
+            }
+            (Some(_) | None, None) => return None,
+            (None, Some(id)) => {
+                let id: u64 = id.get().parse().ok()?;
+                let answer = match message.error {
+                    None => Ok(message.result),
+                    Some(error) => Err(part::<Trouble<'_>>(Some(error)).unwrap_or_default()),
+                };
+                self.answered(id, answer, facts)?;
+            }
+        }
+        Some(())
+    }
+
+    /// A response to one of our requests.
+    fn answered(
+        &mut self,
+        id: u64,
+        answer: Result<Option<&RawValue>, Trouble<'_>>,
+        facts: &mut Facts,
+    ) -> Option<()> {
+        match (&mut self.phase, id) {
+            (Phase::Greeting, words::GREETING) => match answer {
+                Ok(result) => self.greeted(&part(result)?, facts),
+                Err(trouble) => self.give_up(self.failure(&trouble), facts),
+            },
+            (Phase::Opening { replays }, words::OPENING) => {
+                let replays = *replays;
+                match answer {
+                    Ok(result) => self.opened(&part(result).unwrap_or_default(), replays, facts),
+                    Err(trouble) => self.give_up(self.not_opened(&trouble), facts),
+                }
+            }
+            (Phase::Setting(settings, done), id) if id == words::setting_id(*done) => {
+                let wanted = settings.get(*done).and_then(|setting| setting.wanted.clone());
+                *done += 1;
+                match (answer, wanted) {
+                    (Err(trouble), Some(wanted)) => {
+                        let mut failure = self.failure(&trouble);
+                        failure.message =
+                            format!("the agent does not take the {wanted}: {}", failure.message);
+                        self.give_up(failure, facts);
+                    }
+                    (Ok(_), _) | (Err(_), None) => self.go_on(facts),
+                }
+            }
+            (Phase::Talking, id) => {
+                let turn = words::turn_of(id).filter(|turn| *turn > self.ended)?;
+                let ending = match answer {
+                    Ok(result) => self.stopped(part::<Stopped<'_>>(result).unwrap_or_default().stop_reason),
+                    Err(trouble) => Some(Ending::Failed { failure: self.failure(&trouble) }),
+                };
+                let heard = std::mem::take(&mut self.turn);
+                self.ended = turn;
+                self.gates.forget();
+                match ending {
+                    Some(ending) => facts.ended(turn, ending),
+                    None => facts.answered(turn, &heard.answer),
+                }
+            }
+            (Phase::Greeting | Phase::Opening { .. } | Phase::Setting(..) | Phase::Broken, _) => return None,
+        }
+        Some(())
+    }
+
+    fn greeted(&mut self, greeted: &Greeted<'_>, facts: &mut Facts) {
+        let logins = greeted.auth_methods.iter().flatten().filter_map(|method| method.name.as_deref());
+        self.logins = logins.collect::<Vec<_>>().join(", ");
+        if let Some(version) = greeted.protocol_version.map(RawValue::get)
+            && version != words::VERSION.to_string()
+        {
+            let ours = words::VERSION;
+            let message = format!("the agent speaks version {version} of the protocol and not {ours}");
+            return self.give_up(Failure::new(FailureCode::EngineFailed, message), facts);
+        }
+        let (method, replays) = match (&self.resumes, Reopening::offered(greeted)) {
+            (None, _) => ("session/new", false),
+            (Some(_), Some(Reopening::Resume)) => ("session/resume", false),
+            (Some(_), Some(Reopening::Load)) => ("session/load", true),
+            (Some(_), None) => {
+                let message = "the agent cannot go on with a session that another process began";
+                let failure = Failure::new(FailureCode::SessionResumeFailed, message);
+                return self.give_up(failure, facts);
+            }
+        };
+        self.phase = Phase::Opening { replays };
+        facts.say(What::Write(words::open(method, self.resumes.as_deref(), &self.workspace)));
+    }
+
+    fn opened(&mut self, opened: &Opened<'_>, replays: bool, facts: &mut Facts) {
+        let announced = opened.session_id.as_deref().map(str::to_owned);
+        // Who loads a session does not name it again.
+        let Some(session) = announced.or_else(|| self.resumes.clone()).filter(|id| !id.is_empty()) else {
+            let message = "the agent opened a session without telling its id";
+            return self.give_up(Failure::new(FailureCode::EngineFailed, message), facts);
+        };
+        self.session = Some(session.clone());
+        facts.say(What::Session { handle_type: HandleType::SessionId, value: session.clone() });
+        match self.wishes.settings(&session, opened, replays) {
+            Ok(settings) => {
+                self.phase = Phase::Setting(settings, 0);
+                self.go_on(facts);
+            }
+            Err(reason) => self.give_up(Failure::new(FailureCode::EngineFailed, reason), facts),
+        }
+    }
+
+    /// Sends the next setting, or the first prompt if all are done.
+    fn go_on(&mut self, facts: &mut Facts) {
+        let next = match &self.phase {
+            Phase::Setting(settings, done) => settings.get(*done),
+            Phase::Greeting | Phase::Opening { .. } | Phase::Talking | Phase::Broken => return,
+        };
+        if let Some(setting) = next {
+            facts.say(What::Write(setting.request.clone()));
+        } else {
+            self.phase = Phase::Talking;
+            let prompt = std::mem::take(&mut self.prompt);
+            let session = self.session.as_deref().unwrap_or_default();
+            facts.say(What::Write(words::prompt(1, session, &prompt)));
+        }
+    }
+
+    fn updated(&mut self, params: Option<&RawValue>, facts: &mut Facts) -> Option<()> {
+        let Updated { session_id, update } = part(params)?;
+        let is_ours = session_id.is_none_or(|id| Some(&*id) == self.session.as_deref());
+        let is_new = match self.phase {
+            Phase::Talking => true,
+            Phase::Greeting | Phase::Opening { .. } | Phase::Setting(..) | Phase::Broken => false,
+        };
+        let tells = is_ours && is_new;
+        match &*update.session_update {
+            "agent_message_chunk" | "agent_thought_chunk" | "tool_call" | "tool_call_update" | "plan"
+                if tells =>
+            {
+                self.turn.heard = true;
+                self.turn.told(&update, facts);
+            }
+            "user_message_chunk" if tells => self.turn.begin_anew(),
+            // History, another agent's doings, and what only editors show.
+            "agent_message_chunk"
+            | "agent_thought_chunk"
+            | "tool_call"
+            | "tool_call_update"
+            | "plan"
+            | "user_message_chunk"
+            | "available_commands_update"
+            | "config_option_update"
+            | "current_mode_update"
+            | "session_info_update"
+            | "usage_update" => {}
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// The agent asks for something.
+    fn asked(&mut self, method: &str, id: &RawValue, params: Option<&RawValue>, facts: &mut Facts) {
+        if method != "session/request_permission" {
+            return facts.say(What::Write(words::not_offered(id)));
+        }
+        match (&self.phase, params, part::<PermissionAsked<'_>>(params)) {
+            (Phase::Talking, Some(params), Some(asked)) => {
+                self.turn.heard = true;
+                let (gate, question) = self.gates.open(self.ended + 1, id, params, &asked);
+                let purpose = abide_domain::interaction::Purpose::Approval;
+                facts.say(What::Gate { gate, purpose, question });
+            }
+            // Nobody can be asked about a turn that has not begun, or about something that cannot be read.
+            (
+                Phase::Talking | Phase::Greeting | Phase::Opening { .. } | Phase::Setting(..) | Phase::Broken,
+                ..,
+            ) => facts.say(What::Write(words::permission(id, None))),
+        }
+    }
+
+    /// How a turn ended; none if with an answer.
+    fn stopped(&self, reason: Option<Cow<'_, str>>) -> Option<Ending> {
+        let why = match reason.as_deref() {
+            Some("end_turn") => return None,
+            Some("cancelled") => return Some(Ending::Interrupted),
+            Some("refusal") => "the agent refuses to go on with this; say it differently".to_owned(),
+            Some("max_tokens") => {
+                "the agent reached its limit of tokens before it was done; ask for less at a time".to_owned()
+            }
+            Some("max_turn_requests") => {
+                "the agent reached its limit of model requests before it was done; tell it to go on"
+                    .to_owned()
+            }
+            Some(other) => format!("the agent stopped for a reason that is not known here: {other}"),
+            None => "the agent stopped without saying why".to_owned(),
+        };
+        Some(Ending::Failed { failure: Failure::new(FailureCode::EngineFailed, why) })
+    }
+
+    /// It cannot go on; nothing that comes after this counts.
+    fn give_up(&mut self, failure: Failure, facts: &mut Facts) {
+        self.phase = Phase::Broken;
+        self.ended = 1;
+        facts.ended(1, Ending::Failed { failure });
+    }
+
+    fn not_opened(&self, trouble: &Trouble<'_>) -> Failure {
+        let failure = self.failure(trouble);
+        if self.resumes.is_none() || failure.code == FailureCode::EngineAuthRequired {
+            return failure;
+        }
+        let message = format!("the session could not be resumed: {}", failure.message);
+        Failure::new(FailureCode::SessionResumeFailed, message)
+    }
+
+    fn failure(&self, trouble: &Trouble<'_>) -> Failure {
+        let mut message = trouble.message.as_deref().unwrap_or("the agent reports an error").to_owned();
+        let data = part::<TroubleData<'_>>(trouble.data).and_then(|data| data.details.or(data.message));
+        if let Some(more) = data.or_else(|| part::<Cow<'_, str>>(trouble.data))
+            && !message.contains(&*more)
+        {
+            message = format!("{message}: {more}");
+        }
+        let mut failure = engine_failed(&message);
+        if trouble.code == Some(AUTH_REQUIRED) {
+            failure.code = FailureCode::EngineAuthRequired;
+        }
+        if failure.code == FailureCode::EngineAuthRequired && !self.logins.is_empty() {
+            failure.message =
+                format!("{message} (log in with the agent's own program; it offers: {})", self.logins);
+        }
+        failure
+    }
+}
+
+impl Turn {
+    fn told(&mut self, update: &Update<'_>, facts: &mut Facts) {
+        let thinks = update.session_update == "agent_thought_chunk";
+        if thinks && !self.thinks {
+            facts.say(What::Progress("thinks".to_owned()));
+        }
+        self.thinks = thinks;
+        match &*update.session_update {
+            "agent_message_chunk" => {
+                let text = part::<Block<'_>>(update.content).map(|block| block.text).unwrap_or_default();
+                if !text.is_empty() {
+                    self.add(&text, update.message_id.as_deref());
+                    facts.say(What::Text(text.into_owned()));
+                }
+            }
+            "tool_call" | "tool_call_update" => {
+                self.interrupted = true;
+                if let Some(progress) = self.tool(update) {
+                    facts.say(What::Progress(progress));
+                }
+            }
+            "plan" => {
+                let entries = update.entries.iter().flatten();
+                let present = entries.filter(|entry| entry.status.as_deref() == Some("in_progress"));
+                if let Some(text) = present.filter_map(|entry| entry.content.as_deref()).next() {
+                    facts.say(What::Progress(text.to_owned()));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, text: &str, message: Option<&str>) {
+        let another = message.is_some() && self.message.is_some() && self.message.as_deref() != message;
+        if self.interrupted || another {
+            self.answer.clear();
+        }
+        self.interrupted = false;
+        if self.message.as_deref() != message {
+            self.message = message.map(str::to_owned);
+        }
+        self.answer.push_str(text);
+    }
+
+    /// What is new about a tool.
+    fn tool(&mut self, update: &Update<'_>) -> Option<String> {
+        let id = update.tool_call_id.as_deref().unwrap_or_default();
+        let title = update.title.as_deref().filter(|title| !title.is_empty());
+        let known = self.tools.get(id).map(String::as_str);
+        match update.status.as_deref() {
+            Some(status @ ("completed" | "failed")) => {
+                let title = title.or(known).unwrap_or("a tool").to_owned();
+                self.tools.remove(id);
+                Some(format!("{title}: {status}"))
+            }
+            Some(_) | None => {
+                let title = title.filter(|title| Some(*title) != known)?.to_owned();
+                self.tools.insert(id.to_owned(), title.clone());
+                Some(title)
+            }
+        }
+    }
+
+    fn begin_anew(&mut self) {
+        self.answer.clear();
+        self.interrupted = true;
+    }
+}
+
+/// How an agent goes on with a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reopening {
+    /// Without telling its history.
+    Resume,
+    /// It tells the history first.
+    Load,
+}
+
+impl Reopening {
+    /// The way that it offers, the one without history first.
+    pub(super) fn offered(greeted: &Greeted<'_>) -> Option<Self> {
+        let capabilities = greeted.agent_capabilities.as_ref()?;
+        let resume = capabilities.session_capabilities.as_ref().and_then(|session| session.resume);
+        match resume {
+            Some(offer) if offer.get() != "false" => Some(Self::Resume),
+            Some(_) | None => capabilities.load_session.unwrap_or(false).then_some(Self::Load),
+        }
+    }
+}
+
+impl Tongue for Conversation {
+    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+        if self.known(line, facts).is_none() {
+            facts.unknown(line);
+        }
+    }
+
+    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
+        if self.ended > 0 && !self.turn.heard {
+            return;
+        }
+        let turn = self.ended + 1;
+        if departure.cause == Cause::Interrupted {
+            return facts.ended(turn, Ending::Interrupted);
+        }
+        let mut failure = went_silently(departure);
+        let auth = failure.code == FailureCode::EngineAuthRequired;
+        if self.resumes.is_some() && self.session.is_none() && !auth {
+            failure.code = FailureCode::SessionResumeFailed;
+        }
+        facts.ended(turn, Ending::Failed { failure });
+    }
+
+    fn status(&self) -> Status {
+        match self.phase {
+            Phase::Greeting | Phase::Opening { .. } => Status::Starting,
+            Phase::Setting(..) => Status::Working,
+            Phase::Talking if self.gates.any_open() => Status::AtGate,
+            Phase::Talking if self.turn.heard || self.said > self.ended => Status::Working,
+            Phase::Talking | Phase::Broken => Status::BetweenTurns,
+        }
+    }
+
+    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported> {
+        match (&self.phase, &self.session) {
+            (Phase::Talking, Some(session)) if self.ended > 0 => {
+                self.said = self.ended + 1;
+                Ok(words::prompt(self.said, session, prompt))
+            }
+            (Phase::Greeting | Phase::Opening { .. } | Phase::Setting(..) | Phase::Talking, _) => {
+                Err(Unsupported::Refused { reason: "the first turn is not over yet".to_owned() })
+            }
+            (Phase::Broken, _) => {
+                Err(Unsupported::Refused { reason: "the agent could not be talked to".to_owned() })
+            }
+        }
+    }
+
+    fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+        self.gates.answer(answer)
+    }
+
+    fn steer(&mut self, _text: &str) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Steer })
+    }
+
+    fn interrupt(&mut self) -> Stop {
+        match (&self.phase, &self.session) {
+            (Phase::Talking, Some(session)) => {
+                let mut bytes = words::cancel(session);
+                bytes.extend(self.gates.cancel());
+                Stop::Write(bytes)
+            }
+            // There is no turn yet that could be cancelled, and the prompt would still be sent.
+            (
+                Phase::Greeting | Phase::Opening { .. } | Phase::Setting(..) | Phase::Talking | Phase::Broken,
+                _,
+            ) => Stop::Signal(Signal::Terminate),
+        }
+    }
+
+    fn leave(&mut self) -> Leave {
+        Leave::CloseInput
+    }
+}

@@ -1,0 +1,329 @@
+//! What a run wants of a session, in the modes and models that the agent lists.
+//!
+//! Modes have no meaning in the protocol, only names, so they are recognised by the names that agents use, and a mode
+//! that is not recognised is never chosen. `plan` and `default` mean different things to different agents (with one,
+//! commands run freely while it plans), so these count only if the mode's description says what is needed:
+//!
+//! | sandbox | the first of these that the agent lists |
+//! |---|---|
+//! | read-only | `read-only`, a `plan` that changes nothing, a `default` or `manual` that asks before each change |
+//! | workspace-write | `workspace-write`, `acceptEdits`, `auto-edit`, then as read-only in reverse |
+//! | danger-full-access | `agent-full-access`, `full-access`, `bypassPermissions`, `yolo`; else the mode stays |
+//! | none | the mode stays, except `agent` and `auto`: see below |
+//!
+//! An agent that lists none of them for the first two cannot be trusted with the run, and the turn fails: it would
+//! be wider than wanted. In the modes `agent` and `auto` another model gives the permissions that are asked for, and
+//! nobody ever hears of it. Only a person approves, so a run that may ask leaves them for a mode that does.
+
+use abide_domain::settings::ExecutionMode;
+use abide_ports::engine::{Order, Sandbox};
+
+use super::{
+    native::{ConfigOption, ConfigValue, Model, Opened},
+    words,
+};
+
+/// What a mode is recognised by.
+#[derive(Clone, Copy, Debug)]
+enum Sign {
+    /// Its name, without what agents spell differently.
+    Named(&'static str),
+    /// A name that means something only together with one of these in its description.
+    Described(&'static str, &'static [&'static str]),
+}
+
+use Sign::{Described, Named};
+
+const CHANGES_NOTHING: &[&str] = &["read-only", "read only", "not modify"];
+const ASKS: &[&str] = &["ask before", "asks before", "require approval", "requires approval", "for approval"];
+
+const READ_ONLY: &[Sign] = &[
+    Named("readonly"),
+    Described("plan", CHANGES_NOTHING),
+    Described("default", ASKS),
+    Described("manual", ASKS),
+];
+const WORKSPACE_WRITE: &[Sign] = &[
+    Named("workspacewrite"),
+    Named("acceptedits"),
+    Named("autoedit"),
+    Described("default", ASKS),
+    Described("manual", ASKS),
+    Described("plan", CHANGES_NOTHING),
+    Named("readonly"),
+];
+const FULL_ACCESS: &[Sign] = &[
+    Named("agentfullaccess"),
+    Named("fullaccess"),
+    Named("dangerfullaccess"),
+    Named("bypasspermissions"),
+    Named("yolo"),
+];
+const A_PERSON_IS_ASKED: &[Sign] =
+    &[Named("workspacewrite"), Described("default", ASKS), Described("manual", ASKS)];
+const A_MODEL_APPROVES: [&str; 2] = ["agent", "auto"];
+
+/// What a run wants.
+#[derive(Debug)]
+pub(super) struct Wishes {
+    sandbox: Option<Sandbox>,
+    model: Option<String>,
+    may_ask: bool,
+}
+
+/// Something to be set before the first prompt.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Setting {
+    /// The request.
+    pub(super) request: Vec<u8>,
+    /// What it sets, for people; nothing if it does not matter whether the agent takes it.
+    pub(super) wanted: Option<String>,
+}
+
+/// A list of modes, and how one is chosen.
+struct ModeList<'a> {
+    /// Set by `session/set_mode`, or else by this configuration option.
+    config_id: Option<&'a str>,
+    current: Option<&'a str>,
+    modes: Vec<Listed<'a>>,
+}
+
+/// A mode, and what the agent says about it.
+struct Listed<'a> {
+    id: &'a str,
+    description: &'a str,
+}
+
+impl Wishes {
+    pub(super) fn of(order: &Order<'_>) -> Self {
+        Self {
+            sandbox: order.sandbox,
+            model: order.model.map(str::to_owned),
+            may_ask: order.mode != ExecutionMode::Auto,
+        }
+    }
+
+    /// What has to be set in the session that was opened; or why it cannot be as wanted.
+    pub(super) fn settings(
+        &self,
+        session: &str,
+        opened: &Opened<'_>,
+        replayed: bool,
+    ) -> Result<Vec<Setting>, String> {
+        let options: Vec<ConfigOption<'_>> =
+            opened.config_options.iter().flatten().filter_map(parsed).collect();
+        let modes = mode_list(opened, &options);
+        let mut settings = vec![];
+        if let (Some(id), Some(list)) = (self.mode(modes.as_ref())?, &modes) {
+            settings.push(list.choose(settings.len(), session, id, Some(format!("mode {id:?}"))));
+        }
+        if let Some(wanted) = &self.model {
+            settings.extend(model(settings.len(), session, wanted, opened, &options)?);
+        }
+        if let (true, true, Some(list)) = (replayed, settings.is_empty(), &modes)
+            && let Some(current) = list.current
+        {
+            // Some agents go on telling the session's history after they said that it is loaded. What comes after
+            // the answer to one more request is no history.
+            settings.push(list.choose(0, session, current, None));
+        }
+        Ok(settings)
+    }
+
+    /// The mode to be set, if another one than the present.
+    fn mode<'a>(&self, list: Option<&ModeList<'a>>) -> Result<Option<&'a str>, String> {
+        let current = list.and_then(|list| list.current);
+        let modes = list.map(|list| list.modes.as_slice()).unwrap_or_default();
+        let listed = |signs: &[Sign]| {
+            signs.iter().find_map(|sign| modes.iter().find(|mode| mode.has(*sign))).map(|mode| mode.id)
+        };
+        let needed = |signs: &[Sign], sandbox: Sandbox| {
+            listed(signs).map(Some).ok_or_else(|| {
+                let ids: Vec<&str> = modes.iter().map(|mode| mode.id).collect();
+                format!(
+                    "the agent has no mode that is known to be as narrow as the sandbox {} (it lists: {}); \
+                     leave the run's sandbox out to let the agent's own configuration decide",
+                    sandbox.name(),
+                    ids.join(", "),
+                )
+            })
+        };
+        let wanted = match self.sandbox {
+            Some(Sandbox::ReadOnly) => needed(READ_ONLY, Sandbox::ReadOnly)?,
+            Some(Sandbox::WorkspaceWrite) => needed(WORKSPACE_WRITE, Sandbox::WorkspaceWrite)?,
+            Some(Sandbox::FullAccess) => listed(FULL_ACCESS),
+            None if self.may_ask && current.is_some_and(|id| A_MODEL_APPROVES.contains(&&*plain(id))) => {
+                listed(A_PERSON_IS_ASKED)
+            }
+            None => None,
+        };
+        Ok(wanted.filter(|id| Some(*id) != current))
+    }
+}
+
+impl Listed<'_> {
+    fn has(&self, sign: Sign) -> bool {
+        match sign {
+            Named(name) => plain(self.id) == name,
+            Described(name, words) => {
+                let description = self.description.to_lowercase();
+                plain(self.id) == name && words.iter().any(|word| description.contains(word))
+            }
+        }
+    }
+}
+
+impl ModeList<'_> {
+    fn choose(&self, index: usize, session: &str, id: &str, wanted: Option<String>) -> Setting {
+        let request = match self.config_id {
+            None => words::set_mode(index, session, id),
+            Some(config_id) => words::set_option(index, session, config_id, id),
+        };
+        Setting { request, wanted }
+    }
+}
+
+fn mode_list<'a>(opened: &'a Opened<'_>, options: &'a [ConfigOption<'_>]) -> Option<ModeList<'a>> {
+    if let Some(modes) = &opened.modes {
+        let listed = modes.available_modes.iter();
+        return Some(ModeList {
+            config_id: None,
+            current: modes.current_mode_id.as_deref(),
+            modes: listed
+                .map(|mode| Listed {
+                    id: &mode.id,
+                    description: mode.description.as_deref().unwrap_or_default(),
+                })
+                .collect(),
+        });
+    }
+    let option = options.iter().find(|option| is_about(option, "mode"))?;
+    let listed = values(&option.options).filter_map(|value| {
+        let description = value.description.as_deref().unwrap_or_default();
+        value.value.as_deref().map(|id| Listed { id, description })
+    });
+    Some(ModeList {
+        config_id: Some(&option.id),
+        current: option.current_value.as_deref(),
+        modes: listed.collect(),
+    })
+}
+
+/// The request that chooses the model, if it is not chosen already.
+fn model(
+    index: usize,
+    session: &str,
+    wanted: &str,
+    opened: &Opened<'_>,
+    options: &[ConfigOption<'_>],
+) -> Result<Option<Setting>, String> {
+    let same = |id: &str, name: Option<&str>| {
+        id == wanted || name.is_some_and(|name| name.eq_ignore_ascii_case(wanted))
+    };
+    let setting = |request| Ok(Some(Setting { request, wanted: Some(format!("model {wanted:?}")) }));
+    let option = options.iter().find(|option| is_about(option, "model"));
+    if let Some(option) = option {
+        if option.current_value.as_deref() == Some(wanted) {
+            return Ok(None);
+        }
+        let found = values(&option.options)
+            .find_map(|value| value.value.as_deref().filter(|id| same(id, value.name.as_deref())));
+        if let Some(found) = found {
+            return setting(words::set_option(index, session, &option.id, found));
+        }
+    }
+    match (&opened.models, option) {
+        (Some(models), _) if models.current_model_id.as_deref() == Some(wanted) => Ok(None),
+        // Lists are not always complete: what is not on it is for the agent to refuse.
+        (Some(models), _) => {
+            let listed: Vec<Model<'_>> = models.available_models.iter().filter_map(parsed).collect();
+            let found = listed.iter().find(|model| same(&model.model_id, model.name.as_deref()));
+            setting(words::set_model(index, session, found.map_or(wanted, |model| &model.model_id)))
+        }
+        (None, Some(option)) => setting(words::set_option(index, session, &option.id, wanted)),
+        (None, None) => Err(format!(
+            "the agent lets nobody choose its model, so {wanted:?} cannot be had; choose it by the agent's own \
+             arguments or configuration"
+        )),
+    }
+}
+
+fn is_about(option: &ConfigOption<'_>, category: &str) -> bool {
+    option.category.as_deref().unwrap_or(&option.id) == category
+}
+
+/// The values of a list, those in groups too.
+fn values<'a>(options: &'a [ConfigValue<'a>]) -> impl Iterator<Item = &'a ConfigValue<'a>> {
+    options.iter().flat_map(|option| std::iter::once(option).chain(&option.options))
+}
+
+/// The name without what agents spell differently.
+fn plain(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase()).collect()
+}
+
+fn parsed<'a, T: serde::Deserialize<'a>>(raw: &&'a serde_json::value::RawValue) -> Option<T> {
+    serde_json::from_str(raw.get()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The mode that a run with this sandbox sets with an agent that lists these modes, the first being the present.
+    fn check(sandbox: Option<Sandbox>, modes: &[(&str, &str)]) -> Result<Option<String>, String> {
+        let wishes = Wishes { sandbox, model: None, may_ask: true };
+        let modes: Vec<_> = modes.iter().map(|(id, description)| Listed { id, description }).collect();
+        let list = ModeList { config_id: None, current: modes.first().map(|mode| mode.id), modes };
+        wishes.mode(Some(&list)).map(|id| id.map(str::to_owned))
+    }
+
+    const CODEX: [(&str, &str); 4] = [
+        ("agent", "Only ask for actions detected as potentially unsafe"),
+        ("read-only", "Requires approval to edit files and access the internet."),
+        ("workspace-write", "Edit workspace files; ask before writing outside the workspace"),
+        ("agent-full-access", "Unrestricted access to the internet and any file on your computer"),
+    ];
+    const CLAUDE: [(&str, &str); 4] = [
+        ("default", "Always ask before making changes"),
+        ("acceptEdits", "Automatically accept all file edits"),
+        ("plan", "Create a plan before making changes"),
+        ("bypassPermissions", "Accepts all permissions"),
+    ];
+    const QWEN: [(&str, &str); 4] = [
+        ("auto", "LLM classifier auto-approves safe actions, blocks risky ones"),
+        ("plan", "Analyze only, do not modify files or execute commands"),
+        ("default", "Require approval for file edits or shell commands"),
+        ("auto-edit", "Automatically approve file edits"),
+    ];
+
+    #[test]
+    fn each_sandbox_becomes_the_nearest_mode_that_is_not_wider() {
+        let set = |mode: &str| Ok(Some(mode.to_owned()));
+        assert_eq!(check(Some(Sandbox::ReadOnly), &CODEX), set("read-only"));
+        assert_eq!(check(Some(Sandbox::WorkspaceWrite), &CODEX), set("workspace-write"));
+        assert_eq!(check(Some(Sandbox::FullAccess), &CODEX), set("agent-full-access"));
+        assert_eq!(check(Some(Sandbox::ReadOnly), &CLAUDE), Ok(None), "the present mode asks");
+        assert_eq!(check(Some(Sandbox::WorkspaceWrite), &CLAUDE), set("acceptEdits"));
+        assert_eq!(check(Some(Sandbox::ReadOnly), &QWEN), set("plan"));
+        assert_eq!(check(Some(Sandbox::WorkspaceWrite), &QWEN), set("auto-edit"));
+        assert_eq!(check(Some(Sandbox::FullAccess), &QWEN), Ok(None), "there is none");
+    }
+
+    #[test]
+    fn a_mode_in_which_a_model_approves_is_left_and_every_other_stays() {
+        assert_eq!(check(None, &CODEX), Ok(Some("workspace-write".to_owned())));
+        assert_eq!(check(None, &QWEN), Ok(Some("default".to_owned())));
+        assert_eq!(check(None, &CLAUDE), Ok(None));
+    }
+
+    #[test]
+    fn a_mode_that_nobody_knows_is_not_trusted_with_a_sandbox() {
+        let unknown = [("build", "Executes tools"), ("plan", "Disallows all edit tools."), ("default", "")];
+        for sandbox in [Sandbox::ReadOnly, Sandbox::WorkspaceWrite] {
+            let refused = check(Some(sandbox), &unknown).unwrap_err();
+            assert!(refused.contains(sandbox.name()) && refused.contains("build, plan"), "{refused}");
+        }
+        assert_eq!(check(None, &unknown), Ok(None));
+    }
+}

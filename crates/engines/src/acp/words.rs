@@ -1,0 +1,268 @@
+//! What we say to an agent: lines of JSON-RPC 2.0, whatever text is in them.
+//!
+//! Each request has an id that is known before it is sent and does not depend on what was sent before, so that an
+//! interpreter which only reads the answers knows what they answer.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+/// The version of the protocol that we speak.
+pub(super) const VERSION: u64 = 1;
+
+/// The id of `initialize`.
+pub(super) const GREETING: u64 = 1;
+
+/// The id of the request that opens the session.
+pub(super) const OPENING: u64 = 2;
+
+/// The ids of the requests that set modes and models begin here.
+const SETTING: u64 = 10;
+
+/// The ids of prompts begin after this.
+const PROMPT: u64 = 1000;
+
+/// The id of the `index`-th setting.
+pub(super) fn setting_id(index: usize) -> u64 {
+    SETTING + index as u64
+}
+
+/// The id of the prompt of a turn.
+pub(super) fn prompt_id(turn: u32) -> u64 {
+    PROMPT + u64::from(turn)
+}
+
+/// The turn whose prompt has this id.
+pub(super) fn turn_of(id: u64) -> Option<u32> {
+    id.checked_sub(PROMPT).and_then(|turn| u32::try_from(turn).ok()).filter(|turn| *turn > 0)
+}
+
+#[derive(Serialize)]
+struct Request<'a, P> {
+    jsonrpc: &'static str,
+    id: u64,
+    method: &'a str,
+    params: P,
+}
+
+#[derive(Serialize)]
+struct Notification<'a, P> {
+    jsonrpc: &'static str,
+    method: &'a str,
+    params: P,
+}
+
+#[derive(Serialize)]
+struct Reply<'a, R> {
+    jsonrpc: &'static str,
+    id: &'a RawValue,
+    result: R,
+}
+
+#[derive(Serialize)]
+struct ErrorReply<'a> {
+    jsonrpc: &'static str,
+    id: &'a RawValue,
+    error: ErrorBody,
+}
+
+#[derive(Serialize)]
+struct ErrorBody {
+    code: i64,
+    message: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Initialize {
+    protocol_version: u64,
+    client_capabilities: ClientCapabilities,
+    client_info: ClientInfo,
+}
+
+#[derive(Serialize)]
+struct ClientCapabilities {
+    fs: FileCapabilities,
+    terminal: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FileCapabilities {
+    read_text_file: bool,
+    write_text_file: bool,
+}
+
+#[derive(Serialize)]
+struct ClientInfo {
+    name: &'static str,
+    version: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct OpenSession<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_id: Option<&'a str>,
+    cwd: &'a str,
+    mcp_servers: [(); 0],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct OfSession<'a, P> {
+    session_id: &'a str,
+    #[serde(flatten)]
+    rest: P,
+}
+
+#[derive(Serialize)]
+struct Prompt<'a> {
+    prompt: [Text<'a>; 1],
+}
+
+#[derive(Serialize)]
+struct Text<'a> {
+    r#type: &'static str,
+    text: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SetMode<'a> {
+    mode_id: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SetModel<'a> {
+    model_id: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SetOption<'a> {
+    config_id: &'a str,
+    value: &'a str,
+}
+
+#[derive(Serialize)]
+struct Nothing {}
+
+#[derive(Serialize)]
+struct Permission<'a> {
+    outcome: Outcome<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Outcome<'a> {
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    option_id: Option<&'a str>,
+}
+
+/// `initialize`. We offer no files and no terminal: agents have their own, and theirs are in their sandbox.
+pub(super) fn initialize() -> Vec<u8> {
+    let params = Initialize {
+        protocol_version: VERSION,
+        client_capabilities: ClientCapabilities {
+            fs: FileCapabilities { read_text_file: false, write_text_file: false },
+            terminal: false,
+        },
+        client_info: ClientInfo { name: "abide", version: env!("CARGO_PKG_VERSION") },
+    };
+    request(GREETING, "initialize", params)
+}
+
+/// `session/new`, or `session/load` or `session/resume` with the id of a session.
+pub(super) fn open(method: &str, session_id: Option<&str>, cwd: &str) -> Vec<u8> {
+    request(OPENING, method, OpenSession { session_id, cwd, mcp_servers: [] })
+}
+
+/// `session/set_mode`
+pub(super) fn set_mode(index: usize, session_id: &str, mode_id: &str) -> Vec<u8> {
+    let params = OfSession { session_id, rest: SetMode { mode_id } };
+    request(setting_id(index), "session/set_mode", params)
+}
+
+/// `session/set_model`
+pub(super) fn set_model(index: usize, session_id: &str, model_id: &str) -> Vec<u8> {
+    let params = OfSession { session_id, rest: SetModel { model_id } };
+    request(setting_id(index), "session/set_model", params)
+}
+
+/// `session/set_config_option`
+pub(super) fn set_option(index: usize, session_id: &str, config_id: &str, value: &str) -> Vec<u8> {
+    let params = OfSession { session_id, rest: SetOption { config_id, value } };
+    request(setting_id(index), "session/set_config_option", params)
+}
+
+/// `session/prompt`
+pub(super) fn prompt(turn: u32, session_id: &str, text: &str) -> Vec<u8> {
+    let rest = Prompt { prompt: [Text { r#type: "text", text }] };
+    request(prompt_id(turn), "session/prompt", OfSession { session_id, rest })
+}
+
+/// `session/cancel`
+pub(super) fn cancel(session_id: &str) -> Vec<u8> {
+    let params = OfSession { session_id, rest: Nothing {} };
+    line(&Notification { jsonrpc: "2.0", method: "session/cancel", params })
+}
+
+/// The answer to a request for permission: the chosen option, or that nobody chose.
+pub(super) fn permission(id: &RawValue, option_id: Option<&str>) -> Vec<u8> {
+    let outcome = if option_id.is_some() { "selected" } else { "cancelled" };
+    let result = Permission { outcome: Outcome { outcome, option_id } };
+    line(&Reply { jsonrpc: "2.0", id, result })
+}
+
+/// The answer to a request for something that we do not offer.
+pub(super) fn not_offered(id: &RawValue) -> Vec<u8> {
+    let error = ErrorBody { code: -32601, message: "this client does not offer that method" };
+    line(&ErrorReply { jsonrpc: "2.0", id, error })
+}
+
+fn request(id: u64, method: &str, params: impl Serialize) -> Vec<u8> {
+    line(&Request { jsonrpc: "2.0", id, method, params })
+}
+
+fn line(message: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(message).expect("text and numbers can always be written");
+    line.push(b'\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_text_is_one_line_of_json() {
+        let text = "a \"quote\", a \\, a line\nbreak, a nul \0, \u{2028} and {\"jsonrpc\":\"2.0\"}";
+        let line = prompt(2, "s", text);
+        assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+        let value: serde_json::Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(value["params"]["prompt"][0]["text"], text);
+        assert_eq!(value["id"], 1002);
+    }
+
+    #[test]
+    fn a_request_is_answered_under_its_own_id_whatever_that_is() {
+        for id in ["0", "\"a-b\"", "7.0"] {
+            let raw = RawValue::from_string(id.to_owned()).unwrap();
+            let answer = String::from_utf8(permission(&raw, None)).unwrap();
+            let expected = format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"outcome\":{{\"outcome\":\"cancelled\"}}}}}}\n"
+            );
+            assert_eq!(answer, expected);
+        }
+    }
+
+    #[test]
+    fn prompts_are_known_by_their_ids() {
+        assert_eq!(turn_of(prompt_id(7)), Some(7));
+        for other in [GREETING, OPENING, setting_id(3), 1000, u64::MAX] {
+            assert_eq!(turn_of(other), None);
+        }
+    }
+}

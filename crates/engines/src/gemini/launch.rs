@@ -1,0 +1,200 @@
+//! How Gemini is started.
+//!
+//! | sandbox | approval mode | and a policy that forbids |
+//! |---|---|---|
+//! | read-only | `plan` | writing files, shell commands, leaving plan mode |
+//! | workspace-write | `auto_edit`: files in the workspace, no shell commands | entering and leaving plan mode |
+//! | danger-full-access | `yolo` | nothing |
+//!
+//! The policies are needed because a headless Gemini lets its model leave plan mode by itself, and then approves
+//! *everything*; and from every other mode the model may enter plan mode first. They are given as administrator's
+//! policies, the only kind that is stronger than the owner's and does not displace them. Gemini ignores them, with a
+//! warning, where an administrator has installed policies of his own; then these must forbid the two tools.
+//!
+//! Held, it is `gemini --acp` with the same options: there, what a policy or mode does not settle is put to a person.
+//!
+//! A workspace that its owner does not trust is refused by Gemini. We do not say `--skip-trust`, because that would also
+//! let the workspace's own settings start programs.
+
+use abide_domain::{effect::Session, engine::ProfileKind};
+use abide_ports::engine::{Installation, Launch, Order, PrivateFile, Sandbox, Stdin, Unsupported};
+
+use super::session::is_id;
+use crate::acp;
+
+/// The policy's name in the run's private folder.
+const POLICY: &str = "gemini-policy.toml";
+
+pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
+    let mut argv = order.installation.command.clone();
+    let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+    match order.kind {
+        ProfileKind::Resumable => add(&["--output-format", "stream-json"]),
+        ProfileKind::StickyProcess => add(&["--acp"]),
+    }
+    let mut files = vec![];
+    if let Some(sandbox) = order.sandbox {
+        add(&["--approval-mode", approval_mode(sandbox)]);
+        if let Some(policy) = policy(sandbox) {
+            if order.private.contains(',') {
+                // Gemini would take it for a list of two paths, find neither, and go on without the policy.
+                return Err(Unsupported::Refused {
+                    reason: format!("the path {:?} has a comma; use another data directory", order.private),
+                });
+            }
+            add(&["--admin-policy", &format!("{}/{POLICY}", order.private)]);
+            files.push(PrivateFile { path: POLICY.to_owned(), contents: policy.to_owned() });
+        }
+    }
+    if let Some(model) = order.model {
+        add(&["--model", model]);
+    }
+    let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
+    add(&own);
+    if order.kind == ProfileKind::StickyProcess {
+        // The session is begun or loaded by the protocol, which knows no names of ours.
+        return Ok(Launch {
+            argv,
+            env: environment(order.installation),
+            without_env: vec![],
+            files,
+            stdin: acp::launch::opening(),
+            not_before: acp::launch::not_before(order),
+        });
+    }
+    match order.session {
+        Session::New => {}
+        Session::Named(handle) => add(&["--session-id", &handle.handle_value]),
+        Session::Resumed(handle) => {
+            let id = handle.handle_value.as_str();
+            if !is_id(id) {
+                return Err(Unsupported::Refused { reason: format!("{id:?} is not a session id") });
+            }
+            add(&["--resume", id]);
+        }
+    }
+    Ok(Launch {
+        argv,
+        env: environment(order.installation),
+        without_env: vec![],
+        files,
+        stdin: Stdin::Whole(order.prompt.as_bytes().to_vec()),
+        not_before: None,
+    })
+}
+
+/// What is set for every call of the program.
+pub(super) fn environment(installation: &Installation) -> Vec<(String, String)> {
+    let mut env = installation.env.clone();
+    // Otherwise it starts itself again as a child, and signals to the parent do not reach the turn.
+    env.insert("GEMINI_CLI_NO_RELAUNCH".to_owned(), "1".to_owned());
+    // Complaints are shown to people, without the codes that make them red.
+    env.insert("NO_COLOR".to_owned(), "1".to_owned());
+    env.into_iter().collect()
+}
+
+fn approval_mode(sandbox: Sandbox) -> &'static str {
+    match sandbox {
+        Sandbox::ReadOnly => "plan",
+        Sandbox::WorkspaceWrite => "auto_edit",
+        Sandbox::FullAccess => "yolo",
+    }
+}
+
+fn policy(sandbox: Sandbox) -> Option<&'static str> {
+    match sandbox {
+        Sandbox::ReadOnly => Some(
+            r#"[[rule]]
+toolName = ["enter_plan_mode", "exit_plan_mode", "write_file", "replace", "run_shell_command"]
+decision = "deny"
+priority = 999
+"#,
+        ),
+        Sandbox::WorkspaceWrite => Some(
+            r#"[[rule]]
+toolName = ["enter_plan_mode", "exit_plan_mode"]
+decision = "deny"
+priority = 999
+"#,
+        ),
+        Sandbox::FullAccess => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use abide_domain::settings::ExecutionMode;
+
+    use super::*;
+    use crate::gemini::Gemini;
+    use abide_ports::engine::Engine as _;
+
+    fn check(sandbox: Option<Sandbox>, private: &str) -> Result<(String, Vec<String>), Unsupported> {
+        let named = Gemini.name_session("01a1e0b7-8feb-7f42-a76c-eeeb075097aa").expect("we name sessions");
+        let launch = launch(&Order {
+            installation: &Installation::named("gemini"),
+            kind: ProfileKind::Resumable,
+            session: &Session::Resumed(named),
+            prompt: "-5 + 3?",
+            workspace: "/somewhere",
+            private,
+            mode: ExecutionMode::Auto,
+            model: None,
+            sandbox,
+            session_since: None,
+        })?;
+        assert_eq!(launch.stdin, Stdin::Whole(b"-5 + 3?".to_vec()));
+        Ok((launch.argv.join(" "), launch.files.into_iter().map(|file| file.contents).collect()))
+    }
+
+    #[test]
+    fn a_narrow_sandbox_takes_the_way_out_of_plan_mode_away() {
+        let session = "--resume _eeeb075097aa-01a1e0b7-8feb-7f42-a76c";
+        for (sandbox, mode) in [(Sandbox::ReadOnly, "plan"), (Sandbox::WorkspaceWrite, "auto_edit")] {
+            let (argv, policies) = check(Some(sandbox), "/elsewhere").unwrap();
+            assert_eq!(
+                argv,
+                format!(
+                    "gemini --output-format stream-json --approval-mode {mode} \
+                     --admin-policy /elsewhere/gemini-policy.toml {session}"
+                )
+            );
+            let [policy] = policies.as_slice() else { panic!("one policy, not {policies:?}") };
+            assert!(policy.contains("exit_plan_mode") && policy.contains("deny"));
+        }
+        let (argv, policies) = check(Some(Sandbox::FullAccess), "/elsewhere").unwrap();
+        assert_eq!(argv, format!("gemini --output-format stream-json --approval-mode yolo {session}"));
+        assert!(policies.is_empty());
+        let (argv, _) = check(None, "/elsewhere").unwrap();
+        assert_eq!(argv, format!("gemini --output-format stream-json {session}"));
+    }
+
+    #[test]
+    fn the_held_form_is_confined_in_the_same_way() {
+        let held = launch(&Order {
+            installation: &Installation::named("gemini"),
+            kind: ProfileKind::StickyProcess,
+            session: &Session::New,
+            prompt: "hello",
+            workspace: "/somewhere",
+            private: "/elsewhere",
+            mode: ExecutionMode::Interactive,
+            model: Some("a-model"),
+            sandbox: Some(Sandbox::ReadOnly),
+            session_since: None,
+        });
+        let held = held.unwrap();
+        assert_eq!(
+            held.argv.join(" "),
+            "gemini --acp --approval-mode plan --admin-policy /elsewhere/gemini-policy.toml --model a-model"
+        );
+        assert_eq!(held.files.len(), 1);
+        assert!(matches!(held.stdin, Stdin::Open(_)));
+    }
+
+    #[test]
+    fn a_policy_that_would_not_be_found_stops_the_launch() {
+        assert!(matches!(check(Some(Sandbox::ReadOnly), "/else,where"), Err(Unsupported::Refused { .. })));
+        assert!(check(Some(Sandbox::FullAccess), "/else,where").is_ok());
+    }
+}

@@ -1,0 +1,71 @@
+//! How the lines of `gemini -o stream-json` look, as far as they are read. What is not named here is skipped unread.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+/// What every line has.
+#[derive(Debug, Deserialize)]
+pub(super) struct Head<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(super) kind: Cow<'a, str>,
+}
+
+/// `init`
+#[derive(Debug, Deserialize)]
+pub(super) struct Init<'a> {
+    #[serde(borrow)]
+    pub(super) session_id: Cow<'a, str>,
+}
+
+/// `message`: what the person or the model said; the model's words come in pieces.
+#[derive(Debug, Deserialize)]
+pub(super) struct Message<'a> {
+    #[serde(borrow)]
+    pub(super) role: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) content: Cow<'a, str>,
+}
+
+/// `tool_use`
+#[derive(Debug, Deserialize)]
+pub(super) struct ToolUse<'a> {
+    #[serde(borrow)]
+    pub(super) tool_name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) parameters: Parameters<'a>,
+}
+
+/// The parameters of a tool that tell people something.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Parameters<'a> {
+    #[serde(borrow)]
+    pub(super) command: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) file_path: Option<Cow<'a, str>>,
+}
+
+/// `tool_result`
+#[derive(Debug, Deserialize)]
+pub(super) struct ToolResult<'a> {
+    #[serde(borrow)]
+    pub(super) status: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) output: Option<Cow<'a, str>>,
+}
+
+/// `error`, and what `result` says of one
+#[derive(Debug, Deserialize)]
+pub(super) struct Trouble<'a> {
+    #[serde(borrow)]
+    pub(super) message: Cow<'a, str>,
+}
+
+/// `result`
+#[derive(Debug, Deserialize)]
+pub(super) struct Outcome<'a> {
+    #[serde(borrow)]
+    pub(super) status: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) error: Option<Trouble<'a>>,
+}

@@ -1,0 +1,199 @@
+//! What the lines of `gemini -o stream-json` mean.
+//!
+//! A turn has succeeded when a `result` says so and the process left with 0. The exit code alone says nothing: it is 0
+//! after SIGTERM and SIGINT, and the last byte of an HTTP status after an error of the model's service. An `error` line
+//! is no end.
+
+use abide_domain::{
+    effect::Session,
+    engine::HandleType,
+    event::Ending,
+    failure::{Failure, FailureCode},
+    process::Exit,
+};
+use abide_ports::engine::{
+    Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
+};
+
+use super::native::{Head, Init, Message, Outcome, ToolResult, ToolUse, Trouble};
+use crate::{
+    failing::{complaint, engine_failed, went_silently},
+    tongue::{Facts, Tongue},
+};
+
+/// The only turn of a process.
+const TURN: u32 = 1;
+
+/// It wants a login.
+const NO_AUTHENTICATION: Exit = Exit::Code(41);
+/// It cannot use what it was given; when a session was to be resumed, its id.
+const BAD_INPUT: Exit = Exit::Code(42);
+/// It does not trust the directory.
+const UNTRUSTED: Exit = Exit::Code(55);
+
+/// What has been heard of one process.
+#[derive(Debug)]
+pub(super) struct Reader {
+    resumes: bool,
+    has_session: bool,
+    /// What the model said since it last used a tool: at the end, its answer.
+    answer: String,
+    /// A tool was used, so the next words begin a new answer.
+    used_tool: bool,
+    trouble: Option<String>,
+    verdict: Option<Verdict>,
+}
+
+/// What the program says of its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Completed,
+    Failed,
+}
+
+impl Reader {
+    pub(super) fn new(order: &Order<'_>) -> Self {
+        Self {
+            resumes: matches!(order.session, Session::Resumed(_)),
+            has_session: false,
+            answer: String::new(),
+            used_tool: false,
+            trouble: None,
+            verdict: None,
+        }
+    }
+
+    /// Reads a line, if it is one of those that we know.
+    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+        let head: Head<'_> = serde_json::from_slice(line).ok()?;
+        match head.kind.as_ref() {
+            "init" => {
+                let init: Init<'_> = serde_json::from_slice(line).ok()?;
+                if init.session_id.is_empty() {
+                    return None;
+                }
+                self.has_session = true;
+                let value = init.session_id.into_owned();
+                facts.say(What::Session { handle_type: HandleType::SessionId, value });
+            }
+            "message" => {
+                let message: Message<'_> = serde_json::from_slice(line).ok()?;
+                match message.role.as_ref() {
+                    "user" => {}
+                    "assistant" => self.says(&message.content, facts),
+                    _ => return None,
+                }
+            }
+            "tool_use" => {
+                let ToolUse { tool_name, parameters } = serde_json::from_slice(line).ok()?;
+                self.used_tool = true;
+                facts.say(What::Progress(match (parameters.command, parameters.file_path) {
+                    (Some(command), _) => format!("runs {command}"),
+                    (None, Some(path)) => format!("{} {path}", tool_name.replace('_', " ")),
+                    (None, None) => tool_name.replace('_', " "),
+                }));
+            }
+            "tool_result" => {
+                let result: ToolResult<'_> = serde_json::from_slice(line).ok()?;
+                self.used_tool = true;
+                if result.status != "success" {
+                    let output = result.output.unwrap_or_default();
+                    facts.say(What::Progress(format!("did not work: {output}")));
+                }
+            }
+            "error" => {
+                let trouble: Trouble<'_> = serde_json::from_slice(line).ok()?;
+                self.trouble = Some(trouble.message.clone().into_owned());
+                facts.say(What::Warning(trouble.message.into_owned()));
+            }
+            "result" => {
+                let outcome: Outcome<'_> = serde_json::from_slice(line).ok()?;
+                let success = outcome.status == "success";
+                self.verdict = Some(if success { Verdict::Completed } else { Verdict::Failed });
+                if let Some(error) = outcome.error {
+                    self.trouble = Some(error.message.into_owned());
+                }
+                facts.say(What::Finishing);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn says(&mut self, words: &str, facts: &mut Facts) {
+        if std::mem::take(&mut self.used_tool) {
+            self.answer.clear();
+        }
+        self.answer.push_str(words);
+        facts.say(What::Text(words.to_owned()));
+    }
+
+    fn failure(&self, departure: &Departure<'_>) -> Failure {
+        let complaint = complaint(departure.stderr);
+        let refused = !self.has_session;
+        match (departure.exit, &self.trouble) {
+            (BAD_INPUT, _) if refused && self.resumes => Failure::new(
+                FailureCode::SessionResumeFailed,
+                format!(
+                    "the session could not be resumed: {complaint}\nGemini finds a session only in the directory \
+                     where it was begun, and deletes it when it was not used for 30 days; \
+                     general.sessionRetention.enabled = false in its settings makes it keep them"
+                ),
+            ),
+            (NO_AUTHENTICATION, _) if refused => Failure::new(
+                FailureCode::EngineAuthRequired,
+                format!("gemini wants a login; run `gemini` once, or set GEMINI_API_KEY for it: {complaint}"),
+            ),
+            (UNTRUSTED, _) if refused => Failure::new(
+                FailureCode::WorkspaceUnusable,
+                format!(
+                    "gemini does not trust this directory; run `gemini` in it once and trust it, or put --skip-trust \
+                     into engines.gemini.args: {complaint}"
+                ),
+            ),
+            (_, Some(trouble)) => engine_failed(trouble),
+            (_, None) => went_silently(departure),
+        }
+    }
+}
+
+impl Tongue for Reader {
+    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+        if self.known(line, facts).is_none() {
+            facts.unknown(line);
+        }
+    }
+
+    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
+        let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
+        match self.verdict {
+            Some(Verdict::Completed) if left_well && self.has_session => facts.answered(TURN, &self.answer),
+            _ if departure.cause == Cause::Interrupted => facts.ended(TURN, Ending::Interrupted),
+            _ => facts.ended(TURN, Ending::Failed { failure: self.failure(departure) }),
+        }
+    }
+
+    fn status(&self) -> Status {
+        if self.has_session { Status::Working } else { Status::Starting }
+    }
+
+    fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Hold })
+    }
+
+    fn answer(&mut self, _answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Gates })
+    }
+
+    fn steer(&mut self, _text: &str) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Steer })
+    }
+
+    fn interrupt(&mut self) -> Stop {
+        Stop::Signal(Signal::Interrupt)
+    }
+
+    fn leave(&mut self) -> Leave {
+        Leave::Signal(Signal::Terminate)
+    }
+}

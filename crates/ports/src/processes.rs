@@ -1,0 +1,111 @@
+//! The contract of held processes: started under a name, found again by it, read from any byte, written to once per key.
+//!
+//! A process belongs to nobody who may die: whoever comes next finds it under the same name. Every call may be made
+//! again after a crash without harm. What the process means is not known here.
+
+use std::time::Duration;
+
+use abide_domain::process::{Exit, Process};
+
+use crate::engine::{Launch, Signal};
+
+/// Those who hold processes. Calls block for as long as the system takes.
+pub trait Processes: Send + Sync {
+    /// Starts a process under this name, or finds the one that was started under it before.
+    fn start(&self, name: &str, start: &Start<'_>) -> Result<Process, StartError>;
+
+    /// What became of the process of that name.
+    fn find(&self, name: &str) -> Found;
+
+    /// Reads what it printed from the first byte on, and then what it prints.
+    fn follow(&self, name: &str) -> Result<Box<dyn Follow>, Lost>;
+
+    /// Writes to its standard input, once for each key, in the order of calls. What it does not read yet is kept for it.
+    fn write(&self, name: &str, write: &Write<'_>) -> Result<(), Lost>;
+
+    /// Sends a signal to its process group.
+    fn signal(&self, name: &str, signal: Signal) -> Result<(), Lost>;
+
+    /// Ends it and everything that it started, first politely, and forgets it. A process that is not there is ended.
+    fn end(&self, name: &str) -> Result<(), Lost>;
+
+    /// The names of all that are held, dead or alive.
+    fn names(&self) -> Vec<String>;
+}
+
+/// A process to be started.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// What the engine wants.
+    pub launch: &'a Launch,
+    /// The directory to start in.
+    pub workspace: &'a str,
+    /// The directory for [`Launch::files`].
+    pub private: &'a str,
+}
+
+/// Bytes for a standard input.
+#[derive(Clone, Copy, Debug)]
+pub struct Write<'a> {
+    /// A second write with the same key is none.
+    pub key: u64,
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// Nothing more will come.
+    pub ends: bool,
+}
+
+/// A reader of one process.
+pub trait Follow: Send {
+    /// What comes next, waiting for it at most so long.
+    fn next(&mut self, patience: Option<Duration>) -> Result<Heard, Lost>;
+}
+
+/// What was heard of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Further bytes of its standard output.
+    Stdout(Vec<u8>),
+    /// Further bytes of its standard error.
+    Stderr(Vec<u8>),
+    /// It is over, and everything that it printed has been heard.
+    Exited(Exit),
+    /// Nothing, in all that time.
+    Nothing,
+}
+
+/// What became of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It is held, dead or alive, and can be followed.
+    Held(Process),
+    /// It was there, but who held it is gone, and nobody knows how it ended.
+    Gone,
+    /// Nothing was ever started under this name, or it was ended and forgotten.
+    Never,
+}
+
+/// Why a process could not be started. It certainly did not run, except where said.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// The program is not there or cannot be executed.
+    #[error("cannot start {0}")]
+    Program(String),
+    /// The directory cannot be used.
+    #[error("cannot use the directory {0}")]
+    Directory(String),
+    /// It was started before, and who held it is gone: it may have run.
+    #[error("the process was started before and is gone")]
+    Gone,
+    /// The system would not; it may another time.
+    #[error("{0}")]
+    System(String),
+}
+
+/// The process cannot be reached.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the process cannot be reached: {reason}")]
+pub struct Lost {
+    /// Why.
+    pub reason: String,
+}

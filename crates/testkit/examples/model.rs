@@ -1,0 +1,42 @@
+//! The loopback model as a program: starts it with the default script on a port, prints what it hears, one line each.
+//!
+//! `cargo run -p abide-testkit --features model --example model -- 8399 [requests.jsonl]`; the file gets every request
+//! as it came. For trying agent programs by hand; tests start the server themselves.
+
+use std::fs::File;
+use std::io::{self, Write};
+
+use abide_testkit::model::{Exchange, ModelServer, Script, faults};
+
+fn main() -> io::Result<()> {
+    let mut args = std::env::args().skip(1);
+    let port = args.next().and_then(|port| port.parse().ok()).unwrap_or(0);
+    let mut file = args.next().map(File::create).transpose()?;
+    let server = ModelServer::start_on(port, Script::new());
+    println!("listening on {}", server.url(""));
+    let mut told = 0;
+    loop {
+        let exchange = server.await_exchange(told);
+        told += 1;
+        println!("{}", line(&exchange));
+        if let Some(file) = &mut file {
+            writeln!(file, "{}", exchange.heard.raw)?;
+        }
+    }
+}
+
+fn line(exchange: &Exchange) -> String {
+    let heard = &exchange.heard;
+    let results: Vec<String> = heard.returned().into_iter().map(|result| result.text).collect();
+    let faults = faults(heard);
+    format!(
+        "#{} {:?} {:?} model={} stream={} tools={} users={:?} returned={results:?} faults={faults:?}",
+        heard.at,
+        heard.wire,
+        exchange.treatment,
+        heard.model,
+        heard.streaming,
+        heard.tools.len(),
+        heard.user_texts(),
+    )
+}

@@ -1,0 +1,207 @@
+//! Anthropic's messages, as Claude Code speaks them.
+
+use serde_json::{Value, json};
+
+use super::{
+    heard::{Message, Role, ToolCall, ToolResult},
+    json::{list, pieces, text},
+    reply::{Reply, Said, chunks},
+    sse,
+    wire::Read,
+};
+
+pub(super) fn read(body: &Value) -> Read {
+    Read {
+        model: text(body, "model"),
+        system: pieces(&body["system"]),
+        messages: list(body, "messages").iter().map(message).collect(),
+        tools: list(body, "tools").iter().map(|tool| text(tool, "name")).collect(),
+        schema: Some(body["output_config"]["format"]["schema"].clone()).filter(Value::is_object),
+    }
+}
+
+fn message(message: &Value) -> Message {
+    let role = match message["role"].as_str().unwrap_or_default() {
+        "assistant" => Role::Assistant,
+        "system" => Role::System,
+        _ => Role::User,
+    };
+    let mut read = Message::new(role);
+    if let Some(plain) = message["content"].as_str() {
+        read.blocks.push(plain.to_owned());
+    }
+    for block in list(message, "content") {
+        match block["type"].as_str().unwrap_or_default() {
+            "text" => read.blocks.push(text(block, "text")),
+            "tool_use" => read.tool_calls.push(ToolCall {
+                id: text(block, "id"),
+                tool: text(block, "name"),
+                args: block["input"].clone(),
+            }),
+            "tool_result" => read.tool_results.push(ToolResult {
+                id: text(block, "tool_use_id"),
+                text: pieces(&block["content"]).join("\n"),
+            }),
+            _ => {}
+        }
+    }
+    read
+}
+
+pub(super) fn stream(reply: &Reply<'_>) -> Vec<String> {
+    let mut begun = envelope(reply);
+    begun["content"] = json!([]);
+    begun["stop_reason"] = json!(null);
+    begun["usage"]["output_tokens"] = json!(1);
+    let mut events = vec![json!({ "type": "message_start", "message": begun })];
+    for (index, said) in reply.said.iter().enumerate() {
+        let (block, deltas): (Value, Vec<Value>) = match said {
+            Said::Text(said) => {
+                let delta = |chunk| json!({ "type": "text_delta", "text": chunk });
+                (json!({ "type": "text", "text": "" }), chunks(said).into_iter().map(delta).collect())
+            }
+            Said::Call { args, .. } => {
+                let mut block = content(said);
+                block["input"] = json!({});
+                let args = args.to_string();
+                let delta = |chunk| json!({ "type": "input_json_delta", "partial_json": chunk });
+                (block, chunks(&args).into_iter().map(delta).collect())
+            }
+        };
+        events.push(json!({ "type": "content_block_start", "index": index, "content_block": block }));
+        let delta = |delta| json!({ "type": "content_block_delta", "index": index, "delta": delta });
+        events.extend(deltas.into_iter().map(delta));
+        events.push(json!({ "type": "content_block_stop", "index": index }));
+    }
+    let stop = json!({ "stop_reason": stop_reason(reply), "stop_sequence": null });
+    let usage = json!({ "input_tokens": reply.usage.input, "output_tokens": reply.usage.output });
+    events.push(json!({ "type": "message_delta", "delta": stop, "usage": usage }));
+    events.push(json!({ "type": "message_stop" }));
+    events.iter().map(sse::typed).collect()
+}
+
+pub(super) fn whole(reply: &Reply<'_>) -> Value {
+    let mut message = envelope(reply);
+    message["content"] = reply.said.iter().map(content).collect();
+    message
+}
+
+fn envelope(reply: &Reply<'_>) -> Value {
+    json!({
+        "id": format!("msg_{}", reply.mark), "type": "message", "role": "assistant", "model": reply.model,
+        "stop_reason": stop_reason(reply), "stop_sequence": null,
+        "usage": {
+            "input_tokens": reply.usage.input, "output_tokens": reply.usage.output,
+            "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
+        },
+    })
+}
+
+fn content(said: &Said) -> Value {
+    match said {
+        Said::Text(said) => json!({ "type": "text", "text": said }),
+        // The service's own ids begin like this, and some programs look.
+        Said::Call { id, tool, args } => {
+            json!({ "type": "tool_use", "id": id.replace("call_", "toolu_"), "name": tool, "input": args })
+        }
+    }
+}
+
+fn stop_reason(reply: &Reply<'_>) -> &'static str {
+    if reply.calls() { "tool_use" } else { "end_turn" }
+}
+
+pub(super) fn count(tokens: u64) -> Value {
+    json!({ "input_tokens": tokens })
+}
+
+pub(super) fn error(code: u16, message: &str) -> Value {
+    let kind = match code {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        429 => "rate_limit_error",
+        529 => "overloaded_error",
+        500.. => "api_error",
+        _ => "invalid_request_error",
+    };
+    json!({ "type": "error", "error": { "type": kind, "message": message } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{answer::Part, heard::Heard, json::unfolded, wire::Wire};
+
+    fn heard() -> Heard {
+        Wire::Anthropic.hear(
+            "/v1/messages",
+            json!({
+                "model": "m", "stream": true, "max_tokens": 100,
+                "system": [{ "type": "text", "text": "one" }, { "type": "text", "text": "two" }],
+                "messages": [
+                    { "role": "user", "content": [
+                        { "type": "text", "text": "<system-reminder>\nx\n</system-reminder>" },
+                        { "type": "text", "text": "go" },
+                    ]},
+                    { "role": "assistant", "content": [
+                        { "type": "thinking", "thinking": "hm", "signature": "s" },
+                        { "type": "tool_use", "id": "t1", "name": "Bash", "input": { "command": "ls" } },
+                    ]},
+                    { "role": "user", "content": [
+                        { "type": "tool_result", "tool_use_id": "t1", "is_error": true,
+                          "content": [{ "type": "text", "text": "Exit code 3" }] },
+                    ]},
+                ],
+                "tools": [{ "name": "Bash", "input_schema": {} }, { "name": "Read", "input_schema": {} }],
+            }),
+        )
+    }
+
+    #[test]
+    fn a_request_is_heard() {
+        let heard = heard();
+        assert_eq!((heard.model.as_str(), heard.system.as_str()), ("m", "one\n\ntwo"));
+        assert_eq!(heard.user_texts(), ["go"]);
+        assert_eq!(heard.tools, ["Bash", "Read"]);
+        assert_eq!(heard.tool_calls()[0].args, json!({ "command": "ls" }));
+        assert_eq!(heard.returned()[0].text, "Exit code 3");
+        assert_eq!(crate::model::faults(&heard), [""; 0]);
+    }
+
+    #[test]
+    fn a_text_beside_a_result_is_what_is_asked() {
+        let result = json!({ "type": "tool_result", "tool_use_id": "t1", "content": "aborted" });
+        let call = json!({ "type": "tool_use", "id": "t1", "name": "Bash", "input": {} });
+        let heard = Wire::Anthropic.hear(
+            "/v1/messages",
+            json!({ "messages": [
+                { "role": "user", "content": "go" },
+                { "role": "assistant", "content": [call] },
+                { "role": "user", "content": [result, { "type": "text", "text": "go on" }] },
+            ]}),
+        );
+        assert_eq!(heard.asked(), Some("go on".to_owned()));
+    }
+
+    #[test]
+    fn a_stream_adds_up_to_the_answer() {
+        let heard = heard();
+        let parts = [Part::Say("one moment, please".to_owned()), Part::Shell("ls".to_owned())];
+        let reply = Reply::new(&heard, 1, &parts, None);
+        let events = sse::parsed(&stream(&reply).concat());
+        let joined = |index: u64, field: &str| -> String {
+            let of = events.iter().filter(|event| event["index"] == index);
+            of.filter_map(|event| event["delta"][field].as_str()).collect()
+        };
+        assert_eq!(joined(0, "text"), "one moment, please");
+        assert_eq!(unfolded(&joined(1, "partial_json"))["command"], "ls");
+        let starts = events.iter().filter(|event| event["type"] == "content_block_start");
+        let stops = events.iter().filter(|event| event["type"] == "content_block_stop");
+        assert_eq!((starts.count(), stops.count()), (2, 2));
+        let ends: Vec<&Value> = events.iter().rev().take(2).map(|event| &event["type"]).collect();
+        assert_eq!(ends, ["message_stop", "message_delta"]);
+        assert_eq!(events[events.len() - 2]["delta"]["stop_reason"], "tool_use");
+        assert_eq!(whole(&reply)["content"][1]["input"]["command"], "ls");
+    }
+}

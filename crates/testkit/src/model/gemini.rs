@@ -1,0 +1,164 @@
+//! Google's generated content, as the Gemini CLI speaks it.
+
+use serde_json::{Value, json};
+
+use super::{
+    heard::{Message, Role, ToolCall, ToolResult},
+    json::{list, pieces, text},
+    reply::{Reply, Said, chunks},
+    sse,
+    wire::Read,
+};
+
+pub(super) fn read(path: &str, body: &Value) -> Read {
+    let model = path.rsplit_once("/models/").and_then(|(_, call)| call.split_once(':'));
+    let config = &body["generationConfig"];
+    let schema = ["responseJsonSchema", "responseSchema"].iter().map(|name| config[*name].clone());
+    let declared = list(body, "tools").iter().flat_map(|tool| list(tool, "functionDeclarations"));
+    Read {
+        model: model.map_or("", |(model, _)| model).to_owned(),
+        system: pieces(&body["systemInstruction"]["parts"]),
+        messages: list(body, "contents").iter().map(message).collect(),
+        tools: declared.map(|tool| text(tool, "name")).collect(),
+        schema: schema.into_iter().find(Value::is_object),
+    }
+}
+
+fn message(content: &Value) -> Message {
+    let role = if content["role"] == "model" { Role::Assistant } else { Role::User };
+    let mut message = Message::new(role);
+    for part in list(content, "parts").iter().filter(|part| part["thought"] != true) {
+        message.blocks.extend(part["text"].as_str().map(str::to_owned));
+        let (call, response) = (&part["functionCall"], &part["functionResponse"]);
+        if call.is_object() {
+            message.tool_calls.push(ToolCall {
+                id: id(call),
+                tool: text(call, "name"),
+                args: call["args"].clone(),
+            });
+        }
+        if response.is_object() {
+            let output = &response["response"];
+            let said = ["output", "error"].iter().find_map(|name| output[*name].as_str());
+            let text = said.map_or_else(|| output.to_string(), str::to_owned);
+            message.tool_results.push(ToolResult { id: id(response), text });
+        }
+    }
+    message
+}
+
+/// The service knows calls by name alone; ids are an addition of some programs.
+fn id(part: &Value) -> String {
+    part["id"].as_str().map_or_else(|| text(part, "name"), str::to_owned)
+}
+
+pub(super) fn stream(reply: &Reply<'_>) -> Vec<String> {
+    let mut parts = Vec::new();
+    for said in &reply.said {
+        match said {
+            Said::Text(said) => parts.extend(chunks(said).into_iter().map(|chunk| json!({ "text": chunk }))),
+            Said::Call { .. } => parts.push(part(said)),
+        }
+    }
+    let mut events: Vec<Value> = parts.into_iter().map(|part| candidate(reply, json!([part]))).collect();
+    let mut last = candidate(reply, json!([{ "text": "" }]));
+    last["candidates"][0]["finishReason"] = json!("STOP");
+    events.push(last);
+    events.iter().map(sse::data).collect()
+}
+
+pub(super) fn whole(reply: &Reply<'_>) -> Value {
+    let mut answer = candidate(reply, reply.said.iter().map(part).collect());
+    answer["candidates"][0]["finishReason"] = json!("STOP");
+    answer
+}
+
+fn part(said: &Said) -> Value {
+    match said {
+        Said::Text(said) => json!({ "text": said }),
+        Said::Call { id, tool, args } => json!({ "functionCall": { "id": id, "name": tool, "args": args } }),
+    }
+}
+
+fn candidate(reply: &Reply<'_>, parts: Value) -> Value {
+    let usage = reply.usage;
+    json!({
+        "candidates": [{ "index": 0, "content": { "role": "model", "parts": parts } }],
+        "responseId": reply.mark, "modelVersion": reply.model,
+        "usageMetadata": {
+            "promptTokenCount": usage.input, "candidatesTokenCount": usage.output,
+            "totalTokenCount": usage.input + usage.output,
+        },
+    })
+}
+
+pub(super) fn count(tokens: u64) -> Value {
+    json!({ "totalTokens": tokens })
+}
+
+pub(super) fn error(code: u16, message: &str) -> Value {
+    let status = match code {
+        401 => "UNAUTHENTICATED",
+        403 => "PERMISSION_DENIED",
+        429 => "RESOURCE_EXHAUSTED",
+        500.. => "INTERNAL",
+        _ => "INVALID_ARGUMENT",
+    };
+    json!({ "error": { "code": code, "message": message, "status": status } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{answer::Part, heard::Heard, wire::Wire};
+
+    fn heard() -> Heard {
+        Wire::Gemini.hear(
+            "/v1beta/models/gemini-2.5-flash:streamGenerateContent",
+            json!({
+                "systemInstruction": { "role": "user", "parts": [{ "text": "be brief" }] },
+                "contents": [
+                    { "role": "user", "parts": [{ "text": "<session_context>\nx\n</session_context>" }] },
+                    { "role": "user", "parts": [{ "text": "go" }] },
+                    { "role": "model", "parts": [
+                        { "text": "hm", "thought": true },
+                        { "functionCall": { "name": "run_shell_command", "args": { "command": "ls" } } },
+                    ]},
+                    { "role": "user", "parts": [{ "functionResponse":
+                        { "name": "run_shell_command", "response": { "output": "a b" } } }] },
+                ],
+                "tools": [{ "functionDeclarations": [{ "name": "run_shell_command" }, { "name": "glob" }] }],
+                "generationConfig": { "responseJsonSchema": { "type": "object" } },
+            }),
+        )
+    }
+
+    #[test]
+    fn a_request_is_heard() {
+        let heard = heard();
+        assert_eq!((heard.model.as_str(), heard.system.as_str()), ("gemini-2.5-flash", "be brief"));
+        assert_eq!(heard.user_texts(), ["go"]);
+        assert_eq!(heard.tools, ["run_shell_command", "glob"]);
+        assert_eq!(heard.assistant_texts(), [""; 0]);
+        assert_eq!(heard.tool_calls()[0].args, json!({ "command": "ls" }));
+        assert_eq!(heard.returned()[0].text, "a b");
+        assert_eq!(heard.schema, Some(json!({ "type": "object" })));
+    }
+
+    #[test]
+    fn a_stream_adds_up_to_the_answer() {
+        let heard = heard();
+        let parts = [Part::Say("one moment, please".to_owned()), Part::Shell("ls".to_owned())];
+        let reply = Reply::new(&heard, 1, &parts, None);
+        let events = sse::parsed(&stream(&reply).concat());
+        let parts = || events.iter().flat_map(|event| list(&event["candidates"][0]["content"], "parts"));
+        let text: String = parts().filter_map(|part| part["text"].as_str()).collect();
+        assert_eq!(text, "one moment, please");
+        let calls: Vec<&Value> =
+            parts().map(|part| &part["functionCall"]).filter(|call| call.is_object()).collect();
+        assert_eq!((calls.len(), &calls[0]["args"]["command"]), (1, &json!("ls")));
+        let reasons = events.iter().map(|event| &event["candidates"][0]["finishReason"]);
+        assert_eq!(reasons.filter(|reason| **reason == "STOP").count(), 1);
+        assert_eq!(list(&whole(&reply)["candidates"][0]["content"], "parts").len(), 2);
+    }
+}

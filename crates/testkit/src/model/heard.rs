@@ -1,0 +1,235 @@
+//! What an agent program said to the model, in the same words whichever wire it used.
+//!
+//! All text is kept. Which of it a person wrote is judged in `prose`; how each wire spells it is known by the wires.
+
+use serde_json::Value;
+
+use super::{prose, wire::Wire};
+
+/// One request to the model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Heard {
+    /// Its place among everything that this server heard, from 0.
+    pub at: usize,
+    pub wire: Wire,
+    /// Whether the answer is to be streamed.
+    pub streaming: bool,
+    /// The key that came with it, wherever the wire puts it.
+    pub key: Option<String>,
+    pub model: String,
+    /// The instructions, joined when there are several.
+    pub system: String,
+    pub messages: Vec<Message>,
+    /// Names of the tools on offer.
+    pub tools: Vec<String>,
+    /// The JSON schema that the answer must obey, where one was given.
+    pub schema: Option<Value>,
+    /// The request as it came.
+    pub raw: Value,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    pub role: Role,
+    /// The pieces of text, as the program cut them.
+    pub blocks: Vec<String>,
+    pub tool_calls: Vec<ToolCall>,
+    pub tool_results: Vec<ToolResult>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Instructions among the messages; some wires call it developer.
+    System,
+    /// A person, or the program in their name.
+    User,
+    Assistant,
+    /// The result of a tool, where the wire has a role for that.
+    Tool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolCall {
+    pub id: String,
+    pub tool: String,
+    /// Parsed where it was a string holding JSON, and the string itself where it holds something else.
+    pub args: Value,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolResult {
+    pub id: String,
+    pub text: String,
+}
+
+impl Heard {
+    /// What people wrote, oldest first, one entry for each message; the program's own additions are left out.
+    pub fn user_texts(&self) -> Vec<String> {
+        self.messages.iter().filter_map(Message::prose).collect()
+    }
+
+    /// How many messages people wrote.
+    pub fn users(&self) -> usize {
+        self.user_texts().len()
+    }
+
+    /// The newest text that a person wrote, or nothing.
+    pub fn last_user(&self) -> String {
+        self.user_texts().pop().unwrap_or_default()
+    }
+
+    /// What a person wants now: their newest text, unless a tool has reported since.
+    pub fn asked(&self) -> Option<String> {
+        self.newest_prose().filter(|at| self.newest_result() <= Some(*at))?;
+        Some(self.last_user())
+    }
+
+    /// Whether a person wants something now that contains `text`.
+    pub fn asks(&self, text: &str) -> bool {
+        self.asked().is_some_and(|asked| asked.contains(text))
+    }
+
+    /// What tools have reported since the model last spoke, unless a person has spoken after them.
+    pub fn returned(&self) -> Vec<ToolResult> {
+        if self.newest_result().is_none() || self.asked().is_some() {
+            return Vec::new();
+        }
+        let spoke = self.messages.iter().rposition(|message| message.role == Role::Assistant);
+        let since = spoke.map_or(0, |at| at + 1);
+        self.messages[since..].iter().flat_map(|message| message.tool_results.clone()).collect()
+    }
+
+    /// Everything that tools have reported, oldest first.
+    pub fn tool_results(&self) -> Vec<ToolResult> {
+        self.messages.iter().flat_map(|message| message.tool_results.clone()).collect()
+    }
+
+    /// Every call that the model is said to have made, oldest first.
+    pub fn tool_calls(&self) -> Vec<ToolCall> {
+        self.messages.iter().flat_map(|message| message.tool_calls.clone()).collect()
+    }
+
+    /// What the model is said to have said, oldest first.
+    pub fn assistant_texts(&self) -> Vec<String> {
+        let said = self.messages.iter().filter(|message| message.role == Role::Assistant);
+        said.map(Message::text).filter(|text| !text.is_empty()).collect()
+    }
+
+    /// Whether a tool of this name may be called.
+    pub fn offers(&self, tool: &str) -> bool {
+        self.tools.iter().any(|offered| offered == tool)
+    }
+
+    /// Whether `text` occurs anywhere in the request.
+    pub fn mentions(&self, text: &str) -> bool {
+        let said = |message: &Message| {
+            message.blocks.iter().any(|block| block.contains(text))
+                || message.tool_results.iter().any(|result| result.text.contains(text))
+        };
+        self.system.contains(text) || self.messages.iter().any(said)
+    }
+
+    /// The newest piece of text that a person wrote. A killed turn's prompt may be a piece of the same message.
+    pub(super) fn last_block(&self) -> String {
+        let message = self.newest_prose().map(|at| &self.messages[at]);
+        let mut blocks = message.into_iter().flat_map(|message| message.blocks.iter().rev());
+        blocks.find_map(|block| prose::written(block)).unwrap_or_default()
+    }
+
+    fn newest_prose(&self) -> Option<usize> {
+        self.messages.iter().rposition(|message| message.prose().is_some())
+    }
+
+    fn newest_result(&self) -> Option<usize> {
+        self.messages.iter().rposition(|message| !message.tool_results.is_empty())
+    }
+}
+
+impl Message {
+    /// A message that holds nothing yet.
+    pub fn new(role: Role) -> Self {
+        Self { role, blocks: Vec::new(), tool_calls: Vec::new(), tool_results: Vec::new() }
+    }
+
+    /// All of its text.
+    pub fn text(&self) -> String {
+        self.blocks.join("\n\n")
+    }
+
+    /// The part of it that a person wrote, if any.
+    fn prose(&self) -> Option<String> {
+        if self.role != Role::User {
+            return None;
+        }
+        let written: Vec<String> = self.blocks.iter().filter_map(|block| prose::written(block)).collect();
+        (!written.is_empty()).then(|| written.join("\n\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn heard(messages: Vec<Message>) -> Heard {
+        Heard {
+            at: 0,
+            wire: Wire::Chat,
+            streaming: false,
+            key: None,
+            model: "m".to_owned(),
+            system: String::new(),
+            messages,
+            tools: Vec::new(),
+            schema: None,
+            raw: json!({}),
+        }
+    }
+
+    fn user(blocks: &[&str]) -> Message {
+        Message { blocks: blocks.iter().map(|&block| block.to_owned()).collect(), ..Message::new(Role::User) }
+    }
+
+    fn result(text: &str) -> Message {
+        let result = ToolResult { id: "c1".to_owned(), text: text.to_owned() };
+        Message { tool_results: vec![result], ..Message::new(Role::Tool) }
+    }
+
+    #[test]
+    fn a_text_is_asked_until_a_tool_reports() {
+        let asking = heard(vec![user(&["go"])]);
+        assert_eq!(asking.asked(), Some("go".to_owned()));
+        assert_eq!(asking.returned(), []);
+        let reported = heard(vec![user(&["go"]), Message::new(Role::Assistant), result("done")]);
+        assert_eq!(reported.asked(), None);
+        assert_eq!(reported.returned(), [ToolResult { id: "c1".to_owned(), text: "done".to_owned() }]);
+        assert_eq!(reported.last_user(), "go");
+    }
+
+    #[test]
+    fn a_text_after_an_aborted_tool_is_asked() {
+        let heard =
+            heard(vec![user(&["go"]), Message::new(Role::Assistant), result("aborted"), user(&["go on"])]);
+        assert!(heard.asks("on"));
+        assert_eq!(heard.returned(), []);
+        assert_eq!(heard.user_texts(), ["go", "go on"]);
+    }
+
+    #[test]
+    fn what_the_program_adds_is_no_message_of_a_person() {
+        let heard = heard(vec![
+            user(&["<environment_context>\n<cwd>x</cwd>\n</environment_context>"]),
+            user(&["<system-reminder>be nice</system-reminder>", "hello"]),
+        ]);
+        assert_eq!(heard.user_texts(), ["hello"]);
+        assert!(heard.mentions("be nice"));
+    }
+
+    #[test]
+    fn of_a_merged_message_the_last_piece_is_the_newest() {
+        let heard = heard(vec![user(&["old", "new"])]);
+        assert_eq!(heard.user_texts(), ["old\n\nnew"]);
+        assert_eq!(heard.last_block(), "new");
+    }
+}

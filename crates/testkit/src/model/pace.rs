@@ -1,0 +1,78 @@
+//! How the body of an answer goes out: piece by piece, with waits in between, and perhaps not to its end.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use futures_util::stream;
+
+use super::{
+    answer::Manner,
+    gate::Gate,
+    record::{End, Ending},
+};
+
+#[derive(Debug)]
+enum Step {
+    Send(Bytes),
+    Pause(Duration),
+    Stand(Gate),
+    Break,
+}
+
+/// A body that is sent as `manner` says, and whose end is recorded.
+pub(super) fn body(pieces: Vec<String>, manner: &Manner, ending: Ending) -> Body {
+    let steps = steps(pieces, manner);
+    Body::from_stream(stream::unfold((steps, ending), |(mut steps, mut ending)| async move {
+        loop {
+            match steps.pop_front() {
+                None => {
+                    ending.will_be(End::Whole);
+                    return None;
+                }
+                Some(Step::Send(bytes)) => {
+                    return Some((Ok(bytes), (steps, ending)));
+                }
+                Some(Step::Pause(pause)) => tokio::time::sleep(pause).await,
+                Some(Step::Stand(gate)) => gate.pass().await,
+                Some(Step::Break) => {
+                    // The pieces so far are still with the connection, which sends them when it finds nothing to do.
+                    tokio::time::sleep(FLUSH).await;
+                    ending.will_be(End::Cut);
+                    return Some((Err(io::Error::other("cut as scripted")), (VecDeque::new(), ending)));
+                }
+            }
+        }
+    }))
+}
+
+const FLUSH: Duration = Duration::from_millis(5);
+
+fn steps(pieces: Vec<String>, manner: &Manner) -> VecDeque<Step> {
+    let half = pieces.len() / 2;
+    let mut left = manner.cut.unwrap_or(usize::MAX);
+    let mut steps = VecDeque::new();
+    for (index, piece) in pieces.into_iter().enumerate() {
+        if index > 0 && !manner.pause.is_zero() {
+            steps.push_back(Step::Pause(manner.pause));
+        }
+        if index == half
+            && let Some(gate) = &manner.midway
+        {
+            steps.push_back(Step::Stand(gate.clone()));
+        }
+        let mut bytes = Bytes::from(piece);
+        bytes.truncate(left);
+        left -= bytes.len();
+        steps.push_back(Step::Send(bytes));
+        if left == 0 {
+            break;
+        }
+    }
+    // An answer that is shorter than its cut is cut at its end: what would have ended it properly is missing.
+    if manner.cut.is_some() {
+        steps.push_back(Step::Break);
+    }
+    steps
+}

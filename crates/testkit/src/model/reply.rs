@@ -1,0 +1,100 @@
+//! An answer that is ready for any wire: what is said and called, under which ids, at what cost.
+
+use serde_json::Value;
+
+use super::{
+    answer::{Part, Usage},
+    heard::Heard,
+    tool,
+};
+
+#[derive(Debug)]
+pub(super) struct Reply<'a> {
+    pub model: &'a str,
+    /// What makes its ids its own: no two replies of a test have the same mark.
+    pub mark: String,
+    pub said: Vec<Said>,
+    pub usage: Usage,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Said {
+    Text(String),
+    Call { id: String, tool: String, args: Value },
+}
+
+impl<'a> Reply<'a> {
+    pub(super) fn new(heard: &'a Heard, port: u16, parts: &[Part], usage: Option<Usage>) -> Self {
+        // The port is part of the mark because a session may outlive one server and go on with another.
+        let mark = format!("{port}_{}", heard.at);
+        let mut said = Vec::new();
+        for (index, part) in parts.iter().enumerate() {
+            let id = format!("call_{mark}_{index}");
+            match part {
+                Part::Say(text) => said.push(Said::Text(text.clone())),
+                Part::Call { tool, args } => {
+                    said.push(Said::Call { id, tool: tool.clone(), args: args.clone() });
+                }
+                Part::Shell(command) => said.push(match tool::shell(heard, command) {
+                    Some((tool, args)) => Said::Call { id, tool, args },
+                    None => Said::Text(format!("NO SHELL among {}", heard.tools.join(", "))),
+                }),
+            }
+        }
+        let usage = usage.unwrap_or_else(|| Usage { input: tokens(&heard.raw), output: 10 });
+        Self { model: &heard.model, mark, said, usage }
+    }
+
+    pub(super) fn calls(&self) -> bool {
+        self.said.iter().any(|said| matches!(said, Said::Call { .. }))
+    }
+
+    /// All that is said, without the calls.
+    pub(super) fn text(&self) -> String {
+        let text = self.said.iter().filter_map(|said| match said {
+            Said::Text(text) => Some(text.as_str()),
+            Said::Call { .. } => None,
+        });
+        text.collect()
+    }
+}
+
+/// About how many tokens a request has; the same request always has the same number.
+pub(super) fn tokens(raw: &Value) -> u64 {
+    let bytes = u64::try_from(raw.to_string().len()).unwrap_or(u64::MAX);
+    bytes / 4 + 1
+}
+
+/// A text cut into the pieces in which it is streamed: a word or so each, and never more than a few dozen.
+pub(super) fn chunks(text: &str) -> Vec<&str> {
+    let size = (text.len() / 24).max(12);
+    let mut chunks = Vec::new();
+    let mut rest = text;
+    while rest.len() > size {
+        let mut cut = size;
+        while !rest.is_char_boundary(cut) {
+            cut += 1;
+        }
+        let (chunk, after) = rest.split_at(cut);
+        chunks.push(chunk);
+        rest = after;
+    }
+    if !rest.is_empty() {
+        chunks.push(rest);
+    }
+    chunks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_join_to_the_text_they_were() {
+        for text in ["", "a", "hello there, how are you?", "äöü ".repeat(400).as_str()] {
+            let chunks = chunks(text);
+            assert_eq!(chunks.concat(), text);
+            assert!(chunks.len() <= 30);
+        }
+    }
+}

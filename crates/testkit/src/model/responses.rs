@@ -1,0 +1,203 @@
+//! OpenAI's responses, as Codex speaks them.
+
+use serde_json::{Value, json};
+
+use super::{
+    heard::{Heard, Message, Role, ToolCall, ToolResult},
+    json::{folded, list, pieces, text, unfolded},
+    reply::{Reply, Said, chunks},
+    sse,
+    wire::Read,
+};
+
+pub(super) fn read(body: &Value) -> Read {
+    let mut read = Read {
+        model: text(body, "model"),
+        schema: Some(body["text"]["format"]["schema"].clone()).filter(Value::is_object),
+        ..Read::default()
+    };
+    read.system.extend(body["instructions"].as_str().map(str::to_owned));
+    if let Some(prompt) = body["input"].as_str() {
+        read.messages.push(Message { blocks: vec![prompt.to_owned()], ..Message::new(Role::User) });
+    }
+    read.messages.extend(list(body, "input").iter().filter_map(item));
+    read.tools = list(body, "tools").iter().flat_map(tools).collect();
+    read
+}
+
+/// An item of the input. Reasoning and whatever is not known says nothing to anybody.
+fn item(item: &Value) -> Option<Message> {
+    let call = |args: Value| {
+        let call = ToolCall { id: text(item, "call_id"), tool: text(item, "name"), args };
+        Message { tool_calls: vec![call], ..Message::new(Role::Assistant) }
+    };
+    match item["type"].as_str().unwrap_or("message") {
+        "message" => {
+            let role = match item["role"].as_str()? {
+                "assistant" => Role::Assistant,
+                "user" => Role::User,
+                _ => Role::System,
+            };
+            Some(Message { blocks: pieces(&item["content"]), ..Message::new(role) })
+        }
+        "function_call" => Some(call(unfolded(&text(item, "arguments")))),
+        "custom_tool_call" => Some(call(item["input"].clone())),
+        "function_call_output" | "custom_tool_call_output" => {
+            // Either a text, or a list of pieces, or an object that holds one of them.
+            let output = &item["output"];
+            let content = if output.is_object() { &output["content"] } else { output };
+            let result = ToolResult { id: text(item, "call_id"), text: pieces(content).join("\n") };
+            Some(Message { tool_results: vec![result], ..Message::new(Role::Tool) })
+        }
+        _ => None,
+    }
+}
+
+/// The names of a tool. A namespace holds several, and tools without a name are known by their type.
+fn tools(tool: &Value) -> Vec<String> {
+    if tool["type"] == "namespace" {
+        return list(tool, "tools").iter().flat_map(tools).collect();
+    }
+    let name = tool["name"].as_str().or_else(|| tool["type"].as_str());
+    name.map(str::to_owned).into_iter().collect()
+}
+
+/// Whether the request offers this tool as one that takes free text.
+fn is_custom(heard: &Heard, name: &str) -> bool {
+    list(&heard.raw, "tools").iter().any(|tool| tool["type"] == "custom" && tool["name"] == name)
+}
+
+pub(super) fn stream(reply: &Reply<'_>, heard: &Heard) -> Vec<String> {
+    let id = format!("resp_{}", reply.mark);
+    let mut events = vec![json!({ "type": "response.created", "response": { "id": id } })];
+    let items = items(reply, heard);
+    for (index, item) in items.iter().enumerate() {
+        let mut begun = item.clone();
+        begun["status"] = json!("in_progress");
+        let deltas = match &reply.said[index] {
+            Said::Text(said) => {
+                begun["content"] = json!([]);
+                let delta = |chunk| {
+                    json!({
+                        "type": "response.output_text.delta", "item_id": item["id"], "output_index": index,
+                        "content_index": 0, "delta": chunk,
+                    })
+                };
+                chunks(said).into_iter().map(delta).collect()
+            }
+            Said::Call { .. } => Vec::new(),
+        };
+        events.push(json!({ "type": "response.output_item.added", "output_index": index, "item": begun }));
+        events.extend(deltas);
+        events.push(json!({ "type": "response.output_item.done", "output_index": index, "item": item }));
+    }
+    events.push(json!({ "type": "response.completed", "response": response(reply, &items) }));
+    for (number, event) in events.iter_mut().enumerate() {
+        event["sequence_number"] = json!(number);
+    }
+    events.iter().map(sse::typed).collect()
+}
+
+pub(super) fn whole(reply: &Reply<'_>, heard: &Heard) -> Value {
+    response(reply, &items(reply, heard))
+}
+
+fn items(reply: &Reply<'_>, heard: &Heard) -> Vec<Value> {
+    let item = |(index, said): (usize, &Said)| match said {
+        Said::Text(said) => json!({
+            "type": "message", "id": format!("msg_{}_{index}", reply.mark), "role": "assistant",
+            "status": "completed", "content": [{ "type": "output_text", "text": said, "annotations": [] }],
+        }),
+        Said::Call { id, tool, args } if is_custom(heard, tool) => json!({
+            "type": "custom_tool_call", "id": format!("ctc_{}_{index}", reply.mark), "status": "completed",
+            "call_id": id, "name": tool, "input": folded(args),
+        }),
+        Said::Call { id, tool, args } => json!({
+            "type": "function_call", "id": format!("fc_{}_{index}", reply.mark), "status": "completed",
+            "call_id": id, "name": tool, "arguments": folded(args),
+        }),
+    };
+    reply.said.iter().enumerate().map(item).collect()
+}
+
+fn response(reply: &Reply<'_>, items: &[Value]) -> Value {
+    let usage = reply.usage;
+    json!({
+        "id": format!("resp_{}", reply.mark), "object": "response", "created_at": 0, "status": "completed",
+        "model": reply.model, "output": items,
+        "usage": {
+            "input_tokens": usage.input, "input_tokens_details": { "cached_tokens": 0 },
+            "output_tokens": usage.output, "output_tokens_details": { "reasoning_tokens": 0 },
+            "total_tokens": usage.input + usage.output,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{answer::Part, wire::Wire};
+
+    fn heard() -> Heard {
+        let message = |role: &str, text: &str| json!({ "type": "message", "role": role, "content": [{ "type": "input_text", "text": text }] });
+        Wire::Responses.hear(
+            "/v1/responses",
+            json!({
+                "model": "m", "stream": true, "store": false,
+                "input": [
+                    message("developer", "You are an agent."),
+                    message("user", "<environment_context>\n  <cwd>x</cwd>\n</environment_context>"),
+                    message("user", "go"),
+                    { "type": "reasoning", "summary": [], "encrypted_content": null },
+                    { "type": "function_call", "name": "exec_command", "call_id": "c1",
+                      "arguments": "{\"cmd\":\"ls\"}" },
+                    { "type": "custom_tool_call", "name": "apply_patch", "call_id": "c2", "input": "*** Begin" },
+                    { "type": "function_call_output", "call_id": "c1", "output": "Output:\na b\n" },
+                    { "type": "custom_tool_call_output", "call_id": "c2",
+                      "output": [{ "type": "input_text", "text": "done" }] },
+                ],
+                "tools": [
+                    { "type": "function", "name": "exec_command" }, { "type": "custom", "name": "apply_patch" },
+                    { "type": "web_search" },
+                    { "type": "namespace", "name": "mcp", "tools": [{ "type": "function", "name": "look" }] },
+                ],
+            }),
+        )
+    }
+
+    #[test]
+    fn a_request_is_heard() {
+        let heard = heard();
+        assert_eq!(heard.system, "You are an agent.");
+        assert_eq!(heard.user_texts(), ["go"]);
+        assert_eq!(heard.tools, ["exec_command", "apply_patch", "web_search", "look"]);
+        let args: Vec<Value> = heard.tool_calls().into_iter().map(|call| call.args).collect();
+        assert_eq!(args, [json!({ "cmd": "ls" }), json!("*** Begin")]);
+        let results: Vec<String> = heard.returned().into_iter().map(|result| result.text).collect();
+        assert_eq!(results, ["Output:\na b\n", "done"]);
+        assert_eq!(crate::model::faults(&heard), [""; 0]);
+    }
+
+    #[test]
+    fn a_stream_adds_up_to_the_answer() {
+        let heard = heard();
+        let patch = Part::Call { tool: "apply_patch".to_owned(), args: json!("*** Begin Patch") };
+        let parts = [Part::Say("one moment, please".to_owned()), Part::Shell("ls".to_owned()), patch];
+        let reply = Reply::new(&heard, 1, &parts, None);
+        let events = sse::parsed(&stream(&reply, &heard).concat());
+        let of = |kind: &'static str| events.iter().filter(move |event| event["type"] == kind);
+        let text: String =
+            of("response.output_text.delta").filter_map(|event| event["delta"].as_str()).collect();
+        assert_eq!(text, "one moment, please");
+        let items: Vec<Value> = of("response.output_item.done").map(|event| event["item"].clone()).collect();
+        let kinds: Vec<&Value> = items.iter().map(|item| &item["type"]).collect();
+        assert_eq!(kinds, ["message", "function_call", "custom_tool_call"]);
+        assert_eq!(items[1]["arguments"], r#"{"cmd":"ls"}"#);
+        assert_eq!(items[2]["input"], "*** Begin Patch");
+        assert_eq!(events.first().map(|event| &event["type"]), Some(&json!("response.created")));
+        let last = events.last().unwrap();
+        assert_eq!(last["type"], "response.completed");
+        assert_eq!(last["response"]["output"], Value::from(items));
+        assert_eq!(last["response"], whole(&reply, &heard));
+    }
+}

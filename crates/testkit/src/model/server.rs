@@ -1,0 +1,306 @@
+//! The server: a thread with a listener, a script and a memory.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::response::Response;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::{
+    answer::What,
+    heard::Heard,
+    pace,
+    record::{End, Ending, Exchange, Record, Treatment, Visit},
+    reply::{self, Reply},
+    script::Script,
+    watched::Watched,
+    wire::{Want, Wire},
+};
+
+/// A model server. It ends, and every connection with it, when it is dropped.
+#[derive(Debug)]
+pub struct ModelServer {
+    shared: Arc<Shared>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    port: u16,
+    script: Mutex<Script>,
+    record: Arc<Watched<Record>>,
+}
+
+/// Agent programs send whole conversations, files included.
+const LONGEST_REQUEST: usize = 256 << 20;
+
+impl ModelServer {
+    /// Starts on a free port.
+    pub fn start(script: Script) -> Self {
+        Self::start_on(0, script)
+    }
+
+    /// Starts on a certain port, such as that of a server which has ended: for whoever is to see it go and come back.
+    ///
+    /// # Panics
+    /// When the port is not to be had.
+    pub fn start_on(port: u16, script: Script) -> Self {
+        let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let listener = listener.expect("a port on the loopback interface is free");
+        listener.set_nonblocking(true).expect("a socket of ours can be told not to block");
+        let port = listener.local_addr().expect("a bound socket has an address").port();
+        let record = Arc::new(Watched::new(Record::default()));
+        let shared = Arc::new(Shared { port, script: Mutex::new(script), record });
+        let (stop, stopped) = oneshot::channel();
+        let state = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("model".to_owned()).spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.expect("a runtime needs only what every process may have");
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::from_std(listener);
+                let listener = listener.expect("the socket is ours and does not block");
+                let serving = axum::serve(listener, Router::new().fallback(serve).with_state(state));
+                tokio::select! {
+                    ended = serving => ended.expect("serving has no end of its own"),
+                    _ = stopped => {}
+                }
+            });
+            // Dropping the runtime drops the connections, the stalled ones included.
+        });
+        let thread = Some(thread.expect("a thread can be started"));
+        Self { shared, stop: Some(stop), thread }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.shared.port
+    }
+
+    /// The address of `path` on this server; programs want it with or without the wire's version.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port())
+    }
+
+    /// Answers by another script from now on.
+    pub fn follow(&self, script: Script) {
+        *self.shared.script.lock().unwrap_or_else(PoisonError::into_inner) = script;
+    }
+
+    /// Every request so far and what became of it.
+    pub fn exchanges(&self) -> Vec<Exchange> {
+        self.shared.record.read(|record| record.exchanges.clone())
+    }
+
+    /// Every request so far, side requests and refused ones included.
+    pub fn heard(&self) -> Vec<Heard> {
+        self.those(|_| true)
+    }
+
+    /// The requests that were turns of a conversation.
+    pub fn turns(&self) -> Vec<Heard> {
+        self.those(|exchange| exchange.treatment.is_turn())
+    }
+
+    /// The requests that programs made for purposes of their own.
+    pub fn sides(&self) -> Vec<Heard> {
+        self.those(|exchange| matches!(exchange.treatment, Treatment::Side | Treatment::ScriptedSide))
+    }
+
+    /// What was wrong with the order of messages, over all requests.
+    pub fn faults(&self) -> Vec<String> {
+        let faults = self.exchanges().into_iter().filter_map(|exchange| match exchange.treatment {
+            Treatment::Faulty(faults) => Some(faults),
+            Treatment::Scripted
+            | Treatment::Default
+            | Treatment::ScriptedSide
+            | Treatment::Side
+            | Treatment::Unauthorised => None,
+        });
+        faults.flatten().collect()
+    }
+
+    /// How many turns had this as what a person wants now. More than one is a prompt given to the model twice.
+    pub fn times_asked(&self, text: &str) -> usize {
+        self.turns().iter().filter(|heard| heard.asks(text)).count()
+    }
+
+    /// Requests for anything else than an answer.
+    pub fn visits(&self) -> Vec<Visit> {
+        self.shared.record.read(|record| record.visits.clone())
+    }
+
+    /// Blocks until a turn has come for which `wanted` is true, and gives the first such. Side requests quote the
+    /// conversation and are therefore left out; [`Self::wait_until`] sees them.
+    ///
+    /// # Panics
+    /// When none comes.
+    pub fn wait_for(&self, wanted: impl Fn(&Heard) -> bool) -> Heard {
+        let found = self
+            .shared
+            .record
+            .wait(|record| first(record, |exchange| exchange.treatment.is_turn() && wanted(&exchange.heard)));
+        self.present(found).heard
+    }
+
+    /// Like [`Self::wait_for`], without blocking.
+    ///
+    /// # Panics
+    /// When none comes.
+    pub async fn wait_for_async(&self, wanted: impl Fn(&Heard) -> bool) -> Heard {
+        let record = &self.shared.record;
+        let found = record
+            .wait_async(|record| {
+                first(record, |exchange| exchange.treatment.is_turn() && wanted(&exchange.heard))
+            })
+            .await;
+        self.present(found).heard
+    }
+
+    /// Blocks until an exchange is as `wanted`, for instance ended in a certain way, and gives the first such.
+    ///
+    /// # Panics
+    /// When none ever is.
+    pub fn wait_until(&self, wanted: impl Fn(&Exchange) -> bool) -> Exchange {
+        let found = self.shared.record.wait(|record| first(record, &wanted));
+        self.present(found)
+    }
+
+    /// Blocks until the request with this number has come, however long that takes.
+    pub fn await_exchange(&self, at: usize) -> Exchange {
+        loop {
+            if let Some(exchange) = self.shared.record.wait(|record| record.exchanges.get(at).cloned()) {
+                return exchange;
+            }
+        }
+    }
+
+    fn present(&self, found: Option<Exchange>) -> Exchange {
+        let Some(exchange) = found else {
+            let heard: Vec<String> = self.heard().iter().map(Heard::last_user).collect();
+            panic!("what was waited for never came; heard so far: {heard:?}");
+        };
+        exchange
+    }
+
+    fn those(&self, wanted: impl Fn(&Exchange) -> bool) -> Vec<Heard> {
+        self.shared.record.read(|record| {
+            record
+                .exchanges
+                .iter()
+                .filter(|exchange| wanted(exchange))
+                .map(|exchange| exchange.heard.clone())
+                .collect()
+        })
+    }
+}
+
+impl Drop for ModelServer {
+    fn drop(&mut self) {
+        // Either may be gone already when the thread has failed, which is no reason to fail again.
+        let _gone = self.stop.take().map(|stop| stop.send(()));
+        let _failed = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn first(record: &Record, wanted: impl Fn(&Exchange) -> bool) -> Option<Exchange> {
+    record.exchanges.iter().find(|exchange| wanted(exchange)).cloned()
+}
+
+async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let path = parts.uri.path().to_owned();
+    let Ok(body) = to_bytes(body, LONGEST_REQUEST).await else {
+        return plain(StatusCode::PAYLOAD_TOO_LARGE, json!({ "error": "too long" }));
+    };
+    let raw: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let wanted = if parts.method == Method::POST { Wire::of(&path, &raw) } else { None };
+    let Some((wire, want)) = wanted.filter(|_| raw.is_object()) else {
+        let visit = Visit { method: parts.method.to_string(), path: path.clone() };
+        shared.record.update(|record| record.visits.push(visit));
+        return other(&path);
+    };
+    let key = key(&parts.headers, &parts.uri);
+    if want == Want::Count {
+        let visit = Visit { method: parts.method.to_string(), path };
+        shared.record.update(|record| record.visits.push(visit));
+        return plain(StatusCode::OK, wire.count(reply::tokens(&raw)));
+    }
+    let heard = Heard { streaming: want == Want::Stream, key, ..wire.hear(&path, raw) };
+    answer(&shared, heard).await
+}
+
+async fn answer(shared: &Shared, mut heard: Heard) -> Response {
+    let (answer, heard) = shared.record.update(|record| {
+        heard.at = record.exchanges.len();
+        let mut script = shared.script.lock().unwrap_or_else(PoisonError::into_inner);
+        let (answer, treatment) = script.answer(&heard);
+        record.exchanges.push(Exchange { heard: heard.clone(), treatment, end: End::Open });
+        (answer, heard)
+    });
+    let ending = Ending::new(Arc::clone(&shared.record), heard.at);
+    tokio::time::sleep(answer.manner.delay).await;
+    if let Some(gate) = &answer.manner.before {
+        gate.pass().await;
+    }
+    let mut response = Response::builder();
+    let (kind, pieces) = match answer.what {
+        What::Parts(parts) => {
+            let reply = Reply::new(&heard, shared.port, &parts, answer.usage);
+            if heard.streaming {
+                ("text/event-stream", heard.wire.stream(&reply, &heard))
+            } else {
+                ("application/json", vec![heard.wire.whole(&reply, &heard).to_string()])
+            }
+        }
+        What::Status { code, message, retry_after } => {
+            response = response.status(code);
+            if let Some(seconds) = retry_after {
+                response = response.header(header::RETRY_AFTER, seconds);
+            }
+            ("application/json", vec![heard.wire.error(code, &message).to_string()])
+        }
+        What::Raw { code, body } => {
+            response = response.status(code);
+            ("text/plain", vec![body])
+        }
+    };
+    let body = pace::body(pieces, &answer.manner, ending);
+    response.header(header::CONTENT_TYPE, kind).body(body).expect("a script gives statuses that exist")
+}
+
+/// Whatever else programs look for. They go on whatever they find, as long as they find it quickly.
+fn other(path: &str) -> Response {
+    let path = path.trim_end_matches('/');
+    if path.ends_with("/models") {
+        let model = json!({ "id": "stub", "object": "model", "created": 0, "owned_by": "abide" });
+        return plain(StatusCode::OK, json!({ "object": "list", "data": [model], "models": [] }));
+    }
+    if path.is_empty() {
+        return plain(StatusCode::OK, json!({}));
+    }
+    plain(
+        StatusCode::NOT_FOUND,
+        json!({ "error": { "message": "nothing is here", "type": "not_found_error" } }),
+    )
+}
+
+fn plain(status: StatusCode, body: Value) -> Response {
+    let mut response = Response::new(Body::from(body.to_string()));
+    *response.status_mut() = status;
+    let json = header::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+fn key(headers: &HeaderMap, uri: &Uri) -> Option<String> {
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let bearer = || header("authorization")?.strip_prefix("Bearer ").map(str::to_owned);
+    let query = || uri.query()?.split('&').find_map(|pair| pair.strip_prefix("key=")).map(str::to_owned);
+    header("x-api-key").or_else(|| header("x-goog-api-key")).or_else(bearer).or_else(query)
+}

@@ -1,0 +1,23 @@
+//! Server-sent events as text.
+
+use serde_json::Value;
+
+/// An event without a name.
+pub(super) fn data(value: &Value) -> String {
+    format!("data: {value}\n\n")
+}
+
+/// An event whose name is also the `type` of its data.
+pub(super) fn typed(value: &Value) -> String {
+    format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap_or("message"))
+}
+
+/// The data of each event in a stream, for tests that read an answer back.
+#[cfg(test)]
+pub(super) fn parsed(stream: &str) -> Vec<Value> {
+    let data = stream.split("\n\n").filter(|event| !event.is_empty()).map(|event| {
+        let line = event.lines().find_map(|line| line.strip_prefix("data: "));
+        line.expect("an event without data")
+    });
+    data.map(super::json::unfolded).collect()
+}

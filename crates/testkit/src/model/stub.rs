@@ -1,0 +1,106 @@
+//! The default answer: it repeats what was heard, so that a test can prove what the program remembers.
+//!
+//! `STUB users=<n> last=<…> history=[… | …]`, after `TOOLRESULT: … || ` when a tool has reported. The newest prompt may
+//! hold directives, which spare a test its script: `[[shell:ls]]`, `[[tool:NAME:{"a":1}]]`, `[[say:hello]]`,
+//! `[[http:500]]`, `[[cut]]`, `[[sleep:3]]` (so many seconds, in which the answer trickles in).
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{
+    answer::Answer,
+    heard::{Heard, ToolResult},
+};
+
+pub(super) fn answer(heard: &Heard) -> Answer {
+    if heard.asked().is_none() {
+        return Answer::say(tale(heard));
+    }
+    directed(heard)
+}
+
+/// What was heard, in a line.
+fn tale(heard: &Heard) -> String {
+    let texts = heard.user_texts();
+    let tale = format!(
+        "STUB users={} last=<{}> history=[{}]",
+        texts.len(),
+        texts.last().map_or("", String::as_str),
+        texts.join(" | ")
+    );
+    let returned = heard.returned();
+    if returned.is_empty() {
+        return tale;
+    }
+    let results: Vec<String> = returned.iter().map(shortened).collect();
+    format!("TOOLRESULT: {} || {tale}", results.join(" ; "))
+}
+
+fn shortened(result: &ToolResult) -> String {
+    let line = result.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(LONGEST_RESULT) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+const LONGEST_RESULT: usize = 400;
+
+fn directed(heard: &Heard) -> Answer {
+    let prompt = heard.last_block();
+    let plain = || Answer::say(tale(heard));
+    let mut answer = match (directive(&prompt, "http"), directive(&prompt, "say")) {
+        (Some(code), _) => match code.parse() {
+            Ok(code) => Answer::status(code, format!("scripted failure {code}")),
+            Err(_) => Answer::say(format!("NO STATUS {code}")),
+        },
+        (None, Some(text)) => Answer::say(text),
+        (None, None) => match (directive(&prompt, "shell"), call(&prompt)) {
+            (Some(command), _) => Answer::shell(command),
+            (None, Some((tool, args))) => Answer::call(tool, args),
+            (None, None) => plain(),
+        },
+    };
+    if let Some(seconds) = directive(&prompt, "sleep").and_then(|text| text.parse::<u64>().ok()) {
+        let ticks: String = (0..seconds * 2).map(|tick| format!("tick{tick:<4}    ")).collect();
+        answer = Answer::say(ticks).then_say(tale(heard)).slow(Duration::from_millis(500));
+    }
+    if prompt.contains("[[cut]]") {
+        answer = answer.cut_after(CUT);
+    }
+    answer
+}
+
+/// Bytes after which a directive cuts: the beginning is out, the text is not.
+const CUT: usize = 600;
+
+/// What a prompt says after `[[name:` and before `]]`.
+fn directive<'a>(prompt: &'a str, name: &str) -> Option<&'a str> {
+    let (_, after) = prompt.split_once(&format!("[[{name}:"))?;
+    Some(after.split_once("]]")?.0)
+}
+
+/// The call in `[[tool:NAME:{…}]]`. The arguments may hold brackets, so they are read as JSON to their end.
+fn call(prompt: &str) -> Option<(String, Value)> {
+    let (_, after) = prompt.split_once("[[tool:")?;
+    let (tool, rest) = after.split_once(':')?;
+    let args = serde_json::Deserializer::from_str(rest).into_iter::<Value>().next()?.ok()?;
+    Some((tool.to_owned(), args))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn directives_are_found_in_prompts() {
+        assert_eq!(directive("please [[shell:echo hi; exit 3]] now", "shell"), Some("echo hi; exit 3"));
+        assert_eq!(directive("[[http:401]]", "http"), Some("401"));
+        assert_eq!(directive("[[shell:open", "shell"), None);
+        let (tool, args) = call(r#"[[tool:Ask:{"q":[["a"]]}]] x"#).unwrap();
+        assert_eq!((tool.as_str(), args), ("Ask", json!({ "q": [["a"]] })));
+    }
+}

@@ -1,0 +1,65 @@
+//! A value that others can wait for, with and without async.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+#[derive(Debug)]
+pub(super) struct Watched<T> {
+    value: Mutex<T>,
+    moved: Condvar,
+    moves: watch::Sender<u64>,
+}
+
+/// How long anybody waits before it is taken for certain that it will never happen. Long, because a machine may be
+/// busy; it only turns a test that hangs into one that fails.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+impl<T> Watched<T> {
+    pub(super) fn new(value: T) -> Self {
+        Self { value: Mutex::new(value), moved: Condvar::new(), moves: watch::Sender::new(0) }
+    }
+
+    pub(super) fn read<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        look(&self.lock())
+    }
+
+    pub(super) fn update<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+        let result = change(&mut self.lock());
+        self.moved.notify_all();
+        self.moves.send_modify(|moves| *moves += 1);
+        result
+    }
+
+    /// Blocks until `look` finds something, or gives up.
+    pub(super) fn wait<R>(&self, mut look: impl FnMut(&T) -> Option<R>) -> Option<R> {
+        let mut found = None;
+        let guard = self.moved.wait_timeout_while(self.lock(), PATIENCE, |value| {
+            found = look(value);
+            found.is_none()
+        });
+        drop(guard);
+        found
+    }
+
+    /// Waits until `look` finds something, or gives up.
+    pub(super) async fn wait_async<R>(&self, mut look: impl FnMut(&T) -> Option<R>) -> Option<R> {
+        let mut moves = self.moves.subscribe();
+        let finding = async {
+            loop {
+                // Marked as seen before looking, so that a move during the look is noticed.
+                moves.borrow_and_update();
+                if let Some(found) = self.read(&mut look) {
+                    return found;
+                }
+                moves.changed().await.expect("the sender lives as long as this value");
+            }
+        };
+        tokio::time::timeout(PATIENCE, finding).await.ok()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, T> {
+        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

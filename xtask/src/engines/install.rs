@@ -1,0 +1,210 @@
+//! Bringing one pinned package into `.cache/engines`, once.
+//!
+//! It is installed in a folder beside its place and moved there when it is complete, together with a stamp that
+//! holds the whole list it was made from. So a folder is either what the list says, or it is made anew; an
+//! interrupted installation is never taken for a good one. Install scripts do not run: nothing but npm itself acts.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::list::Engine;
+use super::pin::Pin;
+use crate::shell::{self, Shell, which};
+use crate::stopwatch::Stopwatch;
+
+/// How often a registry in trouble is asked for one package.
+const TRIES: u32 = 3;
+
+pub(super) struct Installer {
+    cache: PathBuf,
+    /// After one package has used up its tries, the registry is taken to be down and the others get one each.
+    tries: u32,
+}
+
+impl Installer {
+    pub(super) fn new(cache: &Path) -> Self {
+        Self { cache: cache.to_path_buf(), tries: TRIES }
+    }
+
+    /// The folder of packages that holds the engine as its pin wants it, after installing it if need be.
+    pub(super) fn ready(&mut self, engine: &Engine, pin: &Pin) -> Result<PathBuf> {
+        let place = self.cache.join(engine.name);
+        let stamp = stamp(engine, pin);
+        if fs::read_to_string(place.join(STAMP)).is_ok_and(|found| found == stamp) {
+            return Ok(place.join(PACKAGES));
+        }
+        let Some(npm) = which("npm").filter(|_| which("node").is_some()) else {
+            bail!("there is no npm; install Node 20 or newer (Debian: apt-get install nodejs npm)");
+        };
+        let watch = Stopwatch::start();
+        eprintln!("engines: installing {} ({} {})", engine.name, pin.package, pin.version);
+        let draft = self.cache.join(format!("{}.draft", engine.name));
+        self.fetch(&npm, engine, pin, &draft)?;
+        fs::write(draft.join(STAMP), stamp).context("could not write the stamp")?;
+        if place.exists() {
+            fs::remove_dir_all(&place).with_context(|| format!("could not remove {}", place.display()))?;
+        }
+        fs::rename(&draft, &place).with_context(|| format!("could not make {}", place.display()))?;
+        eprintln!(
+            "engines: {} is installed, {} MB in {}",
+            engine.name,
+            size(&place) / 1_000_000,
+            watch.read()
+        );
+        Ok(place.join(PACKAGES))
+    }
+
+    fn fetch(&mut self, npm: &Path, engine: &Engine, pin: &Pin, draft: &Path) -> Result<()> {
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let result = fetch_once(npm, engine, pin, draft);
+            let Err(error) = result else { return Ok(()) };
+            if shell::interrupted() {
+                return Err(error);
+            }
+            // A half-filled folder is hundreds of megabytes that nothing uses.
+            let _ = fs::remove_dir_all(draft);
+            let said = error.to_string();
+            let complaint = format!("npm, try {tried} of {}: {}", self.tries, gist(&said));
+            if !may_pass(&said) {
+                bail!(complaint);
+            }
+            if tried >= self.tries {
+                self.tries = 1;
+                bail!(complaint);
+            }
+            eprintln!("engines: {}: {complaint}; once more", engine.name);
+        }
+    }
+}
+
+fn fetch_once(npm: &Path, engine: &Engine, pin: &Pin, draft: &Path) -> Result<()> {
+    if draft.exists() {
+        fs::remove_dir_all(draft).with_context(|| format!("could not remove {}", draft.display()))?;
+    }
+    fs::create_dir_all(draft).with_context(|| format!("could not create {}", draft.display()))?;
+    fs::write(draft.join("package.json"), &pin.manifest).context("could not write the list")?;
+    fs::write(draft.join("package-lock.json"), &pin.lock).context("could not write the lock")?;
+    // The account's npm configuration stays in force, because it says where the registry is.
+    Shell::new(npm).args(arguments(engine)).dir(draft).read()?;
+    Ok(())
+}
+
+/// Said in full, so that nothing but the registry's place depends on what the account has configured.
+fn arguments(engine: &Engine) -> Vec<&'static str> {
+    let optional = if engine.borrows.is_some() { "--omit=optional" } else { "--include=optional" };
+    let always = [
+        "ci",
+        "--ignore-scripts",
+        // npm may run on an older Node than the engine, which gets a newer one.
+        "--engine-strict=false",
+        "--install-strategy=hoisted",
+        "--audit=false",
+        "--fund=false",
+        "--update-notifier=false",
+        "--loglevel=error",
+        "--fetch-timeout=60000",
+        "--fetch-retries=2",
+        "--fetch-retry-mintimeout=1000",
+        "--fetch-retry-maxtimeout=5000",
+    ];
+    always.into_iter().chain([optional]).collect()
+}
+
+/// Everything on which the installed folder depends, as it is: there is no need to shorten it to a hash.
+fn stamp(engine: &Engine, pin: &Pin) -> String {
+    format!("{}\n{}\n{}", arguments(engine).join(" "), pin.manifest, pin.lock)
+}
+
+/// Whether trying again may help. A package that is not there, or a lock that does not fit, stays as it is.
+fn may_pass(said: &str) -> bool {
+    !["E404", "ETARGET", "EUSAGE", "EINTEGRITY", "EBADPLATFORM", "ENOSPC", "EACCES"]
+        .iter()
+        .any(|code| said.contains(&format!("code {code}")))
+}
+
+/// The lines of npm's complaint that say something, as one; it keeps the rest in a log of its own.
+fn gist(said: &str) -> String {
+    let lines: Vec<&str> = said
+        .lines()
+        .filter_map(|line| line.split_once("npm error").map(|(_, rest)| rest.trim()))
+        .filter(|line| !line.is_empty() && !line.starts_with("syscall") && !line.starts_with("errno"))
+        .take(2)
+        .collect();
+    if lines.is_empty() { said.lines().next().unwrap_or_default().to_owned() } else { lines.join(", ") }
+}
+
+/// In bytes, as far as it can be read.
+fn size(dir: &Path) -> u64 {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .map(|entry| match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => size(&entry.path()),
+            Ok(metadata) => metadata.len(),
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+const STAMP: &str = "stamp";
+const PACKAGES: &str = "node_modules";
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::list::{ENGINES, Engine};
+    use super::super::pin::Pin;
+    use super::{Installer, gist, may_pass, stamp};
+
+    fn engine(name: &str) -> &'static Engine {
+        ENGINES.iter().find(|engine| engine.name == name).unwrap()
+    }
+
+    fn pin(lock: &str) -> Pin {
+        Pin { package: "a".into(), version: "1.0.0".into(), manifest: "{}".into(), lock: lock.into() }
+    }
+
+    #[test]
+    fn what_has_its_stamp_is_not_installed_again() {
+        let cache = tempfile::tempdir().unwrap();
+        let place = cache.path().join("codex");
+        fs::create_dir(&place).unwrap();
+        fs::write(place.join("stamp"), stamp(engine("codex"), &pin("{}"))).unwrap();
+        let found = Installer::new(cache.path()).ready(engine("codex"), &pin("{}")).unwrap();
+        assert_eq!(found, place.join("node_modules"));
+    }
+
+    #[test]
+    fn a_changed_lock_or_a_changed_way_of_installing_changes_the_stamp() {
+        let stamps = [
+            stamp(engine("codex"), &pin("{}")),
+            stamp(engine("codex"), &pin("{ }")),
+            stamp(engine("codex-acp"), &pin("{}")),
+        ];
+        assert_ne!(stamps[0], stamps[1]);
+        assert_ne!(stamps[0], stamps[2]);
+    }
+
+    #[test]
+    fn only_what_may_pass_is_tried_again() {
+        assert!(may_pass("npm error code ECONNRESET\nnpm error network aborted"));
+        assert!(may_pass("npm error code E503"));
+        assert!(!may_pass("npm error code E404\nnpm error 404 Not Found"));
+        assert!(!may_pass("npm error code EUSAGE"));
+    }
+
+    #[test]
+    fn npms_complaint_is_told_in_one_line() {
+        let said = "`npm ci` failed with exit status: 1: npm error code E404\nnpm error\nnpm error 404 Not Found - a\n\
+                    npm error 404\n";
+        assert_eq!(gist(said), "code E404, 404 Not Found - a");
+        let said =
+            "npm error code EX\nnpm error syscall connect\nnpm error errno EX\nnpm error FetchError: no";
+        assert_eq!(gist(said), "code EX, FetchError: no");
+        assert_eq!(gist("could not start `npm`\nbecause"), "could not start `npm`");
+    }
+}

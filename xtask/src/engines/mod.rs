@@ -1,0 +1,278 @@
+//! The real agent programs that the tests drive: installed at pinned versions, run once to see that they are what
+//! they should be, and written down where tests find them.
+//!
+//! An engine that cannot be had stops nothing and is never passed over in silence: it stands in the table as NOT
+//! VERIFIED with the reason, its tests find the same reason in `found.json`, and where engines are required it is a
+//! failure. How a turn is driven is not here but in the tests themselves.
+
+mod install;
+mod list;
+mod pin;
+mod report;
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{env, io};
+
+use anyhow::{Context, Result, bail};
+
+use self::install::Installer;
+use self::list::{ENGINES, Engine, NODE, Start};
+use self::pin::Pin;
+use self::report::{Row, State};
+use crate::shell::{self, Shell};
+use crate::stopwatch::Stopwatch;
+use crate::workspace::Workspace;
+
+/// The variable in which tests find `found.json`.
+pub(crate) const FOUND_VARIABLE: &str = "ABIDE_TEST_ENGINES";
+/// With `1`, an engine that is missing is a failure, here and in the tests.
+pub(crate) const REQUIRE_VARIABLE: &str = "ABIDE_REQUIRE_ENGINES";
+
+/// What a missing engine means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Demand {
+    Reported,
+    Required,
+}
+
+impl Demand {
+    pub(crate) fn from_environment() -> Self {
+        Self::said(env::var_os(REQUIRE_VARIABLE).as_deref())
+    }
+
+    fn said(value: Option<&OsStr>) -> Self {
+        if value.is_some_and(|value| value == "1") { Self::Required } else { Self::Reported }
+    }
+}
+
+/// What came of the engines.
+pub(crate) struct Engines {
+    rows: Vec<Row>,
+    found: PathBuf,
+    root: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Table,
+    Json,
+}
+
+/// The chore `cargo xtask engines`.
+pub(crate) fn run(workspace: &Workspace, format: Format) -> Result<()> {
+    let engines = Engines::prepare(workspace)?;
+    engines.report();
+    if format == Format::Json {
+        print!("{}", fs::read_to_string(engines.found()).context("could not read what was just written")?);
+    }
+    engines.judge(Demand::from_environment())
+}
+
+impl Engines {
+    /// Installs what is missing, tries everything, and writes `found.json`.
+    pub(crate) fn prepare(workspace: &Workspace) -> Result<Self> {
+        let cache = workspace.root.join(".cache/engines");
+        fs::create_dir_all(&cache).with_context(|| format!("could not create {}", cache.display()))?;
+        // Two chores in one checkout take turns; the second finds everything done.
+        let lock = File::create(cache.join("lock")).context("could not create the lock of the engines")?;
+        lock.lock().context("could not lock the engines")?;
+        let watch = Stopwatch::start();
+        let mut installer = Installer::new(&cache);
+        let mut rows: Vec<Row> = Vec::new();
+        for engine in [&NODE].into_iter().chain(ENGINES) {
+            let pin = Pin::load(&workspace.root.join("xtask/engines").join(engine.name))?;
+            let tried = place(engine, &pin, &rows, &mut installer);
+            if shell::interrupted() {
+                bail!("interrupted");
+            }
+            let state = tried.unwrap_or_else(|error| State::Missing(format!("{error:#}")));
+            rows.push(Row { engine: engine.name, package: pin.package, wanted: pin.version, state });
+        }
+        let found = cache.join("found.json");
+        // Node is a means and no engine, so tests are not told of it by itself.
+        write_whole(&found, &report::json(&rows[1..])?)?;
+        eprintln!("engines: ready after {}", watch.read());
+        Ok(Self { rows, found, root: workspace.root.clone() })
+    }
+
+    pub(crate) fn found(&self) -> &Path {
+        &self.found
+    }
+
+    /// The whole table, for people.
+    pub(crate) fn report(&self) {
+        eprint!("\n{}", report::table(&self.rows, &self.root));
+        eprintln!("{}\n", self.summary());
+    }
+
+    /// One line for the end of a long run, where the table has scrolled away.
+    pub(crate) fn summary(&self) -> String {
+        let missing: Vec<&str> =
+            self.rows.iter().filter(|row| row.missing().is_some()).map(|row| row.engine).collect();
+        match missing.len() {
+            0 => format!("engines: all {} verified", self.rows.len()),
+            count => format!(
+                "engines: {count} of {} NOT VERIFIED: {}; reasons: cargo xtask engines",
+                self.rows.len(),
+                missing.join(", ")
+            ),
+        }
+    }
+
+    /// Fails if something is missing that is required.
+    pub(crate) fn judge(&self, demand: Demand) -> Result<()> {
+        let missing = self.rows.iter().any(|row| row.missing().is_some());
+        match demand {
+            Demand::Required if missing => bail!("{} ({REQUIRE_VARIABLE}=1)", self.summary()),
+            Demand::Required | Demand::Reported => Ok(()),
+        }
+    }
+}
+
+/// Installs one engine and finds out whether it runs.
+fn place(engine: &Engine, pin: &Pin, earlier: &[Row], installer: &mut Installer) -> Result<State> {
+    let here = (env::consts::OS, env::consts::ARCH);
+    if here != ("linux", "x86_64") {
+        bail!("the list is for linux on x86_64, and this is {} on {}", here.0, here.1);
+    }
+    // What it cannot run without comes first: there is no point in fetching it otherwise.
+    let mut env: BTreeMap<String, String> =
+        engine.env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    if let Some(borrow) = engine.borrows {
+        env.insert(borrow.variable.to_owned(), program(earlier, borrow.engine)?);
+    }
+    let mut command = match engine.start {
+        Start::Native(_) => Vec::new(),
+        Start::Script(_) => vec![program(earlier, NODE.name)?],
+    };
+    let packages = installer.ready(engine, pin)?;
+    let entry = match engine.start {
+        Start::Native(path) | Start::Script(path) => packages.join(path),
+    };
+    if !entry.is_file() {
+        bail!("{} {} came without {}", pin.package, pin.version, entry.display());
+    }
+    command.push(entry.into_os_string().into_string().ok().context("the checkout's path is not text")?);
+    let said = ask_version(&command, &env)?;
+    match version_in(&said) {
+        Some(version) if version == pin.version => {
+            Ok(State::Ready { version: version.to_owned(), command, env })
+        }
+        Some(version) => bail!("it says that it is {version}"),
+        None => bail!("it does not say its version but `{}`", said.trim()),
+    }
+}
+
+/// The program of an engine that was placed before.
+fn program(earlier: &[Row], name: &str) -> Result<String> {
+    let state = earlier.iter().find(|row| row.engine == name).map(|row| &row.state);
+    match state {
+        Some(State::Ready { command, .. }) => command.first().cloned().context("a command has a program"),
+        Some(State::Missing(reason)) => bail!("it needs {name}: {reason}"),
+        None => bail!("it needs {name}, which is not in the list before it"),
+    }
+}
+
+/// Runs it in a home of its own that is gone afterwards, so that it neither reads nor leaves anything.
+fn ask_version(command: &[String], env: &BTreeMap<String, String>) -> Result<String> {
+    let (program, args) = command.split_first().context("a command has a program")?;
+    let home = tempfile::tempdir().context("could not create a folder for temporary files")?;
+    let mut shell = Shell::new(program).args(args).arg("--version").dir(home.path()).clean();
+    for variable in ["HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"]
+    {
+        shell = shell.env(variable, home.path());
+    }
+    for (name, value) in env {
+        shell = shell.env(name, value);
+    }
+    shell.read_within(VERSION_LIMIT)
+}
+
+/// The first word that looks like a version: `codex-cli 0.166.0`, `v22.23.3`, `2.1.325 (Claude Code)`.
+fn version_in(said: &str) -> Option<&str> {
+    said.split_whitespace()
+        .map(|word| word.strip_prefix('v').unwrap_or(word))
+        .find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.matches('.').count() >= 2)
+}
+
+/// Whoever reads the file sees the old one or the new one.
+fn write_whole(path: &Path, text: &str) -> Result<()> {
+    let draft = path.with_extension("draft");
+    let written: io::Result<()> = fs::write(&draft, text).and_then(|()| fs::rename(&draft, path));
+    written.with_context(|| format!("could not write {}", path.display()))
+}
+
+/// Far more than any needs, even on a machine that is busy building.
+const VERSION_LIMIT: Duration = Duration::from_secs(120);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::ffi::OsStr;
+    use std::path::PathBuf;
+
+    use super::{Demand, Engines, Row, State, ask_version, program, version_in};
+
+    fn engines(states: Vec<(&'static str, State)>) -> Engines {
+        let row = |(engine, state)| Row { engine, package: "p".into(), wanted: "1.0.0".into(), state };
+        let rows = states.into_iter().map(row).collect();
+        Engines { rows, found: PathBuf::new(), root: PathBuf::new() }
+    }
+
+    fn ready() -> State {
+        State::Ready { version: "1.0.0".into(), command: vec!["/a/b".into()], env: BTreeMap::new() }
+    }
+
+    #[test]
+    fn a_version_is_found_in_whatever_an_engine_says_around_it() {
+        for (said, version) in [
+            ("codex-cli 0.166.0\n", "0.166.0"),
+            ("2.1.325 (Claude Code)\n", "2.1.325"),
+            ("v22.23.3\n", "22.23.3"),
+            ("@agentclientprotocol/codex-acp 2.6.0", "2.6.0"),
+        ] {
+            assert_eq!(version_in(said), Some(version));
+        }
+        assert_eq!(version_in("usage: v 1.2"), None);
+    }
+
+    #[test]
+    fn a_missing_engine_is_told_and_fails_only_where_it_is_required() {
+        let all = engines(vec![("a", ready())]);
+        assert_eq!(all.summary(), "engines: all 1 verified");
+        assert!(all.judge(Demand::Required).is_ok());
+
+        let some = engines(vec![("a", ready()), ("b", State::Missing("why".into()))]);
+        assert_eq!(some.summary(), "engines: 1 of 2 NOT VERIFIED: b; reasons: cargo xtask engines");
+        assert!(some.judge(Demand::Reported).is_ok());
+        assert!(some.judge(Demand::Required).is_err());
+    }
+
+    #[test]
+    fn engines_are_required_by_a_one_and_by_nothing_else() {
+        let said = |value: Option<&str>| Demand::said(value.map(OsStr::new));
+        assert_eq!(said(Some("1")), Demand::Required);
+        for value in [None, Some(""), Some("0")] {
+            assert_eq!(said(value), Demand::Reported);
+        }
+    }
+
+    #[test]
+    fn what_needs_a_missing_engine_says_so() {
+        let rows = engines(vec![("a", ready()), ("b", State::Missing("why".into()))]).rows;
+        assert_eq!(program(&rows, "a").unwrap(), "/a/b");
+        assert_eq!(program(&rows, "b").unwrap_err().to_string(), "it needs b: why");
+    }
+
+    #[test]
+    fn an_engine_is_asked_in_a_home_of_its_own() {
+        let command = ["sh", "-c", "echo $HOME"].map(str::to_owned);
+        let home = ask_version(&command, &BTreeMap::new()).unwrap();
+        assert!(!PathBuf::from(home.trim()).exists());
+        assert_ne!(Some(OsStr::new(home.trim())), std::env::var_os("HOME").as_deref());
+    }
+}

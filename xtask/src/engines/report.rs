@@ -1,0 +1,158 @@
+//! What came of each engine: the table that people read, and `found.json`, which tests read.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// One engine, with what was wanted of it and what was found.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) engine: &'static str,
+    pub(super) package: String,
+    pub(super) wanted: String,
+    pub(super) state: State,
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    /// It ran and said that it is the wanted version.
+    Ready { version: String, command: Vec<String>, env: BTreeMap<String, String> },
+    /// Why not.
+    Missing(String),
+}
+
+impl Row {
+    pub(super) fn missing(&self) -> Option<&str> {
+        match &self.state {
+            State::Ready { .. } => None,
+            State::Missing(reason) => Some(reason),
+        }
+    }
+}
+
+/// The table, with paths shown relative to `root`.
+pub(super) fn table(rows: &[Row], root: &Path) -> String {
+    let mut lines = vec![["engine", "package", "wanted", "found", "runs as"].map(str::to_owned)];
+    for row in rows {
+        let (found, last) = match &row.state {
+            State::Ready { version, command, .. } => (version.clone(), command_line(command, root)),
+            State::Missing(reason) => ("NOT VERIFIED".to_owned(), format!("because {reason}")),
+        };
+        lines.push([row.engine.to_owned(), row.package.clone(), row.wanted.clone(), found, last]);
+    }
+    let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or_default();
+    let widths = [width(0), width(1), width(2), width(3)];
+    lines
+        .iter()
+        .map(|[engine, package, wanted, found, last]| {
+            let [a, b, c, d] = widths;
+            format!("{engine:<a$}  {package:<b$}  {wanted:<c$}  {found:<d$}  {last}\n")
+        })
+        .collect()
+}
+
+fn command_line(command: &[String], root: &Path) -> String {
+    let prefix = format!("{}/", root.display());
+    let short = |word: &String| word.strip_prefix(&prefix).unwrap_or(word).to_owned();
+    command.iter().map(short).collect::<Vec<_>>().join(" ")
+}
+
+/// The text of `found.json`.
+pub(super) fn json(rows: &[Row]) -> Result<String> {
+    let entries: Vec<Entry<'_>> = rows.iter().map(Entry::of).collect();
+    let text = serde_json::to_string_pretty(&entries).context("could not write what was found as JSON")?;
+    Ok(text + "\n")
+}
+
+/// An engine has either a command or the reason why it is missing.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Entry<'a> {
+    Ready {
+        engine: &'a str,
+        version: &'a str,
+        /// Absolute, and to be run as it is.
+        command: &'a [String],
+        /// To be set when it runs.
+        env: &'a BTreeMap<String, String>,
+    },
+    Missing {
+        engine: &'a str,
+        wanted: &'a str,
+        missing: &'a str,
+    },
+}
+
+impl<'a> Entry<'a> {
+    fn of(row: &'a Row) -> Self {
+        match &row.state {
+            State::Ready { version, command, env } => {
+                Self::Ready { engine: row.engine, version, command, env }
+            }
+            State::Missing(missing) => Self::Missing { engine: row.engine, wanted: &row.wanted, missing },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use super::{Row, State, json, table};
+
+    fn rows() -> Vec<Row> {
+        let env = BTreeMap::from([("QUIET".to_owned(), "1".to_owned())]);
+        let command = vec!["/repo/.cache/node".to_owned(), "/repo/.cache/a.js".to_owned()];
+        vec![
+            Row {
+                engine: "a",
+                package: "@x/a".into(),
+                wanted: "1.0.0".into(),
+                state: State::Ready { version: "1.0.0".into(), command, env },
+            },
+            Row {
+                engine: "bee",
+                package: "b".into(),
+                wanted: "10.0.0".into(),
+                state: State::Missing("there is no npm".into()),
+            },
+        ]
+    }
+
+    #[test]
+    fn the_table_says_what_runs_and_why_the_rest_does_not() {
+        let expected = "\
+engine  package  wanted  found         runs as
+a       @x/a     1.0.0   1.0.0         .cache/node .cache/a.js
+bee     b        10.0.0  NOT VERIFIED  because there is no npm
+";
+        assert_eq!(table(&rows(), Path::new("/repo")), expected);
+    }
+
+    #[test]
+    fn tests_read_a_command_or_a_reason() {
+        let expected = r#"[
+  {
+    "engine": "a",
+    "version": "1.0.0",
+    "command": [
+      "/repo/.cache/node",
+      "/repo/.cache/a.js"
+    ],
+    "env": {
+      "QUIET": "1"
+    }
+  },
+  {
+    "engine": "bee",
+    "wanted": "10.0.0",
+    "missing": "there is no npm"
+  }
+]
+"#;
+        assert_eq!(json(&rows()).unwrap(), expected);
+    }
+}
