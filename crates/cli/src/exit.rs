@@ -5,15 +5,19 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::{Abide, Command};
-use crate::{mcp, rpc, sessions};
+use crate::{mcp, parrot, rpc, sessions};
 
 /// Runs the program.
 pub fn main() -> ExitCode {
     // A keeper must stay small: it is recognised before anything else of this program is touched.
     let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == crate::home::KEEPER) {
+    let first = words.next();
+    if first.as_ref().is_some_and(|word| word == crate::home::KEEPER) {
         let held = words.next().map(|directory| abide_keeper::main(directory.into()));
         return if matches!(held, Some(Ok(()))) { SUCCEEDED } else { FAILED };
+    }
+    if first.as_ref().is_some_and(|word| word == parrot::PARROT) {
+        return parrot::main(words);
     }
     let done = match Abide::parse().command {
         Command::Rpc => rpc::serve().map(|()| SUCCEEDED),

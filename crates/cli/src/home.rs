@@ -57,6 +57,6 @@ fn number<N: std::str::FromStr>(name: &str, standard: N) -> anyhow::Result<N> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the command line is where the environment is read")]
-fn variable(name: &str) -> Option<String> {
+pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -6,6 +6,7 @@ pub mod clock;
 mod exit;
 mod home;
 mod mcp;
+mod parrot;
 pub mod processes;
 mod rpc;
 mod sessions;

@@ -19,6 +19,7 @@ mod ids;
 mod iflow;
 mod lines;
 mod opencode;
+mod parrot;
 mod qwen;
 mod tongue;
 

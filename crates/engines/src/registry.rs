@@ -3,7 +3,14 @@
 use abide_ports::engine::{Engine, Installation};
 
 use crate::{
-    acp::Acp, claude::Claude, codex::Codex, gemini::Gemini, iflow::IFlow, opencode::OpenCode, qwen::Qwen,
+    acp::Acp,
+    claude::Claude,
+    codex::Codex,
+    gemini::Gemini,
+    iflow::IFlow,
+    opencode::OpenCode,
+    parrot::{Form, Parrot},
+    qwen::Qwen,
 };
 
 /// The engines that need no configuration, in the order in which they are shown.
@@ -15,6 +22,8 @@ pub fn built_in() -> Vec<Box<dyn Engine>> {
         Box::new(Qwen),
         Box::new(OpenCode),
         Box::new(IFlow),
+        Box::new(Parrot(Form::Resumable)),
+        Box::new(Parrot(Form::Sticky)),
     ]
 }
 

@@ -1,0 +1,213 @@
+//! The orders that a parrot obeys, read from the lines of a prompt. Nothing is done here.
+//!
+//! | order | effect |
+//! |---|---|
+//! | `say TEXT` | part of the answer |
+//! | `ask KIND[/POLICY] PROMPT \| option \| option` | ends the turn with a question; an option that ends in `(safe)` is the safe one |
+//! | `gate PROMPT` | asks for approval inside the turn and waits |
+//! | `progress TEXT` | tells what it is doing |
+//! | `sleep SEC` | a pause |
+//! | `print N` | N bytes of output that are no part of the answer |
+//! | `write PATH TEXT`, `append PATH TEXT` | a file in the workspace with this line; this line added to it |
+//! | `fail TEXT`, `crash`, `hang` | exit 1; SIGKILL to itself; for ever, and deaf to SIGTERM |
+//! | `mute-session`, `lose-session` | announces no handle in this turn; makes the handle useless |
+//!
+//! Any other line is answered `heard: <line>`, and so is an order whose arguments make no sense. `$reply` in a text is
+//! the last reply: to a question or at a gate.
+
+use std::{collections::VecDeque, time::Duration};
+
+use abide_engines::asking::patch;
+use serde_json::{Value, json};
+
+/// Something to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Order {
+    Say(String),
+    Ask(Asking),
+    Gate(String),
+    Progress(String),
+    Sleep(Duration),
+    Print(u64),
+    Write { path: String, text: String },
+    Append { path: String, text: String },
+    Fail(String),
+    Crash,
+    Hang,
+    MuteSession,
+    LoseSession,
+}
+
+/// A question that ends the turn.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Asking {
+    kind: String,
+    policy: Option<String>,
+    prompt: String,
+    options: Vec<(String, bool)>,
+}
+
+/// What is still to be done, and the last reply.
+#[derive(Debug, Default)]
+pub(super) struct Script {
+    lines: VecDeque<String>,
+    reply: String,
+}
+
+impl Script {
+    /// What remains of an earlier script.
+    pub(super) fn of(lines: Vec<String>, reply: String) -> Self {
+        Self { lines: lines.into(), reply }
+    }
+
+    /// More orders, after all others.
+    pub(super) fn add(&mut self, text: &str) {
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        self.lines.extend(lines.map(str::to_owned));
+    }
+
+    /// The next order.
+    pub(super) fn next(&mut self) -> Option<Order> {
+        self.lines.pop_front().map(|line| order(&line, &self.reply))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Somebody replied.
+    pub(super) fn replied(&mut self, reply: &str) {
+        reply.clone_into(&mut self.reply);
+    }
+
+    /// Whether no handle is to be announced before the next question.
+    pub(super) fn is_mute(&self) -> bool {
+        let this_turn = self.lines.iter().take_while(|line| !matches!(order(line, ""), Order::Ask(_)));
+        this_turn.into_iter().any(|line| order(line, "") == Order::MuteSession)
+    }
+
+    /// The lines that are left.
+    pub(super) fn rest(self) -> (Vec<String>, String) {
+        (self.lines.into(), self.reply)
+    }
+}
+
+impl Asking {
+    /// The block that any model would write.
+    pub(super) fn block(&self) -> String {
+        let options: Vec<Value> =
+            self.options.iter().map(|(label, safe)| json!({ "label": label, "safe": safe })).collect();
+        let mut question = json!({ "kind": self.kind, "prompt": self.prompt, "options": options });
+        if let (Some(policy), Some(members)) = (&self.policy, question.as_object_mut()) {
+            members.insert("default_decision_policy".to_owned(), json!(policy));
+        }
+        format!("```{}\n{question}\n```", patch::FENCE)
+    }
+}
+
+/// The order that a line gives.
+fn order(line: &str, reply: &str) -> Order {
+    let filled = |text: &str| text.trim().replace("$reply", reply);
+    let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let rest = rest.trim();
+    let understood = match word {
+        "say" => Some(Order::Say(filled(rest))),
+        "ask" => asking(rest, &filled).map(Order::Ask),
+        "gate" => Some(Order::Gate(filled(rest))),
+        "progress" => Some(Order::Progress(filled(rest))),
+        "sleep" => {
+            rest.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).map(Order::Sleep)
+        }
+        "print" => rest.parse().ok().map(Order::Print),
+        "write" => file(rest, &filled).map(|(path, text)| Order::Write { path, text }),
+        "append" => file(rest, &filled).map(|(path, text)| Order::Append { path, text }),
+        "fail" => Some(Order::Fail(filled(rest))),
+        "crash" if rest.is_empty() => Some(Order::Crash),
+        "hang" if rest.is_empty() => Some(Order::Hang),
+        "mute-session" if rest.is_empty() => Some(Order::MuteSession),
+        "lose-session" if rest.is_empty() => Some(Order::LoseSession),
+        _ => None,
+    };
+    understood.unwrap_or_else(|| Order::Say(format!("heard: {}", filled(line))))
+}
+
+fn asking(rest: &str, filled: &impl Fn(&str) -> String) -> Option<Asking> {
+    let (kind, rest) = rest.split_once(char::is_whitespace)?;
+    let (kind, policy) = match kind.split_once('/') {
+        Some((kind, policy)) => (kind, Some(policy.to_owned())),
+        None => (kind, None),
+    };
+    let mut parts = rest.split('|');
+    let prompt = filled(parts.next()?);
+    let options = parts.map(|part| match part.trim().strip_suffix("(safe)") {
+        Some(label) => (filled(label), true),
+        None => (filled(part), false),
+    });
+    Some(Asking { kind: kind.to_owned(), policy, prompt, options: options.collect() })
+}
+
+/// A path, and one line of text.
+fn file(rest: &str, filled: &impl Fn(&str) -> String) -> Option<(String, String)> {
+    let (path, text) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    let text = filled(text).replace(['\n', '\r'], " ");
+    (!path.is_empty()).then(|| (path.to_owned(), text))
+}
+
+#[cfg(test)]
+mod tests {
+    use abide_domain::event::Ending;
+    use abide_engines::asking::recognise;
+
+    use super::*;
+
+    #[test]
+    fn other_lines_are_heard() {
+        for line in [
+            "hello",
+            "say-it",
+            "sleep long",
+            "sleep -1",
+            "print x",
+            "ask",
+            "ask confirm",
+            "append",
+            "crash now",
+        ] {
+            assert_eq!(order(line, ""), Order::Say(format!("heard: {line}")));
+        }
+        assert_eq!(order("say", ""), Order::Say(String::new()));
+    }
+
+    #[test]
+    fn the_last_reply_stands_where_a_text_asks_for_it() {
+        assert_eq!(order("say you said $reply", "two\nlines"), Order::Say("you said two\nlines".to_owned()));
+        let append = Order::Append { path: "a/b".to_owned(), text: "= two lines".to_owned() };
+        assert_eq!(order("append a/b = $reply", "two\nlines"), append, "a line stays one line");
+        assert_eq!(order("$reply", "crash"), Order::Say("heard: crash".to_owned()), "a reply is no order");
+    }
+
+    #[test]
+    fn its_question_is_recognised_as_any_models() {
+        let Order::Ask(asking) =
+            order("ask choose_one/safe_default Which \"db\"? | SQLite (safe) | $reply", "PG")
+        else {
+            panic!("no question")
+        };
+        let heard = recognise(&asking.block());
+        assert_eq!(heard.warning, None);
+        let Ending::Asked { question, .. } = heard.ending else { panic!("not recognised") };
+        assert_eq!(question.prompt, "Which \"db\"?");
+        let labels: Vec<_> =
+            question.options.iter().map(|option| (option.label.as_str(), option.safe)).collect();
+        assert_eq!(labels, [("SQLite", true), ("PG", false)]);
+    }
+
+    #[test]
+    fn a_turn_is_mute_only_up_to_its_question() {
+        let mut script = Script::default();
+        script.add("say a\nask confirm Go?\nmute-session\nsay b");
+        assert!(!script.is_mute());
+        assert!(matches!((script.next(), script.next()), (Some(Order::Say(_)), Some(Order::Ask(_)))));
+        assert!(script.is_mute());
+    }
+}

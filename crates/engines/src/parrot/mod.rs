@@ -1,0 +1,103 @@
+//! The parrot, a scripted engine for demos and tests (E3), in two forms: `parrot` takes one turn in each process and can
+//! resume, `parrot-sticky` is held and cannot.
+//!
+//! The program is part of this product (`abide __parrot`) and is a child process like any other engine's. What its
+//! orders do is told there.
+
+mod launch;
+mod native;
+mod reader;
+
+use abide_domain::engine::{Handle, HandleType, ProbeMethod, ResumeCapability};
+use abide_ports::engine::{
+    Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
+    Unsupported,
+};
+
+use crate::{failing::unusable, tongue::LineInterpreter};
+
+/// The adapter.
+#[derive(Debug)]
+pub(crate) struct Parrot(pub(crate) Form);
+
+/// How a parrot lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// One process for each turn.
+    Resumable,
+    /// One process for all turns.
+    Sticky,
+}
+
+impl Engine for Parrot {
+    fn name(&self) -> &str {
+        match self.0 {
+            Form::Resumable => "parrot",
+            Form::Sticky => "parrot-sticky",
+        }
+    }
+
+    fn abilities(&self) -> Abilities {
+        let both = Abilities::of(&[Ability::Gates, Ability::Progress, Ability::Steer]);
+        match self.0 {
+            Form::Resumable => both.with(Ability::Resume).with(Ability::NamedSessions),
+            Form::Sticky => both.with(Ability::Hold),
+        }
+    }
+
+    fn installation(&self) -> Installation {
+        // The path of the running program is not known here: whoever plugs the engines in puts it in its place.
+        Installation { command: vec!["abide".to_owned(), "__parrot".to_owned()], ..Installation::default() }
+    }
+
+    fn checks(&self, installation: &Installation) -> Vec<Check> {
+        let call = |argument: &str| {
+            Check::command(installation.command.iter().cloned().chain([argument.to_owned()]))
+        };
+        vec![call("--version"), call("--help")]
+    }
+
+    fn judge(&self, observed: &[Observed]) -> Health {
+        let [version, help] = observed else { return Health::unseen() };
+        let offers = help.success().is_some_and(|help| help.contains("--resume"));
+        let (supported, detail) = match self.0 {
+            Form::Resumable if offers => (true, "`abide __parrot --help` offers --resume"),
+            Form::Resumable => (false, "`abide __parrot --help` offers no --resume"),
+            Form::Sticky => (false, "this form of the parrot cannot resume, on purpose"),
+        };
+        Health {
+            version: version.success().and_then(|text| text.split_whitespace().last()).map(str::to_owned),
+            trouble: unusable(self.name(), version, "cargo install abide"),
+            resume: ResumeCapability {
+                supported,
+                probe_method: ProbeMethod::Command,
+                detail: detail.to_owned(),
+            },
+            abilities: if supported { self.abilities() } else { self.abilities().except(Ability::Resume) },
+        }
+    }
+
+    fn name_session(&self, fresh: &str) -> Option<Handle> {
+        match self.0 {
+            Form::Resumable => Some(Handle {
+                engine: self.name().to_owned(),
+                handle_type: HandleType::SessionId,
+                handle_value: fresh.to_owned(),
+                created_at_turn: 1,
+            }),
+            Form::Sticky => None,
+        }
+    }
+
+    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+        launch::launch(self.0, order)
+    }
+
+    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
+        Box::new(LineInterpreter::new(reader::Reader::new(self.0, order)))
+    }
+
+    fn skills_folder(&self) -> &str {
+        ".parrot/skills"
+    }
+}

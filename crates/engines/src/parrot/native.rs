@@ -1,0 +1,61 @@
+//! How the parrot's lines look, both ways. What they mean to it is told in its own program, `abide __parrot`.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+/// What every line has.
+#[derive(Debug, Deserialize)]
+pub(super) struct Head<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(super) kind: Cow<'a, str>,
+}
+
+/// `session`, `withdrawn`
+#[derive(Debug, Deserialize)]
+pub(super) struct Named<'a> {
+    #[serde(borrow)]
+    pub(super) id: Cow<'a, str>,
+}
+
+/// `text`, `output`, `progress`, `result`
+#[derive(Debug, Deserialize)]
+pub(super) struct Words<'a> {
+    #[serde(borrow)]
+    pub(super) text: Cow<'a, str>,
+}
+
+/// `gate`
+#[derive(Debug, Deserialize)]
+pub(super) struct Gate<'a> {
+    #[serde(borrow)]
+    pub(super) id: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) prompt: Cow<'a, str>,
+}
+
+/// `failed`
+#[derive(Debug, Deserialize)]
+pub(super) struct Failed<'a> {
+    #[serde(borrow)]
+    pub(super) message: Cow<'a, str>,
+}
+
+/// What it is told.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Tell<'a> {
+    Prompt { text: &'a str },
+    Answer { gate: &'a str, text: &'a str, approved: bool },
+    Steer { text: &'a str },
+    Interrupt,
+}
+
+impl Tell<'_> {
+    /// The line that says so.
+    pub(super) fn line(&self) -> Vec<u8> {
+        let mut line = serde_json::to_vec(self).expect("strings always become JSON");
+        line.push(b'\n');
+        line
+    }
+}

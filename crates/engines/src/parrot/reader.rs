@@ -1,0 +1,222 @@
+//! What a parrot's lines mean, and how it is spoken to.
+//!
+//! A process that takes one turn has succeeded when it said `result` *and* left with 0. One that stays ends its turn by
+//! saying so. Turns are counted by the lines that end them, never by what was said to the process.
+
+use std::collections::BTreeSet;
+
+use abide_domain::{
+    approval::Verdict,
+    effect::Session,
+    engine::HandleType,
+    event::Ending,
+    failure::{Failure, FailureCode},
+    interaction::{Choice, Kind, Policy, Purpose, Question},
+    process::Exit,
+};
+use abide_ports::engine::{
+    Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
+};
+
+use super::{
+    Form,
+    native::{Failed, Gate, Head, Named, Tell, Words},
+};
+use crate::{
+    failing::{complaint, engine_failed, went_silently},
+    tongue::{Facts, Tongue},
+};
+
+/// What has been heard of one process.
+#[derive(Debug)]
+pub(super) struct Reader {
+    form: Form,
+    resumes: bool,
+    has_session: bool,
+    /// How many turns it has begun, and how many it has ended.
+    begun: u32,
+    ended: u32,
+    /// How the last of them ended; of a process that takes one turn, as far as it says itself.
+    last: Option<Said>,
+    gates: BTreeSet<String>,
+}
+
+/// How a turn ended.
+#[derive(Debug)]
+enum Said {
+    Result(String),
+    Failed(String),
+    Interrupted,
+}
+
+impl Reader {
+    pub(super) fn new(form: Form, order: &Order<'_>) -> Self {
+        Self {
+            form,
+            resumes: matches!(order.session, Session::Resumed(_)),
+            has_session: false,
+            begun: 0,
+            ended: 0,
+            last: None,
+            gates: BTreeSet::new(),
+        }
+    }
+
+    /// Reads a line, if it is one of those that we know.
+    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+        let head: Head<'_> = serde_json::from_slice(line).ok()?;
+        if !matches!(head.kind.as_ref(), "gate" | "withdrawn") {
+            // It says nothing while it waits.
+            self.gates.clear();
+        }
+        match head.kind.as_ref() {
+            "session" => {
+                let Named { id } =
+                    serde_json::from_slice(line).ok().filter(|named: &Named<'_>| !named.id.is_empty())?;
+                self.has_session = true;
+                facts.say(What::Session { handle_type: HandleType::SessionId, value: id.into_owned() });
+            }
+            "turn" => self.begun += 1,
+            "text" | "output" => facts.say(What::Text(words(line)?)),
+            "progress" => facts.say(What::Progress(words(line)?)),
+            "gate" => {
+                let gate: Gate<'_> = serde_json::from_slice(line).ok()?;
+                self.gates.insert(gate.id.clone().into_owned());
+                facts.say(What::Gate {
+                    gate: gate.id.into_owned(),
+                    purpose: Purpose::Approval,
+                    question: approval(gate.prompt.into_owned()),
+                });
+            }
+            "withdrawn" => {
+                let Named { id } = serde_json::from_slice(line).ok()?;
+                self.gates.remove(id.as_ref());
+                facts.say(What::Withdrawn { gate: id.into_owned() });
+            }
+            "result" => self.is_over(Said::Result(words(line)?), facts),
+            "failed" => {
+                let failed: Failed<'_> = serde_json::from_slice(line).ok()?;
+                self.is_over(Said::Failed(failed.message.into_owned()), facts);
+            }
+            "interrupted" => self.is_over(Said::Interrupted, facts),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn is_over(&mut self, said: Said, facts: &mut Facts) {
+        self.ended += 1;
+        match self.form {
+            Form::Resumable => facts.say(What::Finishing),
+            Form::Sticky => tell(self.ended, &said, facts),
+        }
+        self.last = Some(said);
+    }
+
+    /// Why a process that left badly did so.
+    fn failure(&self, departure: &Departure<'_>) -> Failure {
+        if self.resumes && !self.has_session {
+            let reason = complaint(departure.stderr);
+            return Failure::new(
+                FailureCode::SessionResumeFailed,
+                format!("the session could not be resumed: {reason}"),
+            );
+        }
+        went_silently(departure)
+    }
+}
+
+/// Says how a turn ended.
+fn tell(turn: u32, said: &Said, facts: &mut Facts) {
+    match said {
+        Said::Result(text) => facts.answered(turn, text),
+        Said::Failed(message) => facts.ended(turn, Ending::Failed { failure: engine_failed(message) }),
+        Said::Interrupted => facts.ended(turn, Ending::Interrupted),
+    }
+}
+
+fn words(line: &[u8]) -> Option<String> {
+    let words: Words<'_> = serde_json::from_slice(line).ok()?;
+    Some(words.text.into_owned())
+}
+
+fn approval(prompt: String) -> Question {
+    let choice = |label: &str, safe| Choice { label: label.to_owned(), safe };
+    Question {
+        kind: Kind::Confirm,
+        prompt,
+        options: vec![choice("Approve", false), choice("Decline", true)],
+        ui_hints: None,
+        default_decision_policy: Policy::SafeDefault,
+    }
+}
+
+impl Tongue for Reader {
+    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+        if self.known(line, facts).is_none() {
+            facts.unknown(line);
+        }
+    }
+
+    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
+        let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
+        let failed = |reader: &Self| Ending::Failed { failure: reader.failure(departure) };
+        match (self.form, &self.last) {
+            (Form::Resumable, Some(said @ Said::Result(_))) if left_well => tell(1, said, facts),
+            (Form::Resumable, Some(said @ (Said::Failed(_) | Said::Interrupted))) => tell(1, said, facts),
+            (Form::Resumable, _) if departure.cause == Cause::Interrupted => {
+                facts.ended(1, Ending::Interrupted)
+            }
+            (Form::Resumable, _) => facts.ended(1, failed(self)),
+            // Between turns there is nothing to be ended: that the process is gone is told by its keeper.
+            (Form::Sticky, _) if self.ended > 0 && self.begun <= self.ended => {}
+            (Form::Sticky, _) if departure.cause == Cause::Interrupted => {
+                facts.ended(self.ended + 1, Ending::Interrupted);
+            }
+            (Form::Sticky, _) => facts.ended(self.ended + 1, failed(self)),
+        }
+    }
+
+    fn status(&self) -> Status {
+        if !self.gates.is_empty() {
+            Status::AtGate
+        } else if self.ended > 0 && self.ended >= self.begun {
+            Status::BetweenTurns
+        } else if self.has_session || self.begun > 0 {
+            Status::Working
+        } else {
+            Status::Starting
+        }
+    }
+
+    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported> {
+        match self.form {
+            Form::Resumable => Err(Unsupported::Lacks { ability: Ability::Hold }),
+            Form::Sticky => Ok(Tell::Prompt { text: prompt }.line()),
+        }
+    }
+
+    fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+        let Answer { gate, text, verdict } = *answer;
+        if !self.gates.contains(gate) {
+            return Err(Unsupported::Refused { reason: format!("nothing waits at {gate}") });
+        }
+        let approved = verdict == Some(Verdict::Approved);
+        Ok(Tell::Answer { gate, text, approved }.line())
+    }
+
+    fn steer(&mut self, text: &str) -> Result<Vec<u8>, Unsupported> {
+        Ok(Tell::Steer { text }.line())
+    }
+
+    fn interrupt(&mut self) -> Stop {
+        Stop::Write(Tell::Interrupt.line())
+    }
+
+    fn leave(&mut self) -> Leave {
+        match self.form {
+            Form::Resumable => Leave::Signal(Signal::Terminate),
+            Form::Sticky => Leave::CloseInput,
+        }
+    }
+}
