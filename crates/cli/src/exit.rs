@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::{Abide, Command};
-use crate::{mcp, rpc, sessions};
+use crate::{config, mcp, rpc, sessions};
 
 /// Runs the program.
 pub fn main() -> ExitCode {
@@ -15,10 +15,12 @@ pub fn main() -> ExitCode {
         let held = words.next().map(|directory| abide_keeper::main(directory.into()));
         return if matches!(held, Some(Ok(()))) { SUCCEEDED } else { FAILED };
     }
-    let done = match Abide::parse().command {
-        Command::Rpc => rpc::serve().map(|()| SUCCEEDED),
-        Command::Mcp => mcp::serve().map(|()| SUCCEEDED),
-        Command::Sessions { command } => sessions::run(command),
+    let Abide { set, command } = Abide::parse();
+    let done = match command {
+        Command::Rpc => rpc::serve(&set).map(|()| SUCCEEDED),
+        Command::Mcp => mcp::serve(&set).map(|()| SUCCEEDED),
+        Command::Sessions { command } => sessions::run(command, &set),
+        Command::Config { command } => config::show::run(&command, &set),
     };
     done.unwrap_or_else(|error| {
         eprintln!("abide: {error:#}");

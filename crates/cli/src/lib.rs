@@ -2,11 +2,14 @@
 
 mod args;
 pub mod catalogue;
+pub mod config;
 mod exit;
 mod home;
+mod machine;
 mod mcp;
 pub mod processes;
 mod rpc;
 mod sessions;
+mod table;
 
 pub use exit::main;
