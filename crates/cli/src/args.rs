@@ -45,6 +45,26 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// Which engines can be used here and what for, what is missing and how to get it
+    #[command(
+        after_help = "Exits with 0 if at least one engine can be used. Nothing is changed and no model is called.\n\nExamples:\n  abide doctor\n  abide doctor codex --all\n  abide doctor --json | jq '.engines[] | select(.available).name'"
+    )]
+    Doctor(Doctor),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Only these engines
+    #[arg(value_name = "ENGINE")]
+    pub(crate) engines: Vec<String>,
+    /// Show every ability, and what happens without those that an engine lacks
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// The most seconds that one question to a program may take, if less than it usually may
+    #[arg(long, value_name = "SEC", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) timeout: Option<u64>,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 #[derive(Debug, Subcommand)]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::{Abide, Command};
-use crate::{config, mcp, rpc, sessions};
+use crate::{config, doctor, mcp, rpc, sessions};
 
 /// Runs the program.
 pub fn main() -> ExitCode {
@@ -21,6 +21,7 @@ pub fn main() -> ExitCode {
         Command::Mcp => mcp::serve(&set).map(|()| SUCCEEDED),
         Command::Sessions { command } => sessions::run(command, &set),
         Command::Config { command } => config::show::run(&command, &set),
+        Command::Doctor(arguments) => doctor::run(&arguments, &set),
     };
     done.unwrap_or_else(|error| {
         eprintln!("abide: {error:#}");
@@ -32,3 +33,11 @@ pub fn main() -> ExitCode {
 pub(crate) const SUCCEEDED: ExitCode = ExitCode::SUCCESS;
 /// It was not.
 pub(crate) const FAILED: ExitCode = ExitCode::FAILURE;
+/// Nobody could know what was asked for.
+pub(crate) fn usage() -> ExitCode {
+    ExitCode::from(2)
+}
+/// A person stopped it.
+pub(crate) fn interrupted() -> ExitCode {
+    ExitCode::from(130)
+}

@@ -3,6 +3,7 @@
 mod args;
 pub mod catalogue;
 pub mod config;
+mod doctor;
 mod exit;
 mod home;
 mod machine;

@@ -16,6 +16,9 @@ pub(crate) struct Cell {
 pub(crate) enum Look {
     Plain,
     Head,
+    Good,
+    Careful,
+    Bad,
     Faint,
 }
 
@@ -24,6 +27,9 @@ impl Look {
         match self {
             Self::Plain => "",
             Self::Head => "1",
+            Self::Good => "32",
+            Self::Careful => "33",
+            Self::Bad => "31",
             Self::Faint => "2",
         }
     }
@@ -86,10 +92,10 @@ mod tests {
     fn columns_are_aligned_by_what_is_seen() {
         let rows = vec![
             vec![Look::Head.cell("A"), Look::Head.cell("B")],
-            vec![Look::Faint.cell("größer"), Look::Plain.cell("x")],
+            vec![Look::Good.cell("größer"), Look::Plain.cell("x")],
         ];
         assert_eq!(lines(&rows, Colour::Off), ["A       B", "größer  x"]);
-        let painted = ["\x1b[1mA\x1b[0m       \x1b[1mB\x1b[0m", "\x1b[2mgrößer\x1b[0m  x"];
+        let painted = ["\x1b[1mA\x1b[0m       \x1b[1mB\x1b[0m", "\x1b[32mgrößer\x1b[0m  x"];
         assert_eq!(lines(&rows, Colour::On), painted);
     }
 }

@@ -47,19 +47,23 @@ pub fn load(given: &[Given]) -> anyhow::Result<Loaded> {
 const FILE: &str = "config.toml";
 
 fn sources(given: &[Given]) -> anyhow::Result<Sources> {
-    let home = home::home()?;
-    let path = home.join(FILE);
+    let path = home::home()?.join(FILE);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => Some(text),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
     Ok(Sources {
-        circumstances: Circumstances { home, cores: machine::cores(), memory: machine::memory() },
+        circumstances: circumstances()?,
         path,
         text,
         variables: home::environment(),
         given: given.to_vec(),
         built_in: registry::built_in().iter().map(|engine| engine.name().to_owned()).collect(),
     })
+}
+
+/// What the standard values depend on, here.
+pub(crate) fn circumstances() -> anyhow::Result<Circumstances> {
+    Ok(Circumstances { home: home::home()?, cores: machine::cores(), memory: machine::memory() })
 }
