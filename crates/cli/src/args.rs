@@ -8,7 +8,7 @@ use crate::config::Given;
 
 /// A durable runtime for coding agents.
 #[derive(Debug, Parser)]
-#[command(name = "abide", version, about, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "abide", version, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Abide {
     /// A setting for this call, over environment and file; `abide config show` lists the keys
     #[arg(long = "set", global = true, value_name = "KEY=VALUE", value_parser = setting)]
@@ -39,7 +39,7 @@ pub(crate) enum Command {
     },
     /// The settings: what holds and who said so, or what is wrong with them
     #[command(
-        after_help = "Settings are flags (--set KEY=VALUE) over environment over config.toml in $ABIDE_HOME over defaults.\nslots.max_running is ABIDE_SLOTS_MAX_RUNNING; a list in a variable is words between blanks or a JSON array, a\ntable a JSON object.\n\nExamples:\n  abide config show\n  ABIDE_ENGINES_CODEX_COMMAND='npx codex' abide config show --json\n  abide --set slots.max_running=2 config check"
+        after_help = "Settings are flags (--set KEY=VALUE) over environment over config.toml in $ABIDE_HOME over defaults. slots.max_running is ABIDE_SLOTS_MAX_RUNNING; a list in a variable is words between blanks or a JSON array, a table a JSON object.\n\nExamples:\n  abide config show\n  ABIDE_ENGINES_CODEX_COMMAND='npx codex' abide config show --json\n  abide --set slots.max_running=2 config check"
     )]
     Config {
         #[command(subcommand)]

@@ -40,11 +40,11 @@ fn every_value_is_shown_with_its_origin_and_without_secrets() {
         let line = table.lines().find(|line| line.split_whitespace().next() == Some(key)).unwrap_or_default();
         line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
     };
-    assert_eq!(line("store"), r#"store "postgres://ann:***@host/db" config.toml:1"#);
-    assert_eq!(line("engines.codex.env"), r#"engines.codex.env {"TOKEN":"***"} config.toml:3"#);
-    assert_eq!(line("slots.max_running"), "slots.max_running 3 ABIDE_SLOTS_MAX_RUNNING");
-    assert_eq!(line("terminal.shell"), r#"terminal.shell "zsh" --set terminal.shell"#);
-    assert_eq!(line("listen"), r#"listen "127.0.0.1:4870" default"#);
+    assert_eq!(line("store"), r#"store config.toml:1 "postgres://ann:***@host/db""#);
+    assert_eq!(line("engines.codex.env"), r#"engines.codex.env config.toml:3 {"TOKEN":"***"}"#);
+    assert_eq!(line("slots.max_running"), "slots.max_running ABIDE_SLOTS_MAX_RUNNING 3");
+    assert_eq!(line("terminal.shell"), r#"terminal.shell --set terminal.shell "zsh""#);
+    assert_eq!(line("listen"), r#"listen default "127.0.0.1:4870""#);
 
     let shown = abide(home.path(), &["config", "show", "--json"], &env);
     let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();

@@ -69,7 +69,7 @@ fn observe(
             Observed::NotFound { reason: error.to_string() }
         }
     };
-    let _swept_at_the_next_start = processes.end(name);
+    let _nobody_else_could_end_it_better = processes.end(name);
     observed
 }
 

@@ -30,7 +30,7 @@ fn show(loaded: &Loaded, json: bool) -> anyhow::Result<ExitCode> {
         writeln!(out, "{}", json!({ "file": loaded.path, "exists": loaded.exists, "values": values }))?;
         return Ok(SUCCEEDED);
     }
-    let head = ["KEY", "VALUE", "ORIGIN"].map(|title| Look::Head.cell(title)).to_vec();
+    let head = ["KEY", "ORIGIN", "VALUE"].map(|title| Look::Head.cell(title)).to_vec();
     let rows = settings.iter().map(|setting| {
         let value = shown(&setting.value).to_string();
         let (origin, look) = match &setting.place {
@@ -39,7 +39,7 @@ fn show(loaded: &Loaded, json: bool) -> anyhow::Result<ExitCode> {
             Place::File { line, .. } => (format!("{}:{line}", super::FILE), Look::Plain),
             place @ (Place::Environment { .. } | Place::Flag { .. }) => (place.to_string(), Look::Plain),
         };
-        vec![Look::Plain.cell(&setting.name), Look::Plain.cell(value), look.cell(origin)]
+        vec![Look::Plain.cell(&setting.name), look.cell(origin), Look::Plain.cell(value)]
     });
     let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
     for line in table::lines(&rows, Colour::of_stdout()) {

@@ -121,7 +121,7 @@ fn collect(
 ) -> anyhow::Result<Ended> {
     let mut seen: Vec<Option<Health>> = entries.iter().map(|_| None).collect();
     let mut interrupted = false;
-    let progress = Progress::new();
+    let mut progress = Progress::new();
     while seen.contains(&None) {
         let waiting = entries.iter().zip(&seen).filter(|(_, health)| health.is_none());
         let waiting: Vec<&str> = waiting.map(|(entry, _)| entry.engine.name()).collect();
@@ -183,15 +183,17 @@ fn on_interruption(sender: Sender<News>) -> anyhow::Result<()> {
 /// One line that is written over again, where a person looks.
 struct Progress {
     visible: bool,
+    written: String,
 }
 
 impl Progress {
     fn new() -> Self {
-        Self { visible: std::io::stderr().is_terminal() }
+        Self { visible: std::io::stderr().is_terminal(), written: String::new() }
     }
 
-    fn show(&self, text: &str) {
-        if self.visible {
+    fn show(&mut self, text: &str) {
+        if self.visible && self.written != text {
+            text.clone_into(&mut self.written);
             let _only_for_the_eye = write!(std::io::stderr(), "\r\x1b[2K{text}…");
         }
     }

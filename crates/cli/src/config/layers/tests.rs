@@ -215,6 +215,13 @@ fn a_problem_does_not_repeat_a_value_that_may_be_secret() {
 }
 
 #[test]
+fn the_example_in_the_manual_can_be_used() {
+    let manual = include_str!("../../../../../docs/configuration.md");
+    let example = manual.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    assert_eq!(settle(&sources(example, &[], &[])).err(), None);
+}
+
+#[test]
 fn the_schema_that_is_checked_in_is_the_one_of_the_code() {
     let schema = super::super::keys::schema();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/config.schema.json");
