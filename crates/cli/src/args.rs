@@ -4,10 +4,15 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::config::Given;
+
 /// A durable runtime for coding agents.
 #[derive(Debug, Parser)]
-#[command(name = "abide", version, about, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "abide", version, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Abide {
+    /// A setting for this call, over environment and file; `abide config show` lists the keys
+    #[arg(long = "set", global = true, value_name = "KEY=VALUE", value_parser = setting)]
+    pub(crate) set: Vec<Given>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -31,6 +36,48 @@ pub(crate) enum Command {
     Sessions {
         #[command(subcommand)]
         command: Sessions,
+    },
+    /// The settings: what holds and who said so, or what is wrong with them
+    #[command(
+        after_help = "Settings are flags (--set KEY=VALUE) over environment over config.toml in $ABIDE_HOME over defaults. slots.max_running is ABIDE_SLOTS_MAX_RUNNING; a list in a variable is words between blanks or a JSON array, a table a JSON object.\n\nExamples:\n  abide config show\n  ABIDE_ENGINES_CODEX_COMMAND='npx codex' abide config show --json\n  abide --set slots.max_running=2 config check"
+    )]
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// Which engines can be used here and what for, what is missing and how to get it
+    #[command(
+        after_help = "Exits with 0 if at least one engine can be used. Nothing is changed and no model is called.\n\nExamples:\n  abide doctor\n  abide doctor codex --all\n  abide doctor --json | jq '.engines[] | select(.available).name'"
+    )]
+    Doctor(Doctor),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Only these engines
+    #[arg(value_name = "ENGINE")]
+    pub(crate) engines: Vec<String>,
+    /// Show every ability, and what happens without those that an engine lacks
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// The most seconds that one question to a program may take, if less than it usually may
+    #[arg(long, value_name = "SEC", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) timeout: Option<u64>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print every value and where it was said; secrets are masked
+    Show {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Say ok, or everything that is wrong at once; exits with 1 if anything is
+    Check {
+        #[command(flatten)]
+        output: Output,
     },
 }
 
@@ -102,4 +149,9 @@ pub(crate) struct Output {
 fn variable(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+fn setting(text: &str) -> Result<Given, String> {
+    let (name, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    Ok(Given { name: name.to_owned(), text: value.to_owned(), flag: format!("--set {name}") })
 }

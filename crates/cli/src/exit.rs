@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::{Abide, Command};
-use crate::{mcp, parrot, rpc, sessions};
+use crate::{config, doctor, mcp, parrot, rpc, sessions};
 
 /// Runs the program.
 pub fn main() -> ExitCode {
@@ -19,10 +19,13 @@ pub fn main() -> ExitCode {
     if first.as_ref().is_some_and(|word| word == parrot::PARROT) {
         return parrot::main(words);
     }
-    let done = match Abide::parse().command {
-        Command::Rpc => rpc::serve().map(|()| SUCCEEDED),
-        Command::Mcp => mcp::serve().map(|()| SUCCEEDED),
-        Command::Sessions { command } => sessions::run(command),
+    let Abide { set, command } = Abide::parse();
+    let done = match command {
+        Command::Rpc => rpc::serve(&set).map(|()| SUCCEEDED),
+        Command::Mcp => mcp::serve(&set).map(|()| SUCCEEDED),
+        Command::Sessions { command } => sessions::run(command, &set),
+        Command::Config { command } => config::show::run(&command, &set),
+        Command::Doctor(arguments) => doctor::run(&arguments, &set),
     };
     done.unwrap_or_else(|error| {
         eprintln!("abide: {error:#}");
@@ -34,3 +37,11 @@ pub fn main() -> ExitCode {
 pub(crate) const SUCCEEDED: ExitCode = ExitCode::SUCCESS;
 /// It was not.
 pub(crate) const FAILED: ExitCode = ExitCode::FAILURE;
+/// Nobody could know what was asked for.
+pub(crate) fn usage() -> ExitCode {
+    ExitCode::from(2)
+}
+/// A person stopped it.
+pub(crate) fn interrupted() -> ExitCode {
+    ExitCode::from(130)
+}

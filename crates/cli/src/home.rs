@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use abide_keeper::launch::Launcher;
-use abide_terminal::{Config, Limits};
-use anyhow::{Context, bail};
+use abide_terminal::Config;
+use anyhow::Context;
+
+use crate::config;
 
 /// The hidden subcommand by which this program becomes a keeper.
 pub(crate) const KEEPER: &str = "__keeper";
@@ -19,43 +21,37 @@ pub(crate) fn home() -> anyhow::Result<PathBuf> {
 }
 
 /// The terminal runtime's configuration.
-pub(crate) fn terminal(detached: bool) -> anyhow::Result<Config> {
-    let standard = Limits::default();
-    let limits = Limits {
-        max_sessions: number("ABIDE_TERMINAL_MAX_SESSIONS", standard.max_sessions)?,
-        spool_bytes: number("ABIDE_TERMINAL_SPOOL_BYTES", standard.spool_bytes)?,
-        idle_ms: number("ABIDE_TERMINAL_IDLE_MS", standard.idle_ms)?,
-        remember_ms: number("ABIDE_TERMINAL_REMEMBER_MS", standard.remember_ms)?,
-    };
+pub(crate) fn terminal(config: &config::Config, detached: bool) -> anyhow::Result<Config> {
     Ok(Config {
         keepers: home()?.join("keepers"),
-        launcher: Launcher {
-            program: std::env::current_exe().context("cannot find this program")?,
-            arguments: vec![KEEPER.to_owned()],
-        },
-        env: std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect(),
+        launcher: launcher()?,
+        env: environment(),
         cwd: std::env::current_dir()
             .context("cannot use the current directory")?
             .to_string_lossy()
             .into_owned(),
-        shell: variable("ABIDE_TERMINAL_SHELL").unwrap_or_else(|| "/bin/sh".to_owned()),
+        shell: config.terminal.shell.clone(),
         detached,
-        limits,
+        limits: config.terminal.limits(),
     })
 }
 
-fn number<N: std::str::FromStr>(name: &str, standard: N) -> anyhow::Result<N> {
-    match variable(name) {
-        None => Ok(standard),
-        Some(text) => match text.parse() {
-            Ok(number) => Ok(number),
-            Err(_) => bail!("{name}={text} is no number"),
-        },
-    }
+/// How this program becomes a keeper.
+pub(crate) fn launcher() -> anyhow::Result<Launcher> {
+    Ok(Launcher {
+        program: std::env::current_exe().context("cannot find this program")?,
+        arguments: vec![KEEPER.to_owned()],
+    })
 }
 
+/// The environment, as far as it is text.
+pub(crate) fn environment() -> Vec<(String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+/// A variable that is set to something.
 #[expect(clippy::disallowed_methods, reason = "the command line is where the environment is read")]
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())

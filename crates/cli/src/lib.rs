@@ -3,12 +3,16 @@
 mod args;
 pub mod catalogue;
 pub mod clock;
+pub mod config;
+mod doctor;
 mod exit;
 mod home;
+mod machine;
 mod mcp;
 mod parrot;
 pub mod processes;
 mod rpc;
 mod sessions;
+mod table;
 
 pub use exit::main;

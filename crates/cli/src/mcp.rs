@@ -3,10 +3,13 @@
 use abide_terminal::Handle;
 use anyhow::anyhow;
 
-use crate::home;
+use crate::{
+    config::{self, Given},
+    home,
+};
 
-pub(crate) fn serve() -> anyhow::Result<()> {
-    let runtime = Handle::start(home::terminal(false)?)?;
+pub(crate) fn serve(given: &[Given]) -> anyhow::Result<()> {
+    let runtime = Handle::start(home::terminal(&config::load(given)?.config, false)?)?;
     let turning = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     turning.block_on(abide_api::mcp::serve(runtime)).map_err(|error| anyhow!("cannot serve: {error}"))?;
     // A read of standard input that is still blocked on its thread must not hold up the end.

@@ -3,11 +3,14 @@
 use abide_terminal::Runtime;
 use anyhow::Context;
 
-use crate::home;
+use crate::{
+    config::{self, Given},
+    home,
+};
 
-pub(crate) fn serve() -> anyhow::Result<()> {
+pub(crate) fn serve(given: &[Given]) -> anyhow::Result<()> {
     raise_descriptor_limit();
-    let runtime = Runtime::new(home::terminal(false)?)?;
+    let runtime = Runtime::new(home::terminal(&config::load(given)?.config, false)?)?;
     abide_api::rpc::serve(runtime, std::io::stdin(), std::io::stdout()).context("cannot serve")
 }
 

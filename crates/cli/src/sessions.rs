@@ -16,20 +16,21 @@ use anyhow::{Context, bail};
 use serde_json::json;
 
 use crate::args::Sessions;
+use crate::config::{self, Given};
 use crate::exit::SUCCEEDED;
 use crate::home;
 
 const PATIENCE_MS: u64 = 5_000;
 const FOR_EVER_MS: u64 = u64::MAX / 4_000;
 
-pub(crate) fn run(command: Sessions) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(command: Sessions, given: &[Given]) -> anyhow::Result<ExitCode> {
     match command {
         Sessions::Ls { output } => list(output.json),
         Sessions::New { name, shell, cwd, env, pty, output } => {
             let cwd =
                 cwd.map(std::path::absolute).transpose()?.map(|path| path.to_string_lossy().into_owned());
             let pty = pty.then(attach::own_size);
-            new(Create { shell, cwd, env, name, pty }, output.json)
+            new(Create { shell, cwd, env, name, pty }, output.json, given)
         }
         Sessions::Exec { session, command, timeout, output } => {
             let command = if let [only] = command.as_slice() { only.clone() } else { command.join(" ") };
@@ -69,8 +70,8 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
     Ok(SUCCEEDED)
 }
 
-fn new(create: Create, json: bool) -> anyhow::Result<ExitCode> {
-    let mut runtime = Runtime::new(home::terminal(true)?)?;
+fn new(create: Create, json: bool, given: &[Given]) -> anyhow::Result<ExitCode> {
+    let mut runtime = Runtime::new(home::terminal(&config::load(given)?.config, true)?)?;
     runtime.call(1, Call::Create(create));
     let info = loop {
         runtime.work();

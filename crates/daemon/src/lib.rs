@@ -1,13 +1,14 @@
 //! The loop: take an event, apply it, commit, perform what is owed.
 //!
 //! [`Desk`] is the part that takes, applies and commits: the one door to every run. [`Performer`] carries out what is
-//! owed and brings back what engines say. No adapter is named here.
+//! owed and brings back what engines say. [`probe`] finds out whether an engine can be used. No adapter is named here.
 
 mod board;
 mod desk;
 mod error;
 mod lanes;
 mod performer;
+pub mod probe;
 mod talk;
 
 pub use desk::{Desk, Outcome, Rules};

@@ -1,6 +1,4 @@
-//! Finds out what an engine's program can do, before a run's first turn (A3).
-
-use std::time::{Duration, Instant};
+//! Finds out what an engine's program can do, before a run's first turn (A3). How it is examined is [`crate::probe`]'s trade.
 
 use abide_domain::{
     engine::Profile,
@@ -8,13 +6,10 @@ use abide_domain::{
     failure::{Failure, FailureCode},
     run::Run,
 };
-use abide_ports::{
-    catalogue::Entry,
-    engine::{Check, Health, Launch, Observed, Stdin},
-    processes::{Heard, Processes, Start, StartError},
-};
+use abide_ports::{catalogue::Entry, engine::Health};
 
 use super::{Carried, Performer};
+use crate::probe::{self, Examination};
 
 impl Performer {
     pub(super) async fn probe(&self, run: &Run) -> Carried {
@@ -47,15 +42,9 @@ impl Performer {
             (self.world.processes.clone(), entry.clone(), directory.to_owned());
         let stamp = self.world.clock.stamp().fresh;
         self.blocking(move || {
-            let checks = entry.engine.checks(&entry.installation);
-            let observed: Vec<Observed> = checks
-                .iter()
-                .enumerate()
-                .map(|(number, check)| {
-                    observe(&*processes, &format!("check-{stamp}-{number}"), check, &directory, &entry)
-                })
-                .collect();
-            entry.engine.judge(&observed)
+            let unique = stamp.to_string();
+            let examination = Examination { directory: &directory, unique: &unique, patience: None };
+            probe::examine(&*processes, &entry, &examination)
         })
         .await
     }
@@ -63,62 +52,6 @@ impl Performer {
 
 fn unusable(failure: Failure) -> Carried {
     Carried::Told(Event::EngineUnusable { failure })
-}
-
-/// Runs one check to its answer.
-fn observe(processes: &dyn Processes, name: &str, check: &Check, directory: &str, entry: &Entry) -> Observed {
-    let installed = entry.installation.env.clone();
-    let launch = Launch {
-        argv: check.argv.clone(),
-        env: installed.into_iter().chain(check.env.iter().cloned()).collect(),
-        without_env: vec![],
-        files: vec![],
-        stdin: match check.until {
-            Some(_) => Stdin::Open(check.stdin.clone()),
-            None => Stdin::Whole(check.stdin.clone()),
-        },
-        not_before: None,
-    };
-    let start = Start { launch: &launch, workspace: directory, private: directory };
-    let observed = match processes.start(name, &start) {
-        Ok(_) => listen(processes, name, check),
-        Err(StartError::Program(reason) | StartError::System(reason)) => Observed::NotFound { reason },
-        Err(error @ (StartError::Directory(_) | StartError::Gone)) => {
-            Observed::NotFound { reason: error.to_string() }
-        }
-    };
-    let _swept_at_the_next_start = processes.end(name);
-    observed
-}
-
-fn listen(processes: &dyn Processes, name: &str, check: &Check) -> Observed {
-    let Ok(mut follow) = processes.follow(name) else { return Observed::TimedOut };
-    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    let deadline = now() + Duration::from_millis(check.patience_ms);
-    let code = loop {
-        match follow.next(Some(deadline.saturating_duration_since(now()))) {
-            Ok(Heard::Stdout(bytes)) => stdout.extend(bytes),
-            Ok(Heard::Stderr(bytes)) => stderr.extend(bytes),
-            Ok(Heard::Exited(abide_domain::process::Exit::Code(code))) => break Some(code),
-            Ok(Heard::Exited(abide_domain::process::Exit::Unseen) | Heard::Nothing) | Err(_) => {
-                return Observed::TimedOut;
-            }
-        }
-        let answered = |until: &String| String::from_utf8_lossy(&stdout).contains(until.as_str());
-        if check.until.as_ref().is_some_and(answered) {
-            break None;
-        }
-    };
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Observed::Ran { code, stdout: text(stdout), stderr: text(stderr) }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a check's patience is counted in real time, and nothing is decided by it but that"
-)]
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// A fresh id in the form of a UUID of version 4, as programs that check the form want it.

@@ -1,0 +1,115 @@
+//! `config.toml`: its text becomes values with the place of each. What the values mean is checked elsewhere.
+
+use std::path::Path;
+
+use serde_json::Value;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::{
+    keys::{Keys, Meaning},
+    layers::Setting,
+    problem::{Place, Problem},
+    value,
+};
+
+/// What a file says, and what is wrong with it.
+pub(super) fn read(text: &str, path: &Path, keys: &Keys) -> (Vec<Setting>, Vec<Problem>) {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    let mut reading = Reading { text, path, keys, settings: vec![], problems: vec![] };
+    for error in errors {
+        let place = reading.place(error.span().map_or(0, |span| span.start));
+        reading.problems.push(Problem::new(place, error.message().trim().replace('\n', ", ")));
+    }
+    // A file that is no TOML has been read only in parts: what seems wrong in them may be right.
+    if reading.problems.is_empty() {
+        reading.table("", table.get_ref());
+    }
+    // A table has no order of its own; people read from the top.
+    reading.problems.sort_by_key(|problem| match problem.place {
+        Place::File { line, column, .. } => (line, column),
+        Place::Environment { .. } | Place::Flag { .. } | Place::Default => (0, 0),
+    });
+    (reading.settings, reading.problems)
+}
+
+struct Reading<'a> {
+    text: &'a str,
+    path: &'a Path,
+    keys: &'a Keys,
+    settings: Vec<Setting>,
+    problems: Vec<Problem>,
+}
+
+impl Reading<'_> {
+    fn table(&mut self, under: &str, table: &DeTable<'_>) {
+        for (key, value) in table {
+            let part: &str = key.get_ref();
+            let name = if under.is_empty() { part.to_owned() } else { format!("{under}.{part}") };
+            let place = self.place(key.span().start);
+            if !is_plain(part) {
+                let message = format!("a name consists of letters, digits, - and _, unlike {part:?}");
+                self.problems.push(Problem::new(place, message));
+                continue;
+            }
+            let fault = match (self.keys.meaning(&name), value.get_ref()) {
+                (Meaning::Nothing, _) => {
+                    let problem = Problem::new(place, format!("unknown key {name}"));
+                    self.problems.push(problem.suggesting(self.keys.nearest_name(&name)));
+                    continue;
+                }
+                (Meaning::Section, DeValue::Table(inner)) => {
+                    self.table(&name, inner);
+                    continue;
+                }
+                (Meaning::Section, _) => ("expected a section".to_owned(), None),
+                (Meaning::Key(key), toml) => match json(toml) {
+                    Some(json) => match value::fault(&key.kind, &json) {
+                        Some(fault) => fault,
+                        None => {
+                            self.settings.push(Setting { name, value: json, place });
+                            continue;
+                        }
+                    },
+                    None => ("a number that is too large, or a date".to_owned(), None),
+                },
+            };
+            let (message, suggestion) = fault;
+            let place = self.place(value.span().start);
+            self.problems.push(Problem::new(place, format!("{name}: {message}")).suggesting(suggestion));
+        }
+    }
+
+    fn place(&self, offset: usize) -> Place {
+        let before = self.text.get(..offset).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().map_or(0, |start| start.chars().count()) + 1;
+        Place::File { path: self.path.to_owned(), line, column }
+    }
+}
+
+/// Dotted names are taken apart again, so no part may hold a dot.
+pub(super) fn is_plain(part: &str) -> bool {
+    !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+}
+
+fn json(value: &DeValue<'_>) -> Option<Value> {
+    let inner = |value: &Spanned<DeValue<'_>>| json(value.get_ref());
+    match value {
+        DeValue::String(text) => Some(Value::from(&**text)),
+        DeValue::Integer(number) => {
+            let digits = number.as_str().replace('_', "");
+            i64::from_str_radix(&digits, number.radix()).ok().map(Value::from)
+        }
+        DeValue::Float(number) => number.as_str().replace('_', "").parse::<f64>().ok().map(Value::from),
+        DeValue::Boolean(is) => Some(Value::from(*is)),
+        DeValue::Datetime(_) => None,
+        DeValue::Array(list) => list.iter().map(inner).collect(),
+        DeValue::Table(table) => {
+            let pairs = table.iter().map(|(key, value)| Some((key.get_ref().to_string(), inner(value)?)));
+            pairs.collect::<Option<serde_json::Map<_, _>>>().map(Value::Object)
+        }
+    }
+}

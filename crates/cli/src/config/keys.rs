@@ -1,0 +1,221 @@
+//! Which keys there are, read off the schema of [`Config`]: their kinds, their names in the environment, and the nearest
+//! name to a wrong one.
+
+use schemars::{SchemaGenerator, generate::SchemaSettings, transform::RecursiveTransform};
+use serde_json::Value;
+
+use super::settings::Config;
+
+/// A key, by its dotted name. A part `*` stands for a name that the owner chooses.
+#[derive(Clone, Debug)]
+pub(super) struct Key {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+}
+
+/// What a key's value is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A text of at least so many characters.
+    Text { least: u64 },
+    /// One of these words.
+    Choice(Vec<String>),
+    /// A whole number.
+    Number { least: u64, most: u64 },
+    /// Yes or no.
+    Switch,
+    /// A list of texts, at least so many.
+    Words { least: u64 },
+    /// Names and texts.
+    Variables,
+}
+
+/// What a dotted name means.
+#[derive(Debug)]
+pub(super) enum Meaning<'a> {
+    Key(&'a Key),
+    Section,
+    Nothing,
+}
+
+/// All keys.
+#[derive(Debug)]
+pub(super) struct Keys(Vec<Key>);
+
+/// The prefix of every variable.
+pub(super) const PREFIX: &str = "ABIDE_";
+
+impl Keys {
+    pub(super) fn all() -> Self {
+        let mut keys = Vec::new();
+        walk("", &schema(), &mut keys);
+        Self(keys)
+    }
+
+    pub(super) fn meaning(&self, name: &str) -> Meaning<'_> {
+        let parts: Vec<&str> = name.split('.').collect();
+        let begins = |key: &&Key| {
+            let mut pattern = key.name.split('.');
+            parts.iter().all(|part| pattern.next().is_some_and(|wanted| wanted == "*" || wanted == *part))
+        };
+        let mut matching = self.0.iter().filter(begins);
+        match matching.next() {
+            None => Meaning::Nothing,
+            Some(key) if key.name.split('.').count() == parts.len() => Meaning::Key(key),
+            Some(_) => Meaning::Section,
+        }
+    }
+
+    /// The dotted name that a variable sets. `engines` are the names that are known so far.
+    pub(super) fn of_variable(&self, variable: &str, engines: &[String]) -> Option<String> {
+        self.0.iter().find_map(|key| {
+            let Some((before, after)) = key.name.split_once("*") else {
+                return (variable_of(&key.name) == variable).then(|| key.name.clone());
+            };
+            let written = variable.strip_prefix(&variable_of(before))?.strip_suffix(&upper(after))?;
+            if written.is_empty() {
+                return None;
+            }
+            // Upper case and underscores hide how a name is spelled, so a name that is known goes first.
+            let known = engines.iter().find(|name| upper(name) == written).cloned();
+            let chosen = known.unwrap_or_else(|| written.to_lowercase().replace('_', "-"));
+            Some(format!("{before}{chosen}{after}"))
+        })
+    }
+
+    /// The variable that was perhaps meant by this one.
+    pub(super) fn nearest_variable(&self, variable: &str, engines: &[String]) -> Option<String> {
+        let names = self.0.iter().flat_map(|key| filled(&key.name, engines));
+        nearest(variable, names.map(|name| variable_of(&name)))
+    }
+
+    /// The dotted name that was perhaps meant by this one.
+    pub(super) fn nearest_name(&self, name: &str) -> Option<String> {
+        let parts: Vec<&str> = name.split('.').collect();
+        let candidates = self.0.iter().flat_map(|key| {
+            let pattern: Vec<&str> = key.name.split('.').collect();
+            let spelled: Vec<&str> = pattern
+                .iter()
+                .enumerate()
+                .map(|(at, part)| if *part == "*" { parts.get(at).copied().unwrap_or("NAME") } else { *part })
+                .collect();
+            (1..=spelled.len()).map(move |length| spelled[..length].join(".")).collect::<Vec<_>>()
+        });
+        nearest(name, candidates).or_else(|| {
+            // Perhaps only the section is missing or another one.
+            let last = parts.last()?;
+            self.0.iter().map(|key| &key.name).find(|name| name.rsplit('.').next() == Some(last)).cloned()
+        })
+    }
+}
+
+/// The nearest of some names, if one is near.
+pub(super) fn nearest(name: &str, candidates: impl IntoIterator<Item = String>) -> Option<String> {
+    let most = (name.chars().count() / 4).max(1);
+    candidates
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(name, &candidate), candidate))
+        .filter(|(distance, _)| *distance <= most)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// The variable for a dotted name.
+pub(super) fn variable_of(name: &str) -> String {
+    format!("{PREFIX}{}", upper(name))
+}
+
+fn upper(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
+}
+
+fn filled(name: &str, engines: &[String]) -> Vec<String> {
+    if name.contains('*') {
+        engines.iter().map(|engine| name.replace('*', engine)).collect()
+    } else {
+        vec![name.to_owned()]
+    }
+}
+
+/// The schema of the file. Every key may be left out.
+pub(super) fn schema() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    let optional = RecursiveTransform(|schema: &mut schemars::Schema| {
+        schema.remove("required");
+    });
+    let generator: SchemaGenerator = settings.with_transform(optional).into_generator();
+    generator.into_root_schema_for::<Config>().to_value()
+}
+
+fn walk(name: &str, schema: &Value, keys: &mut Vec<Key>) {
+    let under = |part: &str| if name.is_empty() { part.to_owned() } else { format!("{name}.{part}") };
+    if let Some(properties) = schema["properties"].as_object() {
+        for (part, schema) in properties {
+            walk(&under(part), schema, keys);
+        }
+    } else if schema["additionalProperties"]["properties"].is_object() {
+        walk(&under("*"), &schema["additionalProperties"], keys);
+    } else {
+        keys.push(Key { name: name.to_owned(), kind: kind(schema) });
+    }
+}
+
+fn kind(schema: &Value) -> Kind {
+    let words = |list: &Value, of: fn(&Value) -> &Value| -> Option<Vec<String>> {
+        list.as_array()?.iter().map(|word| of(word).as_str().map(str::to_owned)).collect()
+    };
+    let choice =
+        words(&schema["enum"], |word| word).or_else(|| words(&schema["oneOf"], |word| &word["const"]));
+    if let Some(words) = choice {
+        return Kind::Choice(words);
+    }
+    let least = |bound: &str| schema[bound].as_u64().unwrap_or(0);
+    match schema["type"].as_str() {
+        Some("integer") => {
+            Kind::Number { least: least("minimum"), most: schema["maximum"].as_u64().unwrap_or(u64::MAX) }
+        }
+        Some("boolean") => Kind::Switch,
+        Some("array") => Kind::Words { least: least("minItems") },
+        Some("object") => Kind::Variables,
+        Some(_) | None => Kind::Text { least: least("minLength") },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_has_the_kind_that_its_field_has() {
+        let told: Vec<String> =
+            Keys::all().0.iter().map(|key| format!("{} {:?}", key.name, key.kind)).collect();
+        expect_test::expect![[r#"
+            engines.*.args Words { least: 0 }
+            engines.*.command Words { least: 1 }
+            engines.*.enabled Switch
+            engines.*.env Variables
+            engines.*.protocol Choice(["acp"])
+            listen Text { least: 0 }
+            log.level Choice(["error", "warn", "info", "debug", "trace"])
+            slots.max_running Number { least: 1, most: 10000 }
+            store Text { least: 0 }
+            terminal.idle_ms Number { least: 0, most: 18446744073709551615 }
+            terminal.max_sessions Number { least: 0, most: 18446744073709551615 }
+            terminal.remember_ms Number { least: 0, most: 18446744073709551615 }
+            terminal.shell Text { least: 1 }
+            terminal.spool_bytes Number { least: 0, most: 18446744073709551615 }"#]]
+        .assert_eq(&told.join("\n"));
+    }
+
+    #[test]
+    fn a_variable_of_an_engine_means_the_known_one_of_that_spelling() {
+        let keys = Keys::all();
+        let known = ["my_own".to_owned()];
+        let of = |variable| keys.of_variable(variable, &known);
+        assert_eq!(of("ABIDE_SLOTS_MAX_RUNNING").as_deref(), Some("slots.max_running"));
+        assert_eq!(of("ABIDE_ENGINES_MY_OWN_COMMAND").as_deref(), Some("engines.my_own.command"));
+        assert_eq!(of("ABIDE_ENGINES_CODEX_ACP_ENV").as_deref(), Some("engines.codex-acp.env"));
+        assert_eq!(of("ABIDE_ENGINES_COMMAND"), None);
+        assert_eq!(of("ABIDE_ENGINES"), None);
+    }
+}

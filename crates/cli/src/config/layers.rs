@@ -1,0 +1,246 @@
+//! Defaults, file, environment and flags laid over each other, each value with its place, and the rules that look at
+//! more than one value.
+//!
+//! Nothing is read here: what the machine, the file and the environment say comes in as values.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde_json::{Map, Value};
+
+use super::{
+    file,
+    keys::{Key, Keys, Meaning, PREFIX, nearest, variable_of},
+    problem::{Place, Problem, Problems},
+    settings::{Circumstances, Config},
+    value,
+};
+
+/// A value and where it was said.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    /// The key's dotted name.
+    pub name: String,
+    /// The value.
+    pub value: Value,
+    /// Where it was said.
+    pub place: Place,
+}
+
+/// A value from the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The key's dotted name.
+    pub name: String,
+    /// The value, written as in a variable of the environment.
+    pub text: String,
+    /// The flag, for people.
+    pub flag: String,
+}
+
+/// Everything that a configuration is made from.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    /// What the standard values depend on.
+    pub circumstances: Circumstances,
+    /// The path of the file.
+    pub path: PathBuf,
+    /// Its text, if there is such a file.
+    pub text: Option<String>,
+    /// The environment.
+    pub variables: Vec<(String, String)>,
+    /// The flags.
+    pub given: Vec<Given>,
+    /// The names of the engines that are built in.
+    pub built_in: Vec<String>,
+}
+
+/// Variables that begin like ours and are no configuration.
+const OTHERS: [&str; 3] = ["ABIDE_HOME", "ABIDE_TOKEN", "ABIDE_BIN"];
+/// Beginnings of such variables.
+const OTHER_FAMILIES: [&str; 3] = ["ABIDE_TEST_", "ABIDE_REQUIRE_", "ABIDE_MODEL"];
+
+/// The configuration that follows, and every value that it is made of.
+pub fn settle(sources: &Sources) -> Result<(Config, BTreeMap<String, Setting>), Problems> {
+    let keys = Keys::all();
+    let mut settings = BTreeMap::new();
+    let mut lay = |layer: Vec<Setting>| {
+        settings.extend(layer.into_iter().map(|setting| (setting.name.clone(), setting)));
+    };
+    lay(standard(&sources.circumstances));
+    let (from_file, mut problems) = match &sources.text {
+        Some(text) => file::read(text, &sources.path, &keys),
+        None => (vec![], vec![]),
+    };
+    let engines = engine_names(&sources.built_in, &from_file);
+    lay(from_file);
+    lay(environment(&sources.variables, &keys, &engines, &mut problems));
+    lay(flags(&sources.given, &keys, &mut problems));
+    for setting in settings.values() {
+        problems.extend(
+            rule(setting)
+                .map(|message| Problem::new(setting.place.clone(), format!("{}: {message}", setting.name))),
+        );
+    }
+    problems.extend(engine_rules(&settings, &sources.built_in));
+    if !problems.is_empty() {
+        return Err(Problems(problems));
+    }
+    match serde_json::from_value(tree(settings.values())) {
+        Ok(config) => Ok((config, settings)),
+        Err(error) => Err(Problems(vec![Problem::new(Place::Default, error.to_string())])),
+    }
+}
+
+fn standard(circumstances: &Circumstances) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    let config = serde_json::to_value(Config::standard(circumstances)).unwrap_or_default();
+    flatten("", &config, &mut settings);
+    settings
+}
+
+fn flatten(name: &str, value: &Value, settings: &mut Vec<Setting>) {
+    match value {
+        Value::Object(table) => {
+            for (part, value) in table {
+                let name = if name.is_empty() { part.clone() } else { format!("{name}.{part}") };
+                flatten(&name, value, settings);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            settings.push(Setting { name: name.to_owned(), value: value.clone(), place: Place::Default });
+        }
+    }
+}
+
+fn environment(
+    variables: &[(String, String)],
+    keys: &Keys,
+    engines: &[String],
+    problems: &mut Vec<Problem>,
+) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    // An empty variable is one that was not set.
+    for (variable, text) in variables.iter().filter(|(name, text)| is_ours(name) && !text.is_empty()) {
+        let place = Place::Environment { variable: variable.clone() };
+        let Some(name) = keys.of_variable(variable, engines) else {
+            let problem = Problem::new(place, "no setting has this name");
+            problems.push(problem.suggesting(keys.nearest_variable(variable, engines)));
+            continue;
+        };
+        if let Meaning::Key(key) = keys.meaning(&name) {
+            take(key, name, text, place, &mut settings, problems);
+        }
+    }
+    settings
+}
+
+fn is_ours(variable: &str) -> bool {
+    variable.starts_with(PREFIX)
+        && !OTHERS.contains(&variable)
+        && !OTHER_FAMILIES.iter().any(|family| variable.starts_with(family))
+}
+
+fn flags(given: &[Given], keys: &Keys, problems: &mut Vec<Problem>) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    for Given { name, text, flag } in given {
+        let place = Place::Flag { flag: flag.clone() };
+        match keys.meaning(name) {
+            Meaning::Key(key) if name.split('.').all(file::is_plain) => {
+                take(key, name.clone(), text, place, &mut settings, problems);
+            }
+            Meaning::Key(_) | Meaning::Section | Meaning::Nothing => {
+                let problem = Problem::new(place, format!("unknown key {name}"));
+                problems.push(problem.suggesting(keys.nearest_name(name)));
+            }
+        }
+    }
+    settings
+}
+
+fn take(
+    key: &Key,
+    name: String,
+    text: &str,
+    place: Place,
+    settings: &mut Vec<Setting>,
+    problems: &mut Vec<Problem>,
+) {
+    let value = value::of_text(&key.kind, text);
+    match value::fault(&key.kind, &value) {
+        Some((message, suggestion)) => problems.push(Problem::new(place, message).suggesting(suggestion)),
+        None => settings.push(Setting { name, value, place }),
+    }
+}
+
+/// What the kind of a value does not say.
+fn rule(setting: &Setting) -> Option<String> {
+    let text = setting.value.as_str().unwrap_or_default();
+    match setting.name.as_str() {
+        "listen" if text.parse::<std::net::SocketAddr>().is_err() => {
+            Some("expected an IP address and a port, such as 127.0.0.1:4870".to_owned())
+        }
+        "store" if text.split_once(':').is_none_or(|(scheme, _)| !file::is_plain(scheme)) => {
+            Some("expected a URL, such as sqlite:/var/lib/abide/abide.db".to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn engine_names(built_in: &[String], settings: &[Setting]) -> Vec<String> {
+    let named = settings.iter().filter_map(|setting| engine_of(&setting.name)).map(str::to_owned);
+    built_in.iter().cloned().chain(named).collect()
+}
+
+fn engine_of(name: &str) -> Option<&str> {
+    Some(name.strip_prefix("engines.")?.split_once('.')?.0)
+}
+
+/// An engine is built in, or it has a protocol and a command.
+fn engine_rules(settings: &BTreeMap<String, Setting>, built_in: &[String]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut seen = Vec::new();
+    for setting in settings.values() {
+        let Some(engine) = engine_of(&setting.name).filter(|engine| !seen.contains(engine)) else { continue };
+        seen.push(engine);
+        let part = |part: &str| settings.get(&format!("engines.{engine}.{part}"));
+        match (built_in.iter().any(|name| name == engine), part("protocol"), part("command")) {
+            (true, Some(protocol), _) => problems.push(Problem::new(
+                protocol.place.clone(),
+                format!("engines.{engine}.protocol: {engine} is built in and speaks its own"),
+            )),
+            (true, None, _) | (false, Some(_), Some(_)) => {}
+            (false, Some(protocol), None) => {
+                let variable = variable_of(&format!("engines.{engine}.command"));
+                problems.push(Problem::new(
+                    protocol.place.clone(),
+                    format!("engines.{engine}.protocol: needs engines.{engine}.command ({variable}) too"),
+                ));
+            }
+            (false, None, _) => problems.push(
+                Problem::new(
+                    setting.place.clone(),
+                    format!(
+                        "engines.{engine}: no engine of this name is built in ({}), and one of your own needs \
+                         protocol = \"acp\" and a command",
+                        built_in.join(", ")
+                    ),
+                )
+                .suggesting(nearest(engine, built_in.iter().cloned()).map(|name| format!("engines.{name}"))),
+            ),
+        }
+    }
+    problems
+}
+
+/// Dotted names as a tree.
+fn tree<'a>(settings: impl Iterator<Item = &'a Setting>) -> Value {
+    let mut root = Value::Object(Map::from_iter([("engines".to_owned(), Value::Object(Map::new()))]));
+    for setting in settings {
+        let pointer = setting.name.split('.').fold(&mut root, |place, part| &mut place[part]);
+        *pointer = setting.value.clone();
+    }
+    root
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! Everything that can be set, as plain values: the shape of `config.toml`.
+//!
+//! A new key is a field here with a doc comment. Its name in the environment, its place in the schema, in `config show`
+//! and in suggestions follow from that. How values are found and checked is in the siblings.
+
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
+
+use abide_terminal::Limits;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::catalogue::{EngineConfig, Protocol as Spoken};
+
+/// The configuration of Abide: `config.toml` in its home.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The address and port that the daemon listens on; 127.0.0.1:4870 unless set.
+    #[schemars(with = "String")]
+    pub listen: SocketAddr,
+    /// The URL of the store, such as sqlite:/var/lib/abide/abide.db or postgres://user@host/database; an SQLite
+    /// file in the home unless set.
+    pub store: String,
+    /// How much runs at a time.
+    pub slots: Slots,
+    /// Terminal sessions.
+    pub terminal: Terminal,
+    /// The agent programs, by name.
+    pub engines: BTreeMap<String, Engine>,
+    /// What is logged.
+    pub log: Log,
+}
+
+/// How much runs at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Slots {
+    /// The most turns that work at a time. Unless set, two for each core but no more than one for each 2 GiB of
+    /// memory, and at least one.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub max_running: u32,
+}
+
+/// Terminal sessions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Terminal {
+    /// The most sessions that live at a time; 1000 unless set.
+    pub max_sessions: usize,
+    /// The bytes of output that are kept on disk for each session; 32 MiB unless set.
+    pub spool_bytes: u64,
+    /// After how many milliseconds an idle session is ended; 0, which stands unless set, is never.
+    pub idle_ms: u64,
+    /// For how many milliseconds an ended session is remembered; ten minutes unless set.
+    pub remember_ms: u64,
+    /// The shell of sessions that name none: a path, or a name that is found by PATH; /bin/sh unless set.
+    #[schemars(length(min = 1))]
+    pub shell: String,
+}
+
+/// An agent program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Engine {
+    /// The program and the arguments that always come first, in place of the usual ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<String>", length(min = 1))]
+    pub command: Option<Vec<String>>,
+    /// Arguments for every turn.
+    pub args: Vec<String>,
+    /// Environment variables on top of the inherited ones. Their values are never shown.
+    pub env: BTreeMap<String, String>,
+    /// Whether it can be used.
+    pub enabled: bool,
+    /// The protocol of an engine that is not built in, which also needs a command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Protocol")]
+    pub protocol: Option<Protocol>,
+}
+
+/// A protocol that engines which are not built in may speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// The Agent Client Protocol.
+    Acp,
+}
+
+/// What is logged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Log {
+    /// The least that is logged; info unless set.
+    pub level: Level,
+}
+
+/// How much a line of the log matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// Somebody must act.
+    Error,
+    /// We coped.
+    Warn,
+    /// Once in a run's life.
+    Info,
+    /// Each transition.
+    Debug,
+    /// Bytes.
+    Trace,
+}
+
+/// What the standard values depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Circumstances {
+    /// The home directory.
+    pub home: PathBuf,
+    /// How many cores there are for us.
+    pub cores: u32,
+    /// How many bytes of memory there are for us.
+    pub memory: u64,
+}
+
+impl Config {
+    /// What holds where nobody set anything.
+    pub fn standard(circumstances: &Circumstances) -> Self {
+        let Limits { max_sessions, spool_bytes, idle_ms, remember_ms } = Limits::default();
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 4870)),
+            store: format!("sqlite:{}", circumstances.home.join("abide.db").display()),
+            slots: Slots { max_running: standard_slots(circumstances) },
+            terminal: Terminal {
+                max_sessions,
+                spool_bytes,
+                idle_ms,
+                remember_ms,
+                shell: "/bin/sh".to_owned(),
+            },
+            engines: BTreeMap::new(),
+            log: Log { level: Level::Info },
+        }
+    }
+
+    /// What is said about engines, as the catalogue takes it.
+    pub fn engines(&self) -> BTreeMap<String, EngineConfig> {
+        let taken = |engine: &Engine| EngineConfig {
+            command: engine.command.clone(),
+            args: engine.args.clone(),
+            env: engine.env.clone(),
+            disabled: !engine.enabled,
+            protocol: engine.protocol.map(|protocol| match protocol {
+                Protocol::Acp => Spoken::Acp,
+            }),
+        };
+        self.engines.iter().map(|(name, engine)| (name.clone(), taken(engine))).collect()
+    }
+}
+
+impl Terminal {
+    /// The bounds of the pool of sessions.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            max_sessions: self.max_sessions,
+            spool_bytes: self.spool_bytes,
+            idle_ms: self.idle_ms,
+            remember_ms: self.remember_ms,
+        }
+    }
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Self { command: None, args: vec![], env: BTreeMap::new(), enabled: true, protocol: None }
+    }
+}
+
+/// A working agent mostly waits for its model, so a core carries two; but each can hold 1 to 2 GB, and a machine that
+/// swaps serves nobody.
+fn standard_slots(circumstances: &Circumstances) -> u32 {
+    const MEMORY_OF_ONE: u64 = 2 << 30;
+    let by_memory = u32::try_from(circumstances.memory / MEMORY_OF_ONE).unwrap_or(u32::MAX);
+    circumstances.cores.saturating_mul(2).min(by_memory).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(cores: u32, gibibytes: u64) -> u32 {
+        standard_slots(&Circumstances { home: PathBuf::new(), cores, memory: gibibytes << 30 })
+    }
+
+    #[test]
+    fn slots_follow_the_cores_unless_memory_is_short_and_are_never_none() {
+        assert_eq!([slots(2, 24), slots(16, 16), slots(1, 1), slots(0, 0)], [4, 8, 1, 1]);
+    }
+}

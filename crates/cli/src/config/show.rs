@@ -1,0 +1,112 @@
+//! `abide config`: every value with where it was said, and everything that is wrong.
+
+use std::{io::Write, process::ExitCode};
+
+use abide_engines::registry;
+use serde_json::{Value, json};
+
+use super::{Given, Loaded, Place, Problem, Problems, Setting, load, value::shown};
+use crate::{
+    args::ConfigCommand,
+    exit::{FAILED, SUCCEEDED},
+    table::{self, Colour, Look},
+};
+
+pub(crate) fn run(command: &ConfigCommand, given: &[Given]) -> anyhow::Result<ExitCode> {
+    match command {
+        ConfigCommand::Show { output } => show(&load(given)?, output.json),
+        ConfigCommand::Check { output } => check(load(given), output.json),
+    }
+}
+
+fn show(loaded: &Loaded, json: bool) -> anyhow::Result<ExitCode> {
+    let settings = everything(loaded);
+    let mut out = std::io::stdout().lock();
+    if json {
+        let values: Vec<Value> = settings
+            .iter()
+            .map(|setting| json!({ "key": setting.name, "value": shown(&setting.value), "origin": origin(&setting.place) }))
+            .collect();
+        writeln!(out, "{}", json!({ "file": loaded.path, "exists": loaded.exists, "values": values }))?;
+        return Ok(SUCCEEDED);
+    }
+    let head = ["KEY", "ORIGIN", "VALUE"].map(|title| Look::Head.cell(title)).to_vec();
+    let rows = settings.iter().map(|setting| {
+        let value = shown(&setting.value).to_string();
+        let (origin, look) = match &setting.place {
+            Place::Default => ("default".to_owned(), Look::Faint),
+            // The path is the same for all, so its line is enough.
+            Place::File { line, .. } => (format!("{}:{line}", super::FILE), Look::Plain),
+            place @ (Place::Environment { .. } | Place::Flag { .. }) => (place.to_string(), Look::Plain),
+        };
+        vec![Look::Plain.cell(&setting.name), look.cell(origin), Look::Plain.cell(value)]
+    });
+    let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
+    for line in table::lines(&rows, Colour::of_stdout()) {
+        writeln!(out, "{line}")?;
+    }
+    let missing = if loaded.exists { "" } else { " (there is none)" };
+    writeln!(std::io::stderr(), "file: {}{missing}", loaded.path.display())?;
+    Ok(SUCCEEDED)
+}
+
+/// What was said, and of the engines that are built in also what holds because nobody said anything.
+fn everything(loaded: &Loaded) -> Vec<Setting> {
+    let mut settings = loaded.settings.clone();
+    let mut stands = |engine: &str, part: &str, value: Value| {
+        let name = format!("engines.{engine}.{part}");
+        let setting = Setting { name: name.clone(), value, place: Place::Default };
+        settings.entry(name).or_insert(setting);
+    };
+    for name in loaded.config.engines.keys() {
+        stands(name, "enabled", json!(true));
+        stands(name, "args", json!([]));
+        stands(name, "env", json!({}));
+    }
+    for engine in registry::built_in() {
+        stands(engine.name(), "enabled", json!(true));
+        stands(engine.name(), "command", json!(engine.installation().command));
+    }
+    settings.into_values().collect()
+}
+
+fn origin(place: &Place) -> Value {
+    match place {
+        Place::Default => json!({ "kind": "default" }),
+        Place::File { path, line, column } => {
+            json!({ "kind": "file", "path": path, "line": line, "column": column })
+        }
+        Place::Environment { variable } => json!({ "kind": "environment", "variable": variable }),
+        Place::Flag { flag } => json!({ "kind": "flag", "flag": flag }),
+    }
+}
+
+fn check(loaded: anyhow::Result<Loaded>, json: bool) -> anyhow::Result<ExitCode> {
+    let problems = match &loaded {
+        Ok(_) => vec![],
+        Err(error) => match error.downcast_ref::<Problems>() {
+            Some(Problems(problems)) => problems.clone(),
+            None => return loaded.map(|_| SUCCEEDED),
+        },
+    };
+    let mut out = std::io::stdout().lock();
+    if json {
+        let told = |problem: &Problem| {
+            json!({
+                "place": origin(&problem.place), "message": problem.message, "suggestion": problem.suggestion,
+            })
+        };
+        let told: Vec<Value> = problems.iter().map(told).collect();
+        writeln!(out, "{}", json!({ "ok": problems.is_empty(), "problems": told }))?;
+    } else if let Ok(loaded) = &loaded {
+        let path = loaded.path.display();
+        let what =
+            if loaded.exists { format!("{path}") } else { format!("there is no {path}, and none is needed") };
+        writeln!(out, "ok: {what}")?;
+    } else {
+        for problem in &problems {
+            writeln!(std::io::stderr(), "{problem}")?;
+        }
+    }
+    Ok(if problems.is_empty() { SUCCEEDED } else { FAILED })
+}

@@ -1,0 +1,108 @@
+//! Values: from one piece of text, checked against what a key takes, and shown without secrets.
+
+use serde_json::Value;
+
+use super::keys::{Kind, nearest};
+
+/// The value that a text means, as it stands in a variable or on the command line. Lists are a JSON array or words
+/// between blanks, tables are a JSON object; no quotes, no shell.
+pub(super) fn of_text(kind: &Kind, text: &str) -> Value {
+    let as_json = || serde_json::from_str(text).ok();
+    match kind {
+        Kind::Text { .. } | Kind::Choice(_) => Value::from(text),
+        Kind::Number { .. } => text.trim().parse::<u64>().map_or_else(|_| Value::from(text), Value::from),
+        Kind::Switch => text.trim().parse::<bool>().map_or_else(|_| Value::from(text), Value::from),
+        Kind::Words { .. } if text.trim_start().starts_with('[') => {
+            as_json().unwrap_or_else(|| Value::from(text))
+        }
+        Kind::Words { .. } => text.split_whitespace().map(Value::from).collect(),
+        Kind::Variables => as_json().unwrap_or_else(|| Value::from(text)),
+    }
+}
+
+/// Why a value is not one of its key, and what was perhaps meant. Values are not repeated: they may be secrets.
+pub(super) fn fault(kind: &Kind, value: &Value) -> Option<(String, Option<String>)> {
+    let expected = |what: &str| Some((format!("expected {what}"), None));
+    let is_text = |value: &Value| value.is_string();
+    match (kind, value) {
+        (Kind::Text { least }, Value::String(text)) if text.chars().count() as u64 >= *least => None,
+        (Kind::Text { least: 0 }, _) => expected("a text"),
+        (Kind::Text { .. }, _) => expected("a text that is not empty"),
+        (Kind::Choice(words), Value::String(text)) if words.contains(text) => None,
+        (Kind::Choice(words), value) => Some((
+            format!("expected one of {}", words.join(", ")),
+            value.as_str().and_then(|text| nearest(&text.to_lowercase(), words.iter().cloned())),
+        )),
+        (Kind::Number { least, most }, value) => match value.as_u64() {
+            Some(number) if (*least..=*most).contains(&number) => None,
+            Some(_) | None if *most == u64::MAX => expected(&format!("a whole number from {least} up")),
+            Some(_) | None => expected(&format!("a whole number from {least} to {most}")),
+        },
+        (Kind::Switch, Value::Bool(_)) => None,
+        (Kind::Switch, _) => expected("true or false"),
+        (Kind::Words { least }, Value::Array(words)) if words.iter().all(is_text) => {
+            if words.len() as u64 >= *least { None } else { expected("a list that is not empty") }
+        }
+        (Kind::Words { .. }, _) => expected("a list of texts, such as [\"one\", \"two\"]"),
+        (Kind::Variables, Value::Object(table)) if table.values().all(is_text) => None,
+        (Kind::Variables, _) => {
+            expected("names and texts, such as { NAME = \"value\" }, in a variable {\"NAME\": \"value\"}")
+        }
+    }
+}
+
+/// What stands for a secret.
+const MASK: &str = "***";
+
+/// A value as it may be shown: without what is in tables of variables, and without passwords in URLs.
+pub(super) fn shown(value: &Value) -> Value {
+    match value {
+        Value::Object(table) => table.keys().map(|name| (name.clone(), Value::from(MASK))).collect(),
+        Value::String(text) => Value::from(without_password(text)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => value.clone(),
+    }
+}
+
+fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (before, query) = rest.split_once('?').map_or((rest, None), |(before, query)| (before, Some(query)));
+    let before = match before.rsplit_once('@') {
+        Some((user, host)) => match user.split_once(':') {
+            Some((name, _)) => format!("{name}:{MASK}@{host}"),
+            None => format!("{user}@{host}"),
+        },
+        None => before.to_owned(),
+    };
+    let parameter = |parameter: &str| match parameter.split_once('=') {
+        Some((name, _)) if name.to_lowercase().contains("password") => format!("{name}={MASK}"),
+        Some(_) | None => parameter.to_owned(),
+    };
+    let query = query.map(|query| query.split('&').map(parameter).collect::<Vec<_>>().join("&"));
+    format!("{scheme}://{before}{}", query.map_or(String::new(), |query| format!("?{query}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_a_json_array_or_words_between_blanks() {
+        let words = Kind::Words { least: 1 };
+        assert_eq!(of_text(&words, "node  cli.js"), Value::from(vec!["node", "cli.js"]));
+        assert_eq!(of_text(&words, r#"["a b", "c"]"#), Value::from(vec!["a b", "c"]));
+        assert!(fault(&words, &of_text(&words, "[oops")).is_some());
+        assert!(fault(&words, &of_text(&words, " ")).is_some());
+    }
+
+    #[test]
+    fn what_is_shown_has_no_password() {
+        for (url, shown) in [
+            ("sqlite:/a/b@c:d", "sqlite:/a/b@c:d"),
+            ("postgres://ann:s3:c@ret@host:5432/db", "postgres://ann:***@host:5432/db"),
+            ("postgres://host/db?user=ann&password=secret", "postgres://host/db?user=ann&password=***"),
+            ("postgres://ann@host/db", "postgres://ann@host/db"),
+        ] {
+            assert_eq!(without_password(url), shown);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What the machine must have, apart from engines: a system that keepers run on, a home that can be written to, settings
+//! that can be understood, and git.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{Access, access};
+
+use crate::{config::Config, home, machine};
+
+/// Something that was looked at.
+#[derive(Debug)]
+pub(super) struct Check {
+    pub(super) name: &'static str,
+    pub(super) state: State,
+    /// What was seen, and if it is not well, what to do.
+    pub(super) detail: String,
+}
+
+/// How it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Well,
+    /// Most things work without.
+    Lacking,
+    /// Nothing works without.
+    Broken,
+}
+
+/// The file and whether it exists, or what is wrong.
+type Said = anyhow::Result<(PathBuf, bool)>;
+
+pub(super) fn all(config: &Config, said: &Said) -> anyhow::Result<Vec<Check>> {
+    Ok(vec![system(), home_directory(&home::home()?), settings(said), slots(config), git()])
+}
+
+fn system() -> Check {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let booted = fs::read_to_string("/proc/sys/kernel/random/boot_id").is_ok();
+    let (state, detail) = match (cfg!(target_os = "linux"), booted) {
+        (true, true) => (State::Well, format!("Linux {}, {}", release.trim(), std::env::consts::ARCH)),
+        (true, false) => (State::Broken, "processes cannot be told apart without /proc; mount it".to_owned()),
+        (false, _) => (State::Broken, format!("{} is not supported; use Linux", std::env::consts::OS)),
+    };
+    Check { name: "system", state, detail }
+}
+
+fn home_directory(home: &Path) -> Check {
+    let shown = home.display();
+    let (state, detail) = if home.is_dir() {
+        match tempfile::tempfile_in(home) {
+            Ok(_) => (State::Well, format!("{shown}")),
+            Err(error) => {
+                (State::Broken, format!("{shown} cannot be written to ({error}); set ABIDE_HOME to another"))
+            }
+        }
+    } else {
+        // Only a directory that is needed is made.
+        let above = home.ancestors().skip(1).find(|path| path.exists());
+        if above.is_some_and(|path| path.is_dir() && access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok())
+        {
+            (State::Well, format!("{shown} will be made when it is needed"))
+        } else {
+            (State::Broken, format!("{shown} cannot be made; set ABIDE_HOME to another directory"))
+        }
+    };
+    Check { name: "home", state, detail }
+}
+
+fn settings(said: &Said) -> Check {
+    let (state, detail) = match said {
+        Ok((path, true)) => (State::Well, path.display().to_string()),
+        Ok((path, false)) => (State::Well, format!("no {}, so defaults hold", path.display())),
+        Err(error) => (State::Broken, format!("{error:#}; until then defaults hold")),
+    };
+    Check { name: "settings", state, detail }
+}
+
+fn slots(config: &Config) -> Check {
+    let (running, cores) = (config.slots.max_running, machine::cores());
+    let memory = machine::memory() >> 30;
+    let detail = format!("{running} at a time, with {cores} cores and {memory} GiB (slots.max_running)");
+    Check { name: "turns", state: State::Well, detail }
+}
+
+fn git() -> Check {
+    let (state, detail) = match machine::program("git", &home::variable("PATH").unwrap_or_default()) {
+        Some(path) => (State::Well, path.display().to_string()),
+        None => (State::Lacking, "not found, and most agents want it; install git".to_owned()),
+    };
+    Check { name: "git", state, detail }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_that_can_be_made_or_written_to_is_well() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(home_directory(folder.path()).state, State::Well);
+        assert_eq!(home_directory(&folder.path().join("not/yet")).state, State::Well);
+        fs::write(folder.path().join("file"), "").unwrap();
+        assert_eq!(home_directory(&folder.path().join("file/home")).state, State::Broken);
+    }
+}

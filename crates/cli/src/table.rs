@@ -1,0 +1,101 @@
+//! Columns for people: aligned, coloured only where somebody looks.
+
+use std::io::IsTerminal;
+
+use crate::home;
+
+/// A cell: a text and how it looks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) text: String,
+    pub(crate) look: Look,
+}
+
+/// How a text looks on a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    Plain,
+    Head,
+    Good,
+    Careful,
+    Bad,
+    Faint,
+}
+
+impl Look {
+    fn code(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Head => "1",
+            Self::Good => "32",
+            Self::Careful => "33",
+            Self::Bad => "31",
+            Self::Faint => "2",
+        }
+    }
+
+    pub(crate) fn cell(self, text: impl Into<String>) -> Cell {
+        Cell { text: text.into(), look: self }
+    }
+}
+
+/// Whether texts get a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Colour {
+    On,
+    Off,
+}
+
+impl Colour {
+    /// For standard output: only on a terminal that knows colours, and not if the person wants none.
+    pub(crate) fn of_stdout() -> Self {
+        let unwanted = home::variable("NO_COLOR").is_some();
+        let dumb = home::variable("TERM").is_none_or(|kind| kind == "dumb");
+        if std::io::stdout().is_terminal() && !unwanted && !dumb { Self::On } else { Self::Off }
+    }
+
+    pub(crate) fn paint(self, cell: &Cell) -> String {
+        match (self, cell.look.code()) {
+            (Self::Off, _) | (Self::On, "") => cell.text.clone(),
+            (Self::On, code) => format!("\x1b[{code}m{}\x1b[0m", cell.text),
+        }
+    }
+}
+
+/// The rows as lines, each column as wide as its widest cell but the last, which is as it is.
+pub(crate) fn lines(rows: &[Vec<Cell>], colour: Colour) -> Vec<String> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.text.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<Cell>| {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            line.push_str(&colour.paint(cell));
+            if column + 1 < row.len() {
+                let missing = widths[column] - cell.text.chars().count();
+                line.push_str(&" ".repeat(missing + 2));
+            }
+        }
+        line.trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_by_what_is_seen() {
+        let rows = vec![
+            vec![Look::Head.cell("A"), Look::Head.cell("B")],
+            vec![Look::Good.cell("größer"), Look::Plain.cell("x")],
+        ];
+        assert_eq!(lines(&rows, Colour::Off), ["A       B", "größer  x"]);
+        let painted = ["\x1b[1mA\x1b[0m       \x1b[1mB\x1b[0m", "\x1b[32mgrößer\x1b[0m  x"];
+        assert_eq!(lines(&rows, Colour::On), painted);
+    }
+}

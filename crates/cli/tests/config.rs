@@ -1,0 +1,99 @@
+//! `abide config` as people and programs meet it. Which value holds when is tested at the layers themselves.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use serde_json::{Value, json};
+
+#[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
+fn abide(home: &Path, arguments: &[&str], env: &[(&str, &str)]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_abide"))
+        .args(arguments)
+        .current_dir(home)
+        .env("ABIDE_HOME", home)
+        .envs(env.iter().copied())
+        .output()
+        .expect("the binary was built for this test")
+}
+
+fn home(config: &str) -> tempfile::TempDir {
+    let home = tempfile::tempdir().expect("there is a place for temporary files");
+    fs::write(home.path().join("config.toml"), config).expect("a new directory can be written to");
+    home
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn every_value_is_shown_with_its_origin_and_without_secrets() {
+    let home = home("store = 'postgres://ann:s3cret@host/db'\n[engines.codex]\nenv = { TOKEN = 's3cret' }\n");
+    let env = [("ABIDE_SLOTS_MAX_RUNNING", "3")];
+    let shown = abide(home.path(), &["config", "show", "--set", "terminal.shell=zsh"], &env);
+    let table = text(&shown.stdout);
+    assert!(shown.status.success() && !table.contains("s3cret"), "{table}");
+    let line = |key: &str| {
+        let line = table.lines().find(|line| line.split_whitespace().next() == Some(key)).unwrap_or_default();
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(line("store"), r#"store config.toml:1 "postgres://ann:***@host/db""#);
+    assert_eq!(line("engines.codex.env"), r#"engines.codex.env config.toml:3 {"TOKEN":"***"}"#);
+    assert_eq!(line("slots.max_running"), "slots.max_running ABIDE_SLOTS_MAX_RUNNING 3");
+    assert_eq!(line("terminal.shell"), r#"terminal.shell --set terminal.shell "zsh""#);
+    assert_eq!(line("listen"), r#"listen default "127.0.0.1:4870""#);
+
+    let shown = abide(home.path(), &["config", "show", "--json"], &env);
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let value = |key: &str| {
+        shown["values"].as_array().unwrap().iter().find(|value| value["key"] == key).cloned().unwrap()
+    };
+    let origin = json!({ "kind": "environment", "variable": "ABIDE_SLOTS_MAX_RUNNING" });
+    assert_eq!(
+        value("slots.max_running"),
+        json!({ "key": "slots.max_running", "value": 3, "origin": origin })
+    );
+    assert_eq!(value("store")["origin"]["line"], 1);
+    assert_eq!(value("engines.codex.env")["value"], json!({ "TOKEN": "***" }));
+}
+
+#[test]
+fn a_broken_configuration_is_told_whole_and_stops_what_depends_on_it() {
+    let home = home("[slots]\nmax_runing = 3\n");
+    let path = home.path().join("config.toml");
+    let expected = format!(
+        "{}:2:1: unknown key slots.max_runing; did you mean slots.max_running?\n\
+         ABIDE_TERMINAL_IDLE_MS: expected a whole number from 0 up\n",
+        path.display()
+    );
+    let env = [("ABIDE_TERMINAL_IDLE_MS", "soon")];
+    let checked = abide(home.path(), &["config", "check"], &env);
+    assert_eq!((checked.status.code(), text(&checked.stderr)), (Some(1), expected));
+    let checked = abide(home.path(), &["config", "check", "--json"], &env);
+    let told: Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!((checked.status.code(), &told["ok"]), (Some(1), &json!(false)));
+    assert_eq!(told["problems"][0]["suggestion"], "slots.max_running");
+    assert_eq!(told["problems"].as_array().unwrap().len(), 2);
+    for command in [&["rpc"][..], &["mcp"], &["sessions", "new"], &["config", "show"]] {
+        let refused = abide(home.path(), command, &[]);
+        assert_eq!(refused.status.code(), Some(1), "{command:?}");
+        assert!(text(&refused.stderr).contains("unknown key slots.max_runing"), "{command:?}");
+    }
+    assert_eq!(abide(home.path(), &["config", "check", "--set", "nonsense"], &[]).status.code(), Some(2));
+}
+
+#[test]
+fn a_configuration_that_is_right_or_not_there_is_ok() {
+    let home = home("[terminal]\nshell = '/bin/sh'\n");
+    let checked = abide(home.path(), &["config", "check"], &[]);
+    let path = home.path().join("config.toml");
+    assert_eq!(
+        (checked.status.code(), text(&checked.stdout)),
+        (Some(0), format!("ok: {}\n", path.display()))
+    );
+    fs::remove_file(path).unwrap();
+    assert!(abide(home.path(), &["config", "check"], &[]).status.success());
+}

@@ -1,0 +1,166 @@
+//! `abide doctor` on a machine whose engines are small scripts: what it says, how long it takes, and what it leaves.
+
+use std::{
+    fs,
+    io::Read,
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use rustix::{
+    fs::{FileType, Mode, mknodat},
+    process::{Pid, Signal, kill_process},
+};
+use serde_json::Value;
+
+/// A machine with a home, a folder of programs and a folder for temporary files.
+struct Machine {
+    folder: tempfile::TempDir,
+}
+
+impl Machine {
+    fn new(config: &str) -> Self {
+        let folder = tempfile::tempdir().expect("there is a place for temporary files");
+        for name in ["home", "bin", "tmp"] {
+            fs::create_dir(folder.path().join(name)).expect("a new directory can be written to");
+        }
+        fs::write(folder.path().join("home/config.toml"), config).expect("a new directory can be written to");
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A program that answers by these lines of shell.
+    fn program(self, name: &str, lines: &str) -> Self {
+        let path = self.path("bin").join(name);
+        fs::write(&path, format!("#!/bin/sh\n{lines}\n")).expect("a new directory can be written to");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("the file is ours");
+        self
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
+    fn doctor(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_abide"));
+        command.arg("doctor").args(arguments).current_dir("/").env_clear();
+        command.env("ABIDE_HOME", self.path("home")).env("TMPDIR", self.path("tmp"));
+        command.env("PATH", self.path("bin")).stderr(Stdio::inherit());
+        command
+    }
+
+    /// What it says as JSON, and its exit code.
+    fn json(&self, arguments: &[&str]) -> (Value, Option<i32>) {
+        let output =
+            self.doctor(arguments).arg("--json").output().expect("the binary was built for this test");
+        (serde_json::from_slice(&output.stdout).unwrap_or_default(), output.status.code())
+    }
+
+    fn text(&self, arguments: &[&str]) -> (String, Option<i32>) {
+        let output = self.doctor(arguments).output().expect("the binary was built for this test");
+        (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code())
+    }
+
+    /// Files and processes that are still there.
+    fn left(&self) -> Vec<String> {
+        let tmp = self.path("tmp");
+        let files = fs::read_dir(&tmp).into_iter().flatten().flatten().map(|entry| entry.path());
+        let files = files.map(|path| path.display().to_string());
+        // Keepers have our folder among their arguments, what they hold has it in its environment.
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
+            let read = |name| fs::read(entry.path().join(name)).unwrap_or_default();
+            let told = [read("cmdline"), read("environ")].concat();
+            let told = String::from_utf8_lossy(&told).replace('\0', " ");
+            told.contains(&*self.folder.path().to_string_lossy()).then_some(told)
+        });
+        files.chain(processes).collect()
+    }
+}
+
+fn engine<'a>(told: &'a Value, name: &str) -> &'a Value {
+    let engines = told["engines"].as_array().map_or(&[][..], Vec::as_slice);
+    engines.iter().find(|engine| engine["name"] == name).unwrap_or(&Value::Null)
+}
+
+const CODEX: &str = r#"case "$*" in --version) echo codex-cli 1.2.3;; *) echo 'Usage: codex exec resume [SESSION_ID]';; esac"#;
+const GEMINI_WITHOUT_RESUME: &str =
+    r#"case "$*" in --version) echo 0.0.1;; *) echo 'Options: --prompt';; esac"#;
+
+#[test]
+fn engines_are_resumable_sticky_missing_unusable_or_off_and_the_reason_is_said() {
+    let machine = Machine::new(
+        "[engines.gone]\nprotocol = 'acp'\ncommand = ['gone']\n\
+         [engines.slow]\nprotocol = 'acp'\ncommand = ['slow']\n\
+         [engines.unwanted]\nprotocol = 'acp'\ncommand = ['slow']\nenabled = false\n",
+    )
+    .program("codex", CODEX)
+    .program("gemini", GEMINI_WITHOUT_RESUME)
+    .program("slow", "exec /bin/sleep 600");
+    let names = ["codex", "gemini", "gone", "unwanted"];
+    let (told, code) = machine.json(&names);
+    assert_eq!((code, &told["usable"]), (Some(0), &Value::from(true)), "{told:#}");
+    let field = |name: &str, field: &str| engine(&told, name)[field].clone();
+    let states = names.map(|name| field(name, "state"));
+    assert_eq!(states, ["resumable", "sticky", "missing", "off"], "{told:#}");
+    assert_eq!(field("codex", "version"), "1.2.3");
+    assert_eq!(field("codex", "program"), *machine.path("bin/codex").to_string_lossy());
+    assert_eq!(field("codex", "profile"), "resumable");
+    assert_eq!(field("gemini", "profile"), "sticky_process");
+    assert!(field("gemini", "reason").to_string().contains("shows no --resume"), "{told:#}");
+    assert!(field("gemini", "without")["resume"].is_string(), "{told:#}");
+    assert!(field("gone", "reason").to_string().contains("engines.gone.command"), "{told:#}");
+    assert_eq!(machine.left(), Vec::<String>::new());
+    // Alone, so that the others have all the time that they want.
+    let (told, code) = machine.json(&["slow", "--timeout", "1"]);
+    assert_eq!((code, &engine(&told, "slow")["state"]), (Some(1), &Value::from("unusable")), "{told:#}");
+    assert!(engine(&told, "slow")["reason"].to_string().contains("in time"), "{told:#}");
+    assert_eq!(machine.left(), Vec::<String>::new());
+}
+
+#[test]
+fn people_get_a_table_without_colours_where_nobody_looks() {
+    let machine = Machine::new("").program("codex", CODEX);
+    let (table, code) = machine.text(&["codex", "gemini"]);
+    assert_eq!(code, Some(0), "{table}");
+    let row = |name: &str| {
+        let found = table.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        found.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
+    };
+    let program = machine.path("bin/codex");
+    assert_eq!(row("codex"), format!("codex resumable 1.2.3 resume, progress {}", program.display()));
+    assert_eq!(row("gemini"), "gemini missing - - -");
+    assert!(table.contains("npm install -g @google/gemini-cli"), "{table}");
+    assert!(table.contains("git       lacking"), "{table}");
+    assert!(!table.contains('\x1b') && !table.contains("each turn is a new process"), "{table}");
+    let (table, _) = machine.text(&["codex", "--all"]);
+    assert!(table.contains("each turn is a new process that resumes the session"), "{table}");
+}
+
+#[test]
+fn without_an_engine_or_with_broken_settings_it_fails() {
+    let machine = Machine::new("");
+    assert_eq!(machine.text(&["codex"]).1, Some(1));
+    assert_eq!(machine.text(&["codx"]).1, Some(2));
+    let machine = Machine::new("listn = 1\n").program("codex", CODEX);
+    let (told, code) = machine.json(&["codex"]);
+    assert_eq!((code, &engine(&told, "codex")["available"]), (Some(1), &Value::from(true)));
+    assert!(told["machine"].to_string().contains("did you mean listen?"), "{told:#}");
+}
+
+#[test]
+fn who_interrupts_it_finds_nothing_left() {
+    let machine = Machine::new("");
+    let pipe = machine.path("started");
+    mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let lines = format!("echo here > {}\nexec /bin/sleep 600", pipe.display());
+    let machine = machine.program("codex", &lines);
+    let mut doctor = machine.doctor(&["codex"]).stdout(Stdio::piped()).spawn().unwrap();
+    // Opening the pipe waits until the program is at it.
+    let mut said = String::new();
+    fs::File::open(&pipe).unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "here\n");
+    kill_process(Pid::from_child(&doctor), Signal::INT).unwrap();
+    assert_eq!(doctor.wait().unwrap().code(), Some(130));
+    assert_eq!(machine.left(), Vec::<String>::new());
+}
