@@ -7,38 +7,43 @@ mod clients;
 mod commands;
 mod end;
 mod orders;
+mod output;
+mod poller;
+mod repair;
+mod signals;
+mod stop;
+mod tracing;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::process::{WaitOptions, wait};
-use signal_hook::consts::signal;
 
 use crate::child::{Hold, first_lane, spawn_on_pty, spawn_piped, spawn_shell};
 use crate::clock::{ticks, unix_micros};
 use crate::error::KeeperError;
 use crate::identity::ProcessIdentity;
 use crate::job::Job;
-use crate::lane::{Found, Lane};
+use crate::lane::Lane;
 use crate::launch::FIRST;
 use crate::link::Link;
 use crate::place::Place;
 use crate::procs;
-use crate::protocol::{
-    Answer, Exit, JobId, News, Outcome, Output, Owner, Refusal, Run, Shape, Spec, Status, Stream,
-};
+use crate::protocol::{Answer, Exit, JobId, News, Outcome, Owner, Refusal, Run, Shape, Spec, Status};
 use crate::script::Prompter;
 use crate::spool::Spool;
 use crate::ticker::Ticker;
 
 use clients::Clients;
 use end::Ending;
+use poller::{Poller, Source};
+use repair::Repair;
+use signals::Signals;
 
 /// Runs the keeper whose directory is given, until its child has ended and somebody has collected it.
 pub fn main(directory: PathBuf) -> Result<(), KeeperError> {
@@ -77,100 +82,6 @@ fn detach() -> Result<(Link, Signals), KeeperError> {
     Ok((Link::new(channel), signals))
 }
 
-/// The signals that a keeper takes. Having a handler for the others gives the child their defaults back, whatever our
-/// parent had ignored, and keeps a hang-up of somebody's terminal from ending us.
-#[derive(Debug)]
-struct Signals {
-    child: OwnedFd,
-    end: Arc<AtomicBool>,
-}
-
-impl Signals {
-    fn install() -> std::io::Result<Self> {
-        let (reader, writer) = crate::link::pair()?;
-        let again = writer.try_clone()?;
-        signal_hook::low_level::pipe::register(signal::SIGCHLD, writer)?;
-        signal_hook::low_level::pipe::register(signal::SIGTERM, again)?;
-        let end = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(signal::SIGTERM, Arc::clone(&end))?;
-        let ignored = Arc::new(AtomicBool::new(false));
-        for number in [
-            signal::SIGINT,
-            signal::SIGQUIT,
-            signal::SIGHUP,
-            signal::SIGUSR1,
-            signal::SIGUSR2,
-            signal::SIGALRM,
-            signal::SIGTSTP,
-            signal::SIGTTIN,
-            signal::SIGTTOU,
-            signal::SIGURG,
-            signal::SIGCONT,
-            signal::SIGWINCH,
-        ] {
-            signal_hook::flag::register(number, Arc::clone(&ignored))?;
-        }
-        Ok(Self { child: reader, end })
-    }
-}
-
-/// What becomes ready, packed into the number that `epoll` gives back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
-    Signals,
-    Door,
-    Reports,
-    Terminal,
-    Input,
-    Tick,
-    Lane(u64, Stream),
-    Client(u64),
-}
-
-impl Source {
-    fn pack(self) -> u64 {
-        match self {
-            Self::Signals => 0,
-            Self::Door => 1,
-            Self::Reports => 2,
-            Self::Terminal => 3,
-            Self::Lane(number, stream) => number << 8 | (4 + stream.index() as u64),
-            Self::Client(number) => number << 8 | 6,
-            Self::Input => 7,
-            Self::Tick => 8,
-        }
-    }
-
-    fn unpack(packed: u64) -> Option<Self> {
-        Some(match packed & 0xff {
-            0 => Self::Signals,
-            1 => Self::Door,
-            2 => Self::Reports,
-            3 => Self::Terminal,
-            4 => Self::Lane(packed >> 8, Stream::Stdout),
-            5 => Self::Lane(packed >> 8, Stream::Stderr),
-            6 => Self::Client(packed >> 8),
-            7 => Self::Input,
-            8 => Self::Tick,
-            _ => return None,
-        })
-    }
-}
-
-/// The one `epoll` of a keeper.
-#[derive(Debug)]
-struct Poller(OwnedFd);
-
-impl Poller {
-    fn add(&self, end: impl AsFd, source: Source, flags: epoll::EventFlags) -> Result<(), Errno> {
-        epoll::add(&self.0, end, epoll::EventData::new_u64(source.pack()), flags)
-    }
-
-    fn change(&self, end: impl AsFd, source: Source, flags: epoll::EventFlags) {
-        let _closed_is_fine = epoll::modify(&self.0, end, epoll::EventData::new_u64(source.pack()), flags);
-    }
-}
-
 /// A keeper at work.
 #[derive(Debug)]
 struct Holder {
@@ -189,7 +100,7 @@ struct Holder {
     lanes: BTreeMap<u64, Lane>,
     /// The lane that the shell prints into.
     lane: u64,
-    repair: commands::Repair,
+    repair: Repair,
     /// Processes that were there before the present command.
     known: Vec<u32>,
     job: Option<Job>,
@@ -217,12 +128,8 @@ struct Holder {
 }
 
 const BUFFER: usize = 64 << 10;
-/// How many buffers are taken from one pipe before others get their turn.
-const TURN: usize = 8;
 /// How soon the rest of a long command is tried again, in microseconds.
 const PUSH: u64 = 500;
-/// How many are taken when it is the last chance; others may go on writing for ever.
-const LAST_TURN: usize = 64;
 
 impl Holder {
     fn start(place: Place, spec: Spec, signals: Signals) -> Result<Self, Refusal> {
@@ -275,7 +182,7 @@ impl Holder {
             children: [procs::Children::of(pid), procs::Children::of(std::process::id())],
             lanes: BTreeMap::new(),
             lane: lane.number,
-            repair: commands::Repair::first(),
+            repair: Repair::first(),
             known: Vec::new(),
             job: None,
             waiting: None,
@@ -431,121 +338,6 @@ impl Holder {
             self.spool.end(outcome);
         }
         self.clients.tell_all(&News::Exited(exit));
-    }
-
-    fn add_lane(&mut self, lane: Lane) -> Result<(), Errno> {
-        for stream in Stream::ALL {
-            if let Some(end) = lane.end(stream) {
-                let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-                self.poller.add(end, Source::Lane(lane.number, stream), flags)?;
-            }
-        }
-        self.lane = lane.number;
-        self.lanes.insert(lane.number, lane);
-        Ok(())
-    }
-
-    fn drain_lanes(&mut self) {
-        let ready: Vec<u64> =
-            self.lanes.values().filter(|lane| lane.ready.contains(&true)).map(|lane| lane.number).collect();
-        for number in ready {
-            for stream in Stream::ALL {
-                self.drain(number, stream, TURN, false);
-            }
-        }
-    }
-
-    fn drain_all(&mut self) {
-        let numbers: Vec<u64> = self.lanes.keys().copied().collect();
-        for number in numbers {
-            for stream in Stream::ALL {
-                if let Some(lane) = self.lanes.get_mut(&number) {
-                    lane.ready[stream.index()] = true;
-                }
-                self.drain(number, stream, LAST_TURN, true);
-            }
-        }
-    }
-
-    /// Takes what a pipe has, for the job that the lane belongs to.
-    fn drain(&mut self, number: u64, stream: Stream, turns: usize, at_once: bool) {
-        for _ in 0..turns {
-            let Some(lane) = self.lanes.get_mut(&number) else { return };
-            let job = lane.job;
-            if !lane.ready[stream.index()] || !at_once && self.is_held_back(job) {
-                return;
-            }
-            let mut buffer = std::mem::take(&mut self.buffer);
-            let found = self.lanes.get_mut(&number).map(|lane| lane.take(stream, &mut buffer));
-            match found {
-                Some(Found::Bytes(count)) => {
-                    let bytes = buffer.get(..count).unwrap_or_default();
-                    if number == self.lane && stream == Stream::Stderr {
-                        let bytes = self.without_trace(stream, bytes);
-                        self.keep(job, stream, &bytes);
-                    } else {
-                        self.keep(job, stream, bytes);
-                    }
-                    self.buffer = buffer;
-                }
-                Some(Found::Closed) => {
-                    self.buffer = buffer;
-                    return self.lane_closed(number, stream);
-                }
-                Some(Found::Empty) | None => {
-                    self.buffer = buffer;
-                    return;
-                }
-            }
-        }
-    }
-
-    /// The present lane is closed only for a moment, between two commands; an old one for good.
-    fn lane_closed(&mut self, number: u64, stream: Stream) {
-        if number == self.lane && self.exit.is_none() && self.prompter.is_some() {
-            return;
-        }
-        if let Some(lane) = self.lanes.get_mut(&number) {
-            lane.close(stream);
-            if lane.is_closed() {
-                self.lanes.remove(&number);
-            }
-        }
-    }
-
-    fn drain_terminal(&mut self) {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        while let Hold::Pty(pty) = &self.hold {
-            match rustix::io::read(pty, &mut buffer) {
-                Ok(count @ 1..) => self.keep(0, Stream::Stdout, buffer.get(..count).unwrap_or_default()),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break,
-                Ok(_) | Err(_) => {
-                    // The last holder has closed the terminal; left in the poller it would report that for ever.
-                    let _gone_is_fine = epoll::delete(&self.poller.0, pty);
-                    break;
-                }
-            }
-        }
-        self.buffer = buffer;
-    }
-
-    /// Spools bytes, keeps the first for the result, and passes them on to those who are up to date.
-    fn keep(&mut self, job: JobId, stream: Stream, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
-        }
-        let offset = self.spool.append(job, stream, bytes);
-        if let Some(running) = self.job.as_mut().filter(|running| running.id == job) {
-            let kept = &mut running.kept[stream.index()];
-            let room = running.keep.saturating_sub(kept.len());
-            kept.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
-        }
-        self.clients.pass_on(&Output { job, stream, offset, bytes: Vec::new() }, bytes);
-    }
-
-    fn is_held_back(&self, job: JobId) -> bool {
-        self.clients.is_behind(job)
     }
 
     /// Brings followers up to date from the spool.

@@ -3,73 +3,27 @@
 //! A runtime owns its sessions. Another runtime in the same home leaves them alone while this process lives, and adopts
 //! them when it is dead; an orderly end takes them along.
 
+mod calls;
+mod config;
+mod house;
+
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::{Keeper, Launcher, sweep};
-use abide_keeper::place::Place;
-use abide_keeper::protocol::{
-    Act, Answer, Input, MAX_KEPT_BYTES, MAX_ORDER_BYTES, News, Owner, Range, Run, Shape, Spec, Stream,
-};
+use abide_keeper::launch::sweep;
+use abide_keeper::protocol::{Act, Answer, Owner};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
 
-use crate::call::{Call, Create, Event, Execute, OutputRange, Reply, Size, State, Stats, Ticket};
-use crate::clock::{ticks, unix_micros};
-use crate::dialect::Dialect;
+use crate::call::{Call, Event, State, Ticket};
+use crate::clock::ticks;
 use crate::error::{Code, TerminalError};
-use crate::session::{Session, SessionId, SessionMeta, Waiting, reply};
+use crate::session::{Session, SessionId, Waiting, reply};
 
-/// What a runtime needs to know; the command line fills it.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// The directory of keepers.
-    pub keepers: PathBuf,
-    /// How a keeper is started.
-    pub launcher: Launcher,
-    /// The environment that sessions begin with.
-    pub env: Vec<(String, String)>,
-    /// The directory that sessions begin in.
-    pub cwd: String,
-    /// The shell if none is asked for.
-    pub shell: String,
-    /// Whether sessions belong to this process or to the home.
-    pub detached: bool,
-    /// The bounds.
-    pub limits: Limits,
-}
+pub use config::{Config, Limits};
+use house::{TIMER, timer};
 
-/// The bounds of a pool.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// The most sessions that live at a time.
-    pub max_sessions: usize,
-    /// Output kept on disk per session.
-    pub spool_bytes: u64,
-    /// An idle session is ended after this long; 0 is never.
-    pub idle_ms: u64,
-    /// An ended session is remembered this long.
-    pub remember_ms: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { max_sessions: 1_000, spool_bytes: 32 << 20, idle_ms: 0, remember_ms: 600_000 }
-    }
-}
-
-/// The most ended sessions that are remembered, however short ago they ended.
-const MAX_REMEMBERED: usize = 256;
-const MAX_OUTPUT: u64 = 1 << 20;
-const HOUSEKEEPING_SECONDS: i64 = 30;
-/// The number of the timer among those of sessions.
-const TIMER: u64 = 0;
-const PATIENCE_MS: u64 = 5_000;
 const ENDING_MS: u64 = 6_000;
 
 /// The terminal runtime.
@@ -182,201 +136,6 @@ impl Runtime {
         }
     }
 
-    fn dispatch(&mut self, ticket: Ticket, call: Call) -> Result<(), TerminalError> {
-        match call {
-            Call::Create(create) => self.create(ticket, create),
-            Call::Info(id) => {
-                let session = self.find(&id)?;
-                if session.keeper.is_none() || session.over || session.state() == State::Creating {
-                    let info = session.info();
-                    self.events.push(reply(ticket, Ok(Reply::Session(info))));
-                    return Ok(());
-                }
-                self.order(&id, Act::Status, Waiting::Info(ticket))
-            }
-            Call::List => {
-                let all = self.sessions.values().map(Session::info).collect();
-                self.events.push(reply(ticket, Ok(Reply::Sessions(all))));
-                Ok(())
-            }
-            Call::Destroy { session, force } => {
-                let found = self.find(&session)?;
-                if found.keeper.is_none() || found.over {
-                    self.events.push(reply(ticket, Ok(Reply::Destroyed(session))));
-                    return Ok(());
-                }
-                self.order(&session, Act::End { force }, Waiting::Destroy(ticket))
-            }
-            Call::Run(execute) => self.execute(ticket, execute, false),
-            Call::Stream(execute) => self.execute(ticket, execute, true),
-            Call::Input { session, bytes, eof } => {
-                self.order(&session, Act::Input { bytes, eof }, Waiting::Done(ticket))
-            }
-            Call::Cancel(session) => self.order(&session, Act::Interrupt, Waiting::Cancel(ticket)),
-            Call::Output(range) => self.output(ticket, &range),
-            Call::Screen(session) => {
-                self.require_terminal(&session)?;
-                let range = Range { job: 0, stream: Stream::Stdout, offset: 0, limit: MAX_KEPT_BYTES };
-                self.order(&session, Act::Read(range), Waiting::Screen(ticket))
-            }
-            Call::Resize(id, Size { rows, cols }) => {
-                self.require_terminal(&id)?;
-                if rows == 0 || cols == 0 {
-                    return Err(TerminalError::new(
-                        Code::InvalidParams,
-                        "a terminal has at least one row and column",
-                    ));
-                }
-                self.find(&id)?.meta.pty = Some((rows, cols));
-                self.order(&id, Act::Resize { rows, cols }, Waiting::Done(ticket))
-            }
-            Call::Stats => {
-                let stats = self.stats();
-                self.events.push(reply(ticket, Ok(Reply::Stats(stats))));
-                Ok(())
-            }
-        }
-    }
-
-    fn create(&mut self, ticket: Ticket, create: Create) -> Result<(), TerminalError> {
-        let living = self.sessions.values().filter(|session| session.state() != State::Terminated).count();
-        let most = self.config.limits.max_sessions;
-        if living >= most {
-            return Err(TerminalError::new(Code::MaxSessionsReached, format!("{most} sessions are open")));
-        }
-        let shell = create.shell.unwrap_or_else(|| self.config.shell.clone());
-        let cwd = create.cwd.unwrap_or_else(|| self.config.cwd.clone());
-        check_env(&create.env)?;
-        if [&shell, &cwd].iter().any(|text| text.is_empty() || text.contains('\0')) {
-            return Err(TerminalError::new(Code::InvalidParams, "an empty shell or cwd"));
-        }
-        let shell = find_program(&shell, &self.config.env)?;
-        let dialect = Dialect::of(&shell);
-        let meta = SessionMeta {
-            name: create.name,
-            shell: shell.clone(),
-            cwd: cwd.clone(),
-            env_keys: create.env.iter().map(|(name, _)| name.clone()).collect(),
-            pty: create.pty.map(|size| (size.rows.max(1), size.cols.max(1))),
-        };
-        let mut argv = vec![shell];
-        let shape = match meta.pty {
-            Some((rows, cols)) => {
-                argv.push("-i".to_owned());
-                Shape::Pty { rows, cols, script: Some(dialect.script()) }
-            }
-            None => {
-                argv.extend(dialect.arguments().iter().map(|argument| (*argument).to_owned()));
-                Shape::Shell(dialect.script())
-            }
-        };
-        let mut env: BTreeMap<String, String> = self.config.env.iter().cloned().collect();
-        if meta.pty.is_some() {
-            env.insert("TERM".to_owned(), "xterm-256color".to_owned());
-        }
-        env.extend(create.env);
-        let spec = Spec {
-            argv,
-            env: env.into_iter().collect(),
-            cwd,
-            shape,
-            retention: self.config.limits.spool_bytes,
-            meta: serde_json::to_vec(&meta).unwrap_or_default(),
-            owner: self.owner.clone(),
-        };
-        let id = self.free_id();
-        let keeper = self.config.launcher.start(Place::new(&self.config.keepers, id.as_str()), &spec)?;
-        let mut session = Session::new(id, meta, keeper);
-        session.expect_first(ticket);
-        self.register(session);
-        Ok(())
-    }
-
-    fn free_id(&self) -> SessionId {
-        loop {
-            let id = SessionId::random();
-            if !self.sessions.contains_key(&id) && !self.config.keepers.join(id.as_str()).exists() {
-                return id;
-            }
-        }
-    }
-
-    fn execute(&mut self, ticket: Ticket, execute: Execute, follow: bool) -> Result<(), TerminalError> {
-        let session = self.find(&execute.session)?;
-        if execute.command.contains('\0') {
-            return Err(TerminalError::new(Code::InvalidParams, "a command cannot hold a NUL byte"));
-        }
-        let length = execute.command.len() + execute.stdin.as_ref().map_or(0, Vec::len);
-        if length > MAX_ORDER_BYTES {
-            return Err(TerminalError::new(
-                Code::InvalidParams,
-                format!("at most {MAX_ORDER_BYTES} bytes in one command"),
-            ));
-        }
-        check_env(&execute.env)?;
-        match session.state() {
-            State::Creating => {
-                return Err(TerminalError::new(Code::SessionBusy, "the session is being created"));
-            }
-            State::Terminated => {
-                return Err(TerminalError::new(
-                    Code::SessionTerminated,
-                    format!("session {} has ended", session.id),
-                ));
-            }
-            State::Idle | State::Running => {}
-        }
-        let text = Dialect::of_known(&session.meta.shell).command(&execute.command, &execute.env);
-        let run = Run {
-            text: text.into_bytes(),
-            input: match execute.stdin {
-                Some(text) => Input::Text(text),
-                None if follow => Input::Open,
-                None => Input::Nothing,
-            },
-            timeout_ms: execute.timeout_ms,
-            keep: if follow { 0 } else { execute.max_output_bytes.unwrap_or(MAX_OUTPUT).min(MAX_KEPT_BYTES) },
-            follow,
-        };
-        self.commands += 1;
-        let waiting = if follow { Waiting::Stream(ticket) } else { Waiting::Run(ticket) };
-        let id = execute.session;
-        self.order(&id, Act::Run(run), waiting)?;
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.assume_running();
-        }
-        Ok(())
-    }
-
-    fn output(&mut self, ticket: Ticket, range: &OutputRange) -> Result<(), TerminalError> {
-        let read = Range {
-            job: range.exec.0,
-            stream: range.stream,
-            offset: range.offset,
-            limit: range.limit.min(MAX_KEPT_BYTES),
-        };
-        self.order(&range.session, Act::Read(read), Waiting::Output(ticket))
-    }
-
-    fn require_terminal(&mut self, id: &SessionId) -> Result<(), TerminalError> {
-        match self.find(id)?.meta.pty {
-            Some(_) => Ok(()),
-            None => Err(TerminalError::new(Code::InvalidParams, format!("session {id} has no terminal"))),
-        }
-    }
-
-    fn stats(&self) -> Stats {
-        let count = |state| self.sessions.values().filter(|session| session.state() == state).count();
-        Stats {
-            sessions: self.sessions.len() - count(State::Terminated),
-            running: count(State::Running),
-            terminated: count(State::Terminated),
-            max_sessions: self.config.limits.max_sessions,
-            commands: self.commands,
-            adopted: self.adopted,
-        }
-    }
-
     fn find(&mut self, id: &SessionId) -> Result<&mut Session, TerminalError> {
         self.sessions
             .get_mut(id)
@@ -466,115 +225,10 @@ impl Runtime {
             self.sessions.remove(id);
         }
     }
-
-    /// Finds the sessions whose runtime is dead, and clears away those whose keeper is.
-    fn adopt(&mut self) {
-        for (name, place) in Place::all(&self.config.keepers) {
-            let id = SessionId::from_text(&name);
-            if self.sessions.contains_key(&id) {
-                continue;
-            }
-            let Ok(mut keeper) = Keeper::attach(place.clone()) else {
-                sweep(&place);
-                continue;
-            };
-            let Ok(status) = keeper.status(PATIENCE_MS) else { continue };
-            let orphaned = match &status.owner {
-                Owner::Home => false,
-                Owner::Process(process) => !process.is_alive(),
-            };
-            // The keeper decides, so of two runtimes that try only one succeeds.
-            let owner = self.owner.clone();
-            if !orphaned || !matches!(keeper.ask(1, Act::Own(owner), PATIENCE_MS), Ok(News::Status(_))) {
-                continue;
-            }
-            let meta = serde_json::from_slice(&status.meta).unwrap_or_default();
-            let mut session = Session::new(id, meta, keeper);
-            session.learn(&status);
-            if let Some((job, _)) = status.running {
-                let act = Act::Follow { job, from: [u64::MAX; 2] };
-                let _gone_is_noticed = session.order(act, Waiting::Inherited);
-            }
-            self.adopted += 1;
-            self.register(session);
-        }
-    }
-
-    fn housekeep(&mut self) {
-        let limits = self.config.limits;
-        let now = unix_micros();
-        let ids: Vec<SessionId> = self.sessions.keys().cloned().collect();
-        let mut remembered: Vec<(u64, SessionId)> = Vec::new();
-        for id in ids {
-            let Some(session) = self.sessions.get_mut(&id) else { continue };
-            let quiet_ms = now.saturating_sub(session.last_activity_at) / 1_000;
-            match session.state() {
-                State::Idle if limits.idle_ms > 0 && quiet_ms > limits.idle_ms => {
-                    let _gone_is_noticed = self.order(&id, Act::End { force: false }, Waiting::Housekeeping);
-                }
-                State::Terminated if quiet_ms > limits.remember_ms => self.forget(&id),
-                State::Terminated => remembered.push((session.last_activity_at, id)),
-                State::Idle | State::Creating | State::Running => {}
-            }
-        }
-        remembered.sort();
-        for (_, id) in remembered.iter().rev().skip(MAX_REMEMBERED) {
-            self.forget(id);
-        }
-        self.adopt();
-    }
-
-    /// Collects an ended session: its keeper goes away, and then its memory.
-    fn forget(&mut self, id: &SessionId) {
-        match self.sessions.get_mut(id) {
-            Some(session) if session.keeper.is_some() => {
-                let _gone_is_noticed = self.order(id, Act::End { force: true }, Waiting::Housekeeping);
-            }
-            _ => drop(self.sessions.remove(id)),
-        }
-    }
 }
 
 impl AsFd for Runtime {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
     }
-}
-
-/// A timer of its own, because a timeout on every wait would cost every command a timer.
-fn timer(poller: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-    let period = Timespec { tv_sec: HOUSEKEEPING_SECONDS, tv_nsec: 0 };
-    let period = Itimerspec { it_interval: period, it_value: period };
-    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &period)?;
-    epoll::add(poller, &timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN)?;
-    Ok(timer)
-}
-
-fn check_env(env: &[(String, String)]) -> Result<(), TerminalError> {
-    for (name, value) in env {
-        let mut letters = name.bytes();
-        let first = letters.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
-        if !first || !letters.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') || value.contains('\0')
-        {
-            return Err(TerminalError::new(
-                Code::InvalidParams,
-                format!("{name:?} cannot be an environment variable"),
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// The path of a shell that may have been named without one.
-fn find_program(shell: &str, env: &[(String, String)]) -> Result<String, TerminalError> {
-    if shell.contains('/') {
-        return Ok(shell.to_owned());
-    }
-    let path =
-        env.iter().find(|(name, _)| name == "PATH").map_or("/usr/bin:/bin", |(_, value)| value.as_str());
-    path.split(':')
-        .map(|directory| format!("{directory}/{shell}"))
-        .find(|candidate| rustix::fs::access(candidate.as_str(), rustix::fs::Access::EXEC_OK).is_ok())
-        .ok_or_else(|| TerminalError::new(Code::ShellNotFound, format!("there is no shell {shell}")))
 }
