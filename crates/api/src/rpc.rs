@@ -4,6 +4,7 @@
 //! Requests are served concurrently because the runtime answers when it can. A client that does not read its answers
 //! holds back its streams, not the machine's memory.
 
+mod ends;
 mod methods;
 mod outgoing;
 mod streams;
@@ -11,9 +12,8 @@ mod streams;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
-use abide_terminal::{Code, Event, Reply, Runtime, TerminalError, Utf8Pieces};
+use abide_terminal::{Code, Event, EventFlags, Reply, Runtime, TerminalError, Utf8Pieces, Wait};
 use abide_wire::terminal as wire;
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::line::{Line, Lines};
 use crate::translate;
+use ends::{End, INPUT, OUTPUT, Wants};
 use methods::{OnlyId, Request, Shape, parse};
 use streams::StreamState;
 
@@ -28,6 +29,8 @@ use streams::StreamState;
 pub const MAX_LINE: usize = 16 << 20;
 /// The most calls that wait for an answer at a time.
 const MAX_CALLS: usize = 10_000;
+/// What the client's pipe holds, if it lets us decide.
+const WIDE: usize = 1 << 20;
 /// With more than this unread by the client, streams are held back.
 const HOLD_AT: usize = 1 << 20;
 /// With more than this unread by the client, no more requests are taken.
@@ -45,6 +48,8 @@ pub fn serve(runtime: Runtime, input: impl AsFd, output: impl AsFd) -> std::io::
         written: 0,
         never_waits: true,
     };
+    // Output comes faster than a pipe's usual size lets through; what is no pipe, or may not grow, stays as it is.
+    let _stays_as_it_is = rustix::pipe::fcntl_setpipe_size(&output, WIDE);
     let served = server.turn(input, &output);
     server.runtime.shut_down();
     server.take_events();
@@ -73,23 +78,24 @@ struct Waiting {
 impl Server {
     fn turn(&mut self, input: impl AsFd, output: impl AsFd) -> std::io::Result<()> {
         let mut buffer = vec![0; 64 << 10];
+        let mut input_end = End::new(INPUT);
+        let mut output_end = End::new(OUTPUT);
         loop {
             let pending = self.out.len() - self.written;
             self.runtime.hold_streams(pending > HOLD_AT);
-            let hears = if pending < STOP_AT { PollFlags::IN } else { PollFlags::empty() };
-            let writes = if pending > 0 { PollFlags::OUT } else { PollFlags::empty() };
-            let mut fds = [
-                PollFd::new(&input, hears),
-                PollFd::new(&self.runtime, PollFlags::IN),
-                PollFd::new(&output, writes),
-            ];
-            match poll(&mut fds, None) {
-                Ok(_) => {}
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            }
-            let [heard, worked, writable] = fds.map(|fd| fd.revents());
-            if heard.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) && !hears.is_empty() {
+            input_end.wants(
+                &self.runtime,
+                &input,
+                if pending < STOP_AT { Wants::In } else { Wants::Nothing },
+            );
+            output_end.wants(&self.runtime, &output, if pending > 0 { Wants::Out } else { Wants::End });
+            let at_once = input_end.is_always_ready() || output_end.is_always_ready();
+            let ready = self.runtime.wait(if at_once { Wait::No } else { Wait::ForSomething });
+            let flags = |which| {
+                let of = ready.iter().filter(|(own, _)| *own == which);
+                of.fold(EventFlags::empty(), |all, (_, flags)| all | *flags)
+            };
+            if input_end.is_always_ready() || !flags(INPUT).is_empty() {
                 match rustix::io::read(&input, &mut buffer) {
                     Ok(0) => {
                         if let Some(line) = self.lines.finish() {
@@ -107,11 +113,8 @@ impl Server {
                     Err(error) => return Err(error.into()),
                 }
             }
-            if !worked.is_empty() {
-                self.runtime.work();
-            }
             self.take_events();
-            if writable.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) {
+            if flags(OUTPUT).intersects(EventFlags::ERR | EventFlags::HUP) {
                 return Ok(());
             }
             self.write(&output)?;

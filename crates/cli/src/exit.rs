@@ -10,10 +10,8 @@ use crate::{mcp, rpc, sessions};
 /// Runs the program.
 pub fn main() -> ExitCode {
     // A keeper must stay small: it is recognised before anything else of this program is touched.
-    let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == crate::home::KEEPER) {
-        let held = words.next().map(|directory| abide_keeper::main(directory.into()));
-        return if matches!(held, Some(Ok(()))) { SUCCEEDED } else { FAILED };
+    if std::env::args_os().nth(1).is_some_and(|word| word == crate::home::KEEPER) {
+        return if abide_keeper::main().is_ok() { SUCCEEDED } else { FAILED };
     }
     let done = match Abide::parse().command {
         Command::Rpc => rpc::serve().map(|()| SUCCEEDED),

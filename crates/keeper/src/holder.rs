@@ -30,12 +30,13 @@ use crate::error::KeeperError;
 use crate::identity::ProcessIdentity;
 use crate::job::Job;
 use crate::lane::Lane;
-use crate::launch::FIRST;
+use crate::launch::{FIRST, Start};
 use crate::link::Link;
 use crate::place::Place;
 use crate::procs;
 use crate::protocol::{Answer, Exit, JobId, News, Outcome, Owner, Refusal, Run, Shape, Spec, Status};
 use crate::script::Prompter;
+use crate::spin::Spin;
 use crate::spool::Spool;
 use crate::ticker::Ticker;
 
@@ -45,14 +46,14 @@ use poller::{Poller, Source};
 use repair::Repair;
 use signals::Signals;
 
-/// Runs the keeper whose directory is given, until its child has ended and somebody has collected it.
-pub fn main(directory: PathBuf) -> Result<(), KeeperError> {
-    let place = Place::at(directory);
+/// Runs a keeper, until its child has ended and somebody has collected it.
+pub fn main() -> Result<(), KeeperError> {
     let (mut link, signals) = detach()?;
-    // Whoever started us may have died before saying what to hold.
-    let Some(spec) = link.wait::<Spec>(10_000)? else {
-        return place.remove().map_err(|error| KeeperError::system("cannot remove the place", error));
-    };
+    // Whoever started us may never say what to hold: a spare keeper waits until its starter needs or leaves it.
+    let Some(Start { directory, spec }) = link.wait::<Start>(FOR_EVER_MS)? else { return Ok(()) };
+    // So that it can be seen which keeper is whose.
+    let _not_needed = rustix::process::chdir(&directory);
+    let place = Place::at(directory);
     let mut holder = match Holder::start(place.clone(), spec, signals) {
         Ok(holder) => holder,
         Err(refusal) => {
@@ -95,6 +96,7 @@ struct Holder {
     program: Option<PathBuf>,
     /// The children of the shell, and our own.
     children: [procs::Children; 2],
+    descriptors: procs::Descriptors,
     hold: Hold,
     prompter: Option<Prompter>,
     lanes: BTreeMap<u64, Lane>,
@@ -114,6 +116,8 @@ struct Holder {
     muted: bool,
     /// The beginning of a line that may be one of ours.
     unfinished: Vec<u8>,
+    /// Whether every lane in which something was printed before the present wake-up is known to be ready.
+    all_edges_taken: bool,
     /// Why the shell could not be started.
     failure: Option<Refusal>,
     /// Why the shell was given up.
@@ -124,10 +128,17 @@ struct Holder {
     last_activity_at: u64,
     watch_at: u64,
     ticker: Ticker,
+    spin: Spin,
     buffer: Vec<u8>,
 }
 
-const BUFFER: usize = 64 << 10;
+/// Touched only as far as something is read into it.
+const BUFFER: usize = 256 << 10;
+/// How long the report of a short command is looked for, in microseconds.
+const LOOK_US: u64 = 100;
+const FOR_EVER_MS: u64 = u64::MAX / 4_000;
+/// How many ready sources are taken at a time.
+const EVENTS: usize = 32;
 /// How soon the rest of a long command is tried again, in microseconds.
 const PUSH: u64 = 500;
 
@@ -180,6 +191,7 @@ impl Holder {
             clients: Clients::default(),
             program: procs::program(pid),
             children: [procs::Children::of(pid), procs::Children::of(std::process::id())],
+            descriptors: procs::Descriptors::of(pid),
             lanes: BTreeMap::new(),
             lane: lane.number,
             repair: Repair::first(),
@@ -192,6 +204,7 @@ impl Holder {
             ending: None,
             muted: false,
             unfinished: Vec::new(),
+            all_edges_taken: false,
             failure: None,
             lost: None,
             owner: spec.owner,
@@ -200,6 +213,7 @@ impl Holder {
             last_activity_at: now,
             watch_at: 0,
             ticker,
+            spin: Spin::new(LOOK_US),
             buffer: vec![0; BUFFER],
         };
         holder.spool.begin(0);
@@ -214,10 +228,13 @@ impl Holder {
     /// The loop.
     fn hold(&mut self) -> Result<(), KeeperError> {
         self.began();
-        let mut events = Vec::with_capacity(32);
+        let mut events = Vec::with_capacity(EVENTS);
         loop {
             events.clear();
-            let timeout = self.sleep_for().map(|micros| Timespec {
+            // While a short command runs, its report is looked for; it would cost more to be woken for it.
+            let looking = self.spin.is_looking();
+            let timeout = if looking { Some(0) } else { self.sleep_for() };
+            let timeout = timeout.map(|micros| Timespec {
                 tv_sec: i64::try_from(micros / 1_000_000).unwrap_or(0),
                 tv_nsec: i64::try_from(micros % 1_000_000).unwrap_or(0) * 1_000,
             });
@@ -225,11 +242,20 @@ impl Holder {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(KeeperError::system("cannot wait", error)),
             }
-            for event in &events {
-                if let Some(source) = Source::unpack(event.data.u64()) {
-                    self.ready(source);
-                }
+            if looking && events.is_empty() {
+                self.spin.saw_nothing();
+                continue;
             }
+            let sources: Vec<Source> =
+                events.iter().filter_map(|event| Source::unpack(event.data.u64())).collect();
+            // Output first: what was printed before a report belongs to the command that is reported.
+            let (lanes, others): (Vec<_>, Vec<_>) =
+                sources.into_iter().partition(|source| matches!(source, Source::Lane(..)));
+            self.all_edges_taken = events.len() < EVENTS;
+            for source in lanes.into_iter().chain(others) {
+                self.ready(source);
+            }
+            self.all_edges_taken = false;
             self.drain_lanes();
             self.push_command();
             self.on_time();

@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::sweep;
-use abide_keeper::protocol::{Act, Answer, Owner};
+use abide_keeper::launch::{Spare, sweep};
+use abide_keeper::protocol::{Act, Answer, News, Owner};
+use abide_keeper::spin::Spin;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
@@ -25,6 +26,24 @@ pub use config::{Config, Limits};
 use house::{TIMER, timer};
 
 const ENDING_MS: u64 = 6_000;
+/// How long there has to be nothing to do before a keeper is started for the next session.
+const IDLE_NS: i64 = 2_000_000;
+/// How long the result of a short command is looked for, in microseconds.
+const LOOK_US: u64 = 150;
+
+/// The caller's number for an end of its own, see [`Runtime::watch`].
+pub type Own = u64;
+/// Where such numbers begin among those of sessions.
+const OWN: u64 = 1 << 63;
+
+/// Whether to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Until a keeper or an end of the caller's is ready.
+    ForSomething,
+    /// Take what there is.
+    No,
+}
 
 /// The terminal runtime.
 #[derive(Debug)]
@@ -40,6 +59,11 @@ pub struct Runtime {
     commands: u64,
     adopted: u64,
     timer: OwnedFd,
+    spin: Spin,
+    /// A keeper that waits for the next session. Who makes one session soon makes another, and most of the time that
+    /// takes is the start of the keeper.
+    spare: Option<Spare>,
+    wants_spare: bool,
 }
 
 impl Runtime {
@@ -61,6 +85,9 @@ impl Runtime {
             commands: 0,
             adopted: 0,
             timer,
+            spin: Spin::new(LOOK_US),
+            spare: None,
+            wants_spare: false,
         };
         runtime.adopt();
         Ok(runtime)
@@ -80,22 +107,65 @@ impl Runtime {
 
     /// Hears every keeper that has something to say, and keeps house. Never blocks; call it when [`AsFd`] is readable.
     pub fn work(&mut self) {
+        let _nobody_else_is_waited_for = self.wait(Wait::No);
+    }
+
+    /// The same, after waiting until there is something to hear; says which of the caller's own ends are ready too.
+    ///
+    /// Who waits here is woken once for a keeper's answer; who polls the runtime from outside is woken through it.
+    pub fn wait(&mut self, wait: Wait) -> Vec<(Own, epoll::EventFlags)> {
         let mut ready = Vec::with_capacity(64);
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if let Err(error) = epoll::wait(&self.poller, rustix::buffer::spare_capacity(&mut ready), Some(&now))
-            && error != Errno::INTR
-        {
-            return;
+        let idle = Timespec { tv_sec: 0, tv_nsec: IDLE_NS };
+        loop {
+            let looking = self.spin.is_looking();
+            let until = match wait {
+                Wait::No => Some(&now),
+                Wait::ForSomething if looking => Some(&now),
+                Wait::ForSomething if self.wants_spare => Some(&idle),
+                Wait::ForSomething => None,
+            };
+            if let Err(error) = epoll::wait(&self.poller, rustix::buffer::spare_capacity(&mut ready), until)
+                && error != Errno::INTR
+            {
+                return Vec::new();
+            }
+            if !ready.is_empty() || wait == Wait::No {
+                break;
+            }
+            if looking {
+                self.spin.saw_nothing();
+            } else if std::mem::take(&mut self.wants_spare) {
+                self.spare = self.config.launcher.prepare().ok();
+            }
         }
+        let mut own = Vec::new();
         for event in ready {
             let number = event.data.u64();
             if number == TIMER {
                 let _ticks = rustix::io::read(&self.timer, &mut [0; 8]);
                 self.housekeep();
+            } else if let Some(which) = number.checked_sub(OWN) {
+                own.push((which, event.flags));
             } else if let Some(id) = self.numbers.get(&number).cloned() {
                 self.hear(&id, number);
             }
         }
+        own
+    }
+
+    /// Lets [`Self::wait`] also wait for an end of the caller's, or for other things at it than before.
+    pub fn watch(&self, end: impl AsFd, which: Own, flags: epoll::EventFlags) -> std::io::Result<()> {
+        let data = epoll::EventData::new_u64(OWN + which);
+        match epoll::modify(&self.poller, &end, data, flags) {
+            Err(Errno::NOENT) => Ok(epoll::add(&self.poller, &end, data, flags)?),
+            changed => Ok(changed?),
+        }
+    }
+
+    /// Waits for it no longer.
+    pub fn ignore(&self, end: impl AsFd) {
+        let _was_not_watched = epoll::delete(&self.poller, end);
     }
 
     /// Stops or resumes taking streamed output, because whoever it is for does not keep up.
@@ -111,6 +181,8 @@ impl Runtime {
 
     /// Ends every session, in order, and waits until nothing is left of them.
     pub fn shut_down(&mut self) {
+        self.wants_spare = false;
+        self.spare = None;
         let ids: Vec<SessionId> = self.sessions.keys().cloned().collect();
         for id in &ids {
             if let Some(session) = self.sessions.get_mut(id) {
@@ -190,6 +262,9 @@ impl Runtime {
         // One read of the socket at a time, so that one loud session does not keep the others waiting.
         let mut answer = keeper.link.receive::<Answer>();
         while let Ok(Some(heard)) = answer {
+            if matches!(heard.news, News::Ran(_)) {
+                self.spin.came();
+            }
             session.hear(heard, &mut self.events);
             let Some(keeper) = &mut session.keeper else { return };
             answer = keeper.link.buffered::<Answer>();

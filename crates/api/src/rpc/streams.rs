@@ -5,6 +5,7 @@ use abide_wire::terminal as wire;
 use serde::Serialize;
 
 use super::Server;
+use crate::escape::escape;
 use crate::translate;
 
 pub(super) struct StreamState {
@@ -22,7 +23,7 @@ impl Server {
                 let index = stream.index();
                 state.ends[index] = offset + bytes.len() as u64;
                 let (data, early) = match state.encoding {
-                    wire::Encoding::Utf8 => state.text[index].push(&bytes),
+                    wire::Encoding::Utf8 => state.text[index].push(bytes),
                     wire::Encoding::Base64 => (translate::encode(&bytes, wire::Encoding::Base64), 0),
                 };
                 if !data.is_empty() {
@@ -56,15 +57,25 @@ impl Server {
             seq: state.seq,
             kind: kind.to_owned(),
             offset,
-            data,
+            data: String::new(),
             encoding: state.encoding,
             exit,
             error,
         };
         state.seq += 1;
-        self.send(&Notification { jsonrpc: "2.0", method: "exec.chunk", params: &chunk });
+        let notification = Notification { jsonrpc: "2.0", method: "exec.chunk", params: &chunk };
+        let Ok(line) = serde_json::to_string(&notification) else { return };
+        // The data goes straight to its place; a copy on the way there would cost as much as sending it.
+        let (head, tail) =
+            line.split_at(line.find(EMPTY_DATA).map_or(line.len(), |at| at + EMPTY_DATA.len() - 1));
+        self.out.extend_from_slice(head.as_bytes());
+        escape(&data, &mut self.out);
+        self.out.extend_from_slice(tail.as_bytes());
+        self.out.push(b'\n');
     }
 }
+
+const EMPTY_DATA: &str = "\"data\":\"\"";
 
 fn name(stream: Stream) -> &'static str {
     match stream {

@@ -46,6 +46,7 @@ impl Holder {
                 "{MAX_LANES} commands left processes behind that still hold their output"
             )));
         }
+        self.settle();
         let plain = matches!(run.input, Input::Nothing) || matches!(self.hold, Hold::Pty(_));
         if plain && !self.repair.needed && !self.repair.is_running() {
             return self.start_job(run, from);
@@ -110,6 +111,7 @@ impl Holder {
         }
         self.clients.tell_if(run.follow, from, News::Started(id));
         self.give(run.text)?;
+        self.spin.expect();
         self.push_input();
         Ok(())
     }
@@ -171,7 +173,10 @@ impl Holder {
 
     pub(super) fn hear_reports(&mut self) {
         let Some(prompter) = &mut self.prompter else { return };
-        for report in prompter.reports() {
+        let reports = prompter.reports();
+        // A report that arrived after the wake-up, behind somebody else's line, may have output before it that did too.
+        self.all_edges_taken &= reports.len() == 1;
+        for report in reports {
             self.hear_report(&report);
         }
     }
@@ -218,6 +223,7 @@ impl Holder {
         }
         self.take_unfinished();
         let Some(mut job) = self.job.take() else { return };
+        self.spin.came();
         if let Some(from) = job.pty_from.or(matches!(self.hold, Hold::Pty(_)).then_some(u64::MAX)) {
             self.take_terminal_output(&mut job, from);
         }
@@ -247,6 +253,9 @@ impl Holder {
     fn take_what_is_there(&mut self, stream: Stream) {
         let number = self.lane;
         let Some(lane) = self.lanes.get_mut(&number) else { return };
+        if self.all_edges_taken && !lane.ready[stream.index()] {
+            return;
+        }
         let there = lane.end(stream).and_then(|end| rustix::io::ioctl_fionread(end).ok()).unwrap_or(0);
         lane.ready[stream.index()] |= there > 0;
         let mut left = usize::try_from(there).unwrap_or(0);

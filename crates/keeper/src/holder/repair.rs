@@ -1,6 +1,7 @@
 //! The shell's own streams: after each command it is looked whether they are still ours, and if not they are brought back.
 
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -11,12 +12,12 @@ use super::commands::WATCH;
 use crate::clock::ticks;
 use crate::lane::{Lane, name_of, path_of};
 use crate::launch::FIRST;
-use crate::procs;
 use crate::protocol::{Input, News, Refusal, Stream};
 
 const MAX_REPAIRS: u8 = 3;
-/// How often a shell is looked at that is still putting its output back.
-const SETTLE: usize = 2_000;
+/// How often a shell is looked at that is still putting its output back: at first at once, then after a moment each.
+const SETTLE: usize = 20_000;
+const YIELDS: usize = 4;
 
 /// Whether the shell's own streams are where the next command needs them.
 #[derive(Debug)]
@@ -26,11 +27,21 @@ pub(super) struct Repair {
     pub(super) tries: u8,
     /// Tracing was on; it is switched on again inside the next command.
     pub(super) trace: bool,
+    /// The shell was still reporting when its streams were looked at.
+    pub(super) unsettled: bool,
     /// The shell has answered at least once.
     pub(super) ready: bool,
     /// The shell was seen waiting for its next line without having reported, this many times in a row.
     pub(super) silent: u8,
     pub(super) input: Option<(OwnedFd, OwnedFd)>,
+}
+
+/// Where the shell's own streams lead.
+enum Streams {
+    Ours,
+    Moved,
+    /// To report, the shell has lent its output to the report pipe; a moment later it takes it back.
+    Lent,
 }
 
 impl Repair {
@@ -40,6 +51,7 @@ impl Repair {
             running_since: None,
             tries: 0,
             trace: false,
+            unsettled: false,
             ready: false,
             silent: 0,
             input: None,
@@ -85,15 +97,27 @@ impl Holder {
     /// After a command: are the shell's streams still ours, and is the lane ours alone?
     pub(super) fn inspect(&mut self, flags: &str) {
         let here: Vec<u32> = self.living_children();
-        if here.iter().any(|pid| !self.known.contains(pid)) || !self.streams_are_ours("/dev/null") {
-            self.repair.needed = true;
-        }
+        self.repair.needed |= here.iter().any(|pid| !self.known.contains(pid));
         self.known = here;
         if flags.contains('x') {
             self.repair.trace = true;
             self.repair.needed = true;
         }
-        self.repair.needed |= flags.contains('v');
+        self.repair.needed |= flags.contains(['e', 'v']);
+        if !self.repair.needed {
+            match self.streams("/dev/null") {
+                Streams::Ours => {}
+                Streams::Moved => self.repair.needed = true,
+                Streams::Lent => self.repair.unsettled = true,
+            }
+        }
+    }
+
+    /// Before a command: a shell that was still reporting when it was looked at has come to rest since, or soon will.
+    pub(super) fn settle(&mut self) {
+        if std::mem::take(&mut self.repair.unsettled) {
+            self.repair.needed |= !self.streams_are_ours("/dev/null");
+        }
     }
 
     pub(super) fn living_children(&self) -> Vec<u32> {
@@ -103,22 +127,36 @@ impl Holder {
         all
     }
 
-    pub(super) fn streams_are_ours(&self, input: &str) -> bool {
-        let Some(lane) = self.lanes.get(&self.lane) else { return false };
-        let Some(prompter) = &self.prompter else { return false };
-        let found = |number| procs::descriptor(self.child.pid, number);
-        let mut out = found(1);
-        // To report, the shell has lent its output to the report pipe; a moment later it takes it back.
-        for _ in 0..SETTLE {
-            if out.as_ref() != prompter.report_name() {
-                break;
+    fn streams_are_ours(&self, input: &str) -> bool {
+        let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000 };
+        for turn in 0..SETTLE {
+            match self.streams(input) {
+                Streams::Ours => return true,
+                Streams::Moved => return false,
+                Streams::Lent if turn < YIELDS => rustix::thread::sched_yield(),
+                // Somebody else has the processor that the shell needs; we do not take part in that.
+                Streams::Lent => drop(rustix::event::poll(&mut [], Some(&moment))),
             }
-            rustix::thread::sched_yield();
-            out = found(1);
         }
-        out.as_ref() == lane.name(Stream::Stdout)
-            && found(2).as_ref() == lane.name(Stream::Stderr)
-            && found(0).is_some_and(|path| path.as_os_str() == input)
+        false
+    }
+
+    fn streams(&self, input: &str) -> Streams {
+        let (Some(lane), Some(prompter)) = (self.lanes.get(&self.lane), &self.prompter) else {
+            return Streams::Moved;
+        };
+        let leads_to = |number: &str, name: Option<&PathBuf>| {
+            name.is_some_and(|name| self.descriptors.lead_to(number, name))
+        };
+        if !leads_to("2", lane.name(Stream::Stderr)) || !self.descriptors.lead_to("0", Path::new(input)) {
+            Streams::Moved
+        } else if leads_to("1", lane.name(Stream::Stdout)) {
+            Streams::Ours
+        } else if leads_to("1", prompter.report_name()) {
+            Streams::Lent
+        } else {
+            Streams::Moved
+        }
     }
 
     pub(super) fn repaired(&mut self) {
@@ -140,6 +178,7 @@ impl Holder {
         }
         self.repair.tries = 0;
         self.repair.needed = false;
+        self.repair.unsettled = false;
         self.known = self.living_children();
         if !self.repair.ready {
             self.repair.ready = true;

@@ -9,6 +9,7 @@ use crate::clock::ticks;
 use crate::job::Step;
 use crate::procs;
 use crate::protocol::{Exit, News, Range, Refusal, Stream};
+use crate::script::Past;
 
 /// How long a shell may take to start, in microseconds.
 const START: u64 = 10_000_000;
@@ -59,21 +60,18 @@ impl Holder {
         if procs::is_stopped(self.child.pid) {
             procs::signal(self.child.pid, Signal::CONT);
         }
-        if self.prompter.as_ref().is_some_and(|prompter| prompter.waits_for_a_line(self.child.pid)) {
-            self.repair.silent += 1;
-        } else {
-            self.repair.silent = 0;
-        }
-        if self.repair.silent >= SILENT {
-            self.heard_nothing();
+        let past = self.prompter.as_ref().and_then(|prompter| prompter.is_past(self.child.pid));
+        self.repair.silent = if past.is_some() { self.repair.silent + 1 } else { 0 };
+        if let Some(past) = past.filter(|_| self.repair.silent >= SILENT) {
+            self.heard_nothing(past);
         }
         if self.repair.running_since.is_some_and(|since| ticks().saturating_sub(since) > START) {
             self.lose("the shell does not answer".to_owned());
         }
     }
 
-    /// The shell waits for its next line: the command is over, but its report has not come and will not.
-    pub(super) fn heard_nothing(&mut self) {
+    /// The shell waits for what comes next: the command is over, but its report has not come and will not.
+    pub(super) fn heard_nothing(&mut self, past: Past) {
         self.repair.silent = 0;
         let Some(job) = &self.job else {
             return self.lose("the shell does not answer".to_owned());
@@ -83,7 +81,7 @@ impl Holder {
         });
         self.finish(143, None, lost);
         if let Some(prompter) = &mut self.prompter {
-            prompter.leave();
+            prompter.leave_past(past);
         }
         let _noticed_by_silence = self.offer();
         self.repair.needed = true;

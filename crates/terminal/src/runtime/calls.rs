@@ -118,7 +118,9 @@ impl Runtime {
             owner: self.owner.clone(),
         };
         let id = self.free_id();
-        let keeper = self.config.launcher.start(Place::new(&self.config.keepers, id.as_str()), &spec)?;
+        let place = Place::new(&self.config.keepers, id.as_str());
+        let keeper = self.config.launcher.start(place, spec, self.spare.take())?;
+        self.wants_spare = true;
         let mut session = Session::new(id, meta, keeper);
         session.expect_first(ticket);
         self.register(session);
@@ -182,6 +184,9 @@ impl Runtime {
         self.order(&id, Act::Run(run), waiting)?;
         if let Some(session) = self.sessions.get_mut(&id) {
             session.assume_running();
+        }
+        if !follow {
+            self.spin.expect();
         }
         Ok(())
     }
