@@ -26,6 +26,7 @@ pub(crate) fn terminal(detached: bool) -> anyhow::Result<Config> {
         spool_bytes: number("ABIDE_TERMINAL_SPOOL_BYTES", standard.spool_bytes)?,
         idle_ms: number("ABIDE_TERMINAL_IDLE_MS", standard.idle_ms)?,
         remember_ms: number("ABIDE_TERMINAL_REMEMBER_MS", standard.remember_ms)?,
+        housekeeping_ms: number("ABIDE_TERMINAL_HOUSEKEEPING_MS", standard.housekeeping_ms)?,
     };
     Ok(Config {
         keepers: home()?.join("keepers"),

@@ -290,6 +290,9 @@ impl Prompter {
     pub(crate) fn leave_past(&mut self, past: Past) {
         if past == Past::All {
             self.ahead.clear();
+            if let Some((_, writer)) = &self.main {
+                let _noticed_by_silence = write_all(writer, self.texts.rescue.as_bytes());
+            }
         }
         self.leave();
     }

@@ -22,7 +22,7 @@ pub struct Spin {
 /// The most answers in a row that are not looked for.
 const MOST: u32 = 1 << 10;
 /// When giving way took this long, in microseconds, and brought nothing, somebody else needs the processor.
-const CROWDED_US: u64 = 60;
+const CROWDED_US: u64 = 200;
 
 impl Spin {
     /// Looks for at most this long, in microseconds.

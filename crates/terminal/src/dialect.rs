@@ -63,6 +63,7 @@ impl Dialect {
             slot: slot.to_owned(),
             repair: repair.to_owned(),
             trace: trace.to_owned(),
+            rescue: RESCUE.to_owned(),
         }
     }
 
@@ -101,6 +102,10 @@ const POSIX_INIT: &str = "trap 'case $__abide_on in 1) { set -o abide; } 2>/dev/
 /// nonce stands in the first word that a tracing shell would print of our own.
 const POSIX_SLOT: &str = "\\command \\eval '__abide_on=1; \\command . {c}; __abide=\"{n} $?\" __abide_on=; \
      \\unset -f command; \\command \\printf \"%s %s\\\\n\" \"$__abide\" \"$-\" >|{r}'\n";
+
+/// A function of such a name stands between us and the shell. The command that made it has no status that we could know,
+/// but the session need not end with it.
+const RESCUE: &str = "\\unset -f builtin command\n";
 
 const POSIX_REPAIR: &str = "\\set +e +x +v; \\exec <{i} >|{o} 2>|{e}";
 

@@ -29,7 +29,7 @@ const ENDING_MS: u64 = 6_000;
 /// How long there has to be nothing to do before a keeper is started for the next session.
 const IDLE_NS: i64 = 2_000_000;
 /// How long the result of a short command is looked for, in microseconds.
-const LOOK_US: u64 = 150;
+const LOOK_US: u64 = 300;
 
 /// The caller's number for an end of its own, see [`Runtime::watch`].
 pub type Own = u64;
@@ -71,7 +71,8 @@ impl Runtime {
     pub fn new(config: Config) -> Result<Self, TerminalError> {
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| TerminalError::new(Code::Internal, error.to_string()))?;
-        let timer = timer(&poller).map_err(|error| TerminalError::new(Code::Internal, error.to_string()))?;
+        let timer = timer(&poller, config.limits.housekeeping_ms)
+            .map_err(|error| TerminalError::new(Code::Internal, error.to_string()))?;
         let owner = if config.detached { Owner::Home } else { Owner::Process(ProcessIdentity::own()) };
         let mut runtime = Self {
             config,

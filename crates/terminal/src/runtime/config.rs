@@ -34,10 +34,18 @@ pub struct Limits {
     pub idle_ms: u64,
     /// An ended session is remembered this long.
     pub remember_ms: u64,
+    /// How often the house is kept: idle, ended and orphaned sessions are looked for.
+    pub housekeeping_ms: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_sessions: 1_000, spool_bytes: 32 << 20, idle_ms: 0, remember_ms: 600_000 }
+        Self {
+            max_sessions: 1_000,
+            spool_bytes: 32 << 20,
+            idle_ms: 0,
+            remember_ms: 600_000,
+            housekeeping_ms: 30_000,
+        }
     }
 }

@@ -18,7 +18,6 @@ use crate::session::{Session, SessionId, Waiting};
 
 /// The most ended sessions that are remembered, however short ago they ended.
 const MAX_REMEMBERED: usize = 256;
-const HOUSEKEEPING_SECONDS: i64 = 30;
 /// The number of the timer among those of sessions.
 pub(super) const TIMER: u64 = 0;
 const PATIENCE_MS: u64 = 5_000;
@@ -93,9 +92,10 @@ impl Runtime {
 }
 
 /// A timer of its own, because a timeout on every wait would cost every command a timer.
-pub(super) fn timer(poller: &OwnedFd) -> Result<OwnedFd, Errno> {
+pub(super) fn timer(poller: &OwnedFd, period_ms: u64) -> Result<OwnedFd, Errno> {
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-    let period = Timespec { tv_sec: HOUSEKEEPING_SECONDS, tv_nsec: 0 };
+    let period_ms = i64::try_from(period_ms.max(1)).unwrap_or(i64::MAX);
+    let period = Timespec { tv_sec: period_ms / 1_000, tv_nsec: period_ms % 1_000 * 1_000_000 };
     let period = Itimerspec { it_interval: period, it_value: period };
     timerfd_settime(&timer, TimerfdTimerFlags::empty(), &period)?;
     epoll::add(poller, &timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN)?;
