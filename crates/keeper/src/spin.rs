@@ -3,7 +3,7 @@
 //! Most commands of a shell take less time than waking a sleeping process on another processor. Whoever expects such an
 //! answer looks for it a few times before it sleeps, and gives way to everybody else between the looks. When that was
 //! in vain, because the command takes long or the machine has other things to do, the next ones are not looked for:
-//! one more in vain, twice as many. Nobody stays awake when nothing is expected.
+//! one more in vain, twice as many; a few are forgiven while most are not in vain. Nobody stays awake when nothing is expected.
 
 use crate::clock::ticks;
 
@@ -17,17 +17,21 @@ pub struct Spin {
     skip: u32,
     /// How many that will be after the next time in vain.
     next_skip: u32,
+    /// How many times in vain are forgiven, because others were not.
+    credit: u32,
 }
 
 /// The most answers in a row that are not looked for.
 const MOST: u32 = 1 << 10;
+/// The most times in vain that are forgiven.
+const CREDIT: u32 = 8;
 /// When giving way took this long, in microseconds, and brought nothing, somebody else needs the processor.
 const CROWDED_US: u64 = 200;
 
 impl Spin {
     /// Looks for at most this long, in microseconds.
     pub fn new(patience_us: u64) -> Self {
-        Self { patience_us, until: None, looked_at: 0, skip: 0, next_skip: 1 }
+        Self { patience_us, until: None, looked_at: 0, skip: 0, next_skip: 1, credit: 0 }
     }
 
     /// An answer is expected.
@@ -44,6 +48,7 @@ impl Spin {
     pub fn came(&mut self) {
         if self.until.take().is_some() {
             self.next_skip = 1;
+            self.credit = (self.credit + 1).min(CREDIT);
         }
     }
 
@@ -58,8 +63,12 @@ impl Spin {
         let now = ticks();
         if now >= until || now - self.looked_at > CROWDED_US {
             self.until = None;
-            self.skip = self.next_skip;
-            self.next_skip = (self.next_skip * 2).min(MOST);
+            if self.credit > 0 {
+                self.credit -= 1;
+            } else {
+                self.skip = self.next_skip;
+                self.next_skip = (self.next_skip * 2).min(MOST);
+            }
             return;
         }
         self.looked_at = now;

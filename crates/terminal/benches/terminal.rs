@@ -30,8 +30,18 @@ fn main() {
                 ratio(ours.1, floor.1),
                 ratio(ours.0, own_floor.0),
             );
-            judge(ratio(ours.0, floor.0) <= most.p50, &format!("p50 at most {} times the floor", most.p50));
-            judge(ratio(ours.1, floor.1) <= most.p99, &format!("p99 at most {} times the floor's", most.p99));
+            let (base, whose) = match most.against {
+                Against::Bash => (floor, "bash"),
+                Against::Own => (own_floor, shell),
+            };
+            judge(
+                ratio(ours.0, base.0) <= most.p50,
+                &format!("p50 at most {} times {whose}'s floor", most.p50),
+            );
+            judge(
+                ratio(ours.1, base.1) <= most.p99,
+                &format!("p99 at most {} times {whose}'s floor", most.p99),
+            );
             println!("    limited by {}", most.limit);
         }
     }
@@ -76,15 +86,25 @@ fn main() {
 struct Budget {
     p50: f64,
     p99: f64,
+    against: Against,
     limit: &'static str,
+}
+
+/// Which bare shell it is held against. A program is started by the shell itself, so there each has its own floor.
+#[derive(Clone, Copy)]
+enum Against {
+    Bash,
+    Own,
 }
 
 const BUILTIN: Budget = Budget {
     p50: 3.0,
     p99: 5.0,
+    against: Against::Bash,
     limit: "wake-ups: client, runtime, keeper, shell and back, against client, shell and back",
 };
-const PROGRAM: Budget = Budget { p50: 1.3, p99: 5.0, limit: "the shell's own fork and exec" };
+const PROGRAM: Budget =
+    Budget { p50: 1.3, p99: 5.0, against: Against::Own, limit: "the shell's own fork and exec" };
 
 fn judge(kept: bool, budget: &str) {
     println!("    {}  {budget}", if kept { "PASS" } else { "MISS" });
