@@ -7,4 +7,5 @@ pub mod mcp;
 pub mod rpc;
 pub mod translate;
 
+mod escape;
 mod line;

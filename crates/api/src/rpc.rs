@@ -4,34 +4,37 @@
 //! Requests are served concurrently because the runtime answers when it can. A client that does not read its answers
 //! holds back its streams, not the machine's memory.
 
+mod ends;
+mod methods;
+mod outgoing;
+mod streams;
+
 use std::collections::BTreeMap;
-use std::io::IoSlice;
 use std::os::fd::AsFd;
 
-use abide_terminal::{
-    Call, Chunk, Code, Event, Reply, Runtime, SessionId, Size, Stream, TerminalError, Utf8Pieces,
-};
+use abide_terminal::{Code, Event, EventFlags, Reply, Runtime, TerminalError, Utf8Pieces, Wait};
 use abide_wire::terminal as wire;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, ReadWriteFlags, pwritev2};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use rustix::io::Errno;
+use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::line::{Line, Lines};
 use crate::translate;
+use ends::{End, INPUT, OUTPUT, Wants};
+use methods::{OnlyId, Request, Shape, parse};
+use streams::StreamState;
 
 /// The longest line that is taken.
 pub const MAX_LINE: usize = 16 << 20;
 /// The most calls that wait for an answer at a time.
 const MAX_CALLS: usize = 10_000;
+/// What the client's pipe holds, if it lets us decide.
+const WIDE: usize = 1 << 20;
 /// With more than this unread by the client, streams are held back.
 const HOLD_AT: usize = 1 << 20;
 /// With more than this unread by the client, no more requests are taken.
 const STOP_AT: usize = 64 << 20;
-/// What a pipe with any room surely takes.
-const WRITE: usize = 4096;
 
 /// Serves one client until its input ends; then ends the runtime in order.
 pub fn serve(runtime: Runtime, input: impl AsFd, output: impl AsFd) -> std::io::Result<()> {
@@ -45,6 +48,8 @@ pub fn serve(runtime: Runtime, input: impl AsFd, output: impl AsFd) -> std::io::
         written: 0,
         never_waits: true,
     };
+    // Output comes faster than a pipe's usual size lets through; what is no pipe, or may not grow, stays as it is.
+    let _stays_as_it_is = rustix::pipe::fcntl_setpipe_size(&output, WIDE);
     let served = server.turn(input, &output);
     server.runtime.shut_down();
     server.take_events();
@@ -70,44 +75,27 @@ struct Waiting {
     shape: Shape,
 }
 
-/// What the runtime's reply is turned into.
-#[derive(Clone, Copy)]
-enum Shape {
-    Created,
-    Plain,
-    Run(wire::Encoding),
-    Stream(wire::Encoding),
-    Output(wire::StreamName, wire::Encoding),
-}
-
-struct StreamState {
-    id: String,
-    seq: u64,
-    encoding: wire::Encoding,
-    text: [Utf8Pieces; 2],
-    ends: [u64; 2],
-}
-
 impl Server {
     fn turn(&mut self, input: impl AsFd, output: impl AsFd) -> std::io::Result<()> {
         let mut buffer = vec![0; 64 << 10];
+        let mut input_end = End::new(INPUT);
+        let mut output_end = End::new(OUTPUT);
         loop {
             let pending = self.out.len() - self.written;
             self.runtime.hold_streams(pending > HOLD_AT);
-            let hears = if pending < STOP_AT { PollFlags::IN } else { PollFlags::empty() };
-            let writes = if pending > 0 { PollFlags::OUT } else { PollFlags::empty() };
-            let mut fds = [
-                PollFd::new(&input, hears),
-                PollFd::new(&self.runtime, PollFlags::IN),
-                PollFd::new(&output, writes),
-            ];
-            match poll(&mut fds, None) {
-                Ok(_) => {}
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            }
-            let [heard, worked, writable] = fds.map(|fd| fd.revents());
-            if heard.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) && !hears.is_empty() {
+            input_end.wants(
+                &self.runtime,
+                &input,
+                if pending < STOP_AT { Wants::In } else { Wants::Nothing },
+            );
+            output_end.wants(&self.runtime, &output, if pending > 0 { Wants::Out } else { Wants::End });
+            let at_once = input_end.is_always_ready() || output_end.is_always_ready();
+            let ready = self.runtime.wait(if at_once { Wait::No } else { Wait::ForSomething });
+            let flags = |which| {
+                let of = ready.iter().filter(|(own, _)| *own == which);
+                of.fold(EventFlags::empty(), |all, (_, flags)| all | *flags)
+            };
+            if input_end.is_always_ready() || !flags(INPUT).is_empty() {
                 match rustix::io::read(&input, &mut buffer) {
                     Ok(0) => {
                         if let Some(line) = self.lines.finish() {
@@ -125,81 +113,12 @@ impl Server {
                     Err(error) => return Err(error.into()),
                 }
             }
-            if !worked.is_empty() {
-                self.runtime.work();
-            }
             self.take_events();
-            if writable.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) {
+            if flags(OUTPUT).intersects(EventFlags::ERR | EventFlags::HUP) {
                 return Ok(());
             }
             self.write(&output)?;
         }
-    }
-
-    /// Writes without ever waiting, also to a descriptor whose other holders did not ask for that.
-    fn write(&mut self, output: impl AsFd) -> std::io::Result<()> {
-        while self.written < self.out.len() {
-            let pending = [IoSlice::new(self.out.get(self.written..).unwrap_or_default())];
-            let attempt = match self.never_waits {
-                true => pwritev2(&output, &pending, u64::MAX, ReadWriteFlags::NOWAIT),
-                false => Err(Errno::OPNOTSUPP),
-            };
-            match attempt {
-                Ok(count) => self.wrote(count),
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::SPIPE | Errno::NOSYS) => {
-                    self.never_waits = false;
-                    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-                    let mut fds = [PollFd::new(&output, PollFlags::OUT)];
-                    if !matches!(poll(&mut fds, Some(&now)), Ok(1..)) {
-                        return Ok(());
-                    }
-                    self.write_some(&output)?;
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes no more than a descriptor with any room surely takes.
-    fn write_some(&mut self, output: impl AsFd) -> std::io::Result<()> {
-        let end = self.out.len().min(self.written + WRITE);
-        match rustix::io::write(&output, self.out.get(self.written..end).unwrap_or_default()) {
-            Ok(count) => self.wrote(count),
-            Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(error) => return Err(error.into()),
-        }
-        Ok(())
-    }
-
-    fn wrote(&mut self, count: usize) {
-        self.written += count;
-        if self.written == self.out.len() {
-            self.written = 0;
-            if self.out.capacity() > HOLD_AT * 2 {
-                self.out = Vec::new();
-            } else {
-                self.out.clear();
-            }
-        } else if self.written > HOLD_AT {
-            self.out.drain(..self.written);
-            self.written = 0;
-        }
-    }
-
-    /// The last words, for a client that is given a moment to take them.
-    fn write_rest(&mut self, output: impl AsFd) -> std::io::Result<()> {
-        while self.written < self.out.len() {
-            let moment = Timespec { tv_sec: 2, tv_nsec: 0 };
-            let mut fds = [PollFd::new(&output, PollFlags::OUT)];
-            if !matches!(poll(&mut fds, Some(&moment)), Ok(1..)) {
-                return Ok(());
-            }
-            self.write_some(&output)?;
-        }
-        Ok(())
     }
 
     fn hear(&mut self, line: Line) {
@@ -327,56 +246,6 @@ impl Server {
         }
     }
 
-    fn chunk(&mut self, ticket: u64, chunk: Chunk) {
-        let Some(mut state) = self.streams.remove(&ticket) else { return };
-        match chunk {
-            Chunk::Output { stream, offset, bytes } => {
-                let index = stream.index();
-                state.ends[index] = offset + bytes.len() as u64;
-                let (data, early) = match state.encoding {
-                    wire::Encoding::Utf8 => state.text[index].push(&bytes),
-                    wire::Encoding::Base64 => (translate::encode(&bytes, wire::Encoding::Base64), 0),
-                };
-                if !data.is_empty() {
-                    self.send_chunk(&mut state, name(stream), offset - early as u64, data, (None, None));
-                }
-                self.streams.insert(ticket, state);
-            }
-            Chunk::Exit(_) => {
-                for stream in Stream::ALL {
-                    if let Some((data, length)) = state.text[stream.index()].finish() {
-                        let offset = state.ends[stream.index()] - length as u64;
-                        self.send_chunk(&mut state, name(stream), offset, data, (None, None));
-                    }
-                }
-                let offset = state.ends[0];
-                self.send_chunk(&mut state, "exit", offset, String::new(), translate::ended(&chunk));
-            }
-        }
-    }
-
-    fn send_chunk(
-        &mut self,
-        state: &mut StreamState,
-        kind: &str,
-        offset: u64,
-        data: String,
-        (exit, error): (Option<wire::Exit>, Option<String>),
-    ) {
-        let chunk = wire::Chunk {
-            stream_id: state.id.clone(),
-            seq: state.seq,
-            kind: kind.to_owned(),
-            offset,
-            data,
-            encoding: state.encoding,
-            exit,
-            error,
-        };
-        state.seq += 1;
-        self.send(&Notification { jsonrpc: "2.0", method: "exec.chunk", params: &chunk });
-    }
-
     fn succeed(&mut self, id: Option<Box<RawValue>>, result: &impl Serialize) {
         // A request without an id is a notification and has no answer.
         if let Some(id) = id {
@@ -429,139 +298,9 @@ fn code_number(code: Code) -> i32 {
     }
 }
 
-fn parse(method: &str, params: Option<&RawValue>) -> Result<Option<(Call, Shape)>, TerminalError> {
-    let session = |params: wire::SessionParams| SessionId::from_text(&params.session_id);
-    Ok(Some(match method {
-        "session.create" => (translate::create(from(params)?), Shape::Created),
-        "session.info" => (Call::Info(session(from(params)?)), Shape::Plain),
-        "session.list" => (Call::List, Shape::Plain),
-        "session.destroy" => {
-            let params: wire::DestroyParams = from(params)?;
-            let session = SessionId::from_text(&params.session_id);
-            (Call::Destroy { session, force: params.force }, Shape::Plain)
-        }
-        "exec.run" => {
-            let params: wire::ExecParams = from(params)?;
-            let shape = Shape::Run(params.encoding);
-            (Call::Run(translate::execute(params)), shape)
-        }
-        "exec.stream" => {
-            let params: wire::ExecParams = from(params)?;
-            let shape = Shape::Stream(params.encoding);
-            (Call::Stream(translate::execute(params)), shape)
-        }
-        "exec.input" => (translate::input(from(params)?)?, Shape::Plain),
-        "exec.cancel" => (Call::Cancel(session(from(params)?)), Shape::Plain),
-        "exec.output" => {
-            let params: wire::OutputParams = from(params)?;
-            (translate::output(&params)?, Shape::Output(params.stream, params.encoding))
-        }
-        "session.screen" => (Call::Screen(session(from(params)?)), Shape::Plain),
-        "session.resize" => {
-            let params: wire::ResizeParams = from(params)?;
-            let size = Size { rows: params.rows, cols: params.cols };
-            (Call::Resize(SessionId::from_text(&params.session_id), size), Shape::Plain)
-        }
-        "system.stats" => (Call::Stats, Shape::Plain),
-        _ => return Ok(None),
-    }))
-}
-
-fn from<P: DeserializeOwned>(params: Option<&RawValue>) -> Result<P, TerminalError> {
-    serde_json::from_str(params.map_or("{}", RawValue::get))
-        .map_err(|error| TerminalError::new(Code::InvalidParams, error.to_string()))
-}
-
-fn name(stream: Stream) -> &'static str {
-    match stream {
-        Stream::Stdout => "stdout",
-        Stream::Stderr => "stderr",
-    }
-}
-
-#[derive(Deserialize)]
-struct Request<'a> {
-    #[serde(default)]
-    jsonrpc: std::borrow::Cow<'a, str>,
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    method: String,
-    #[serde(borrow)]
-    params: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct OnlyId {
-    id: Option<Box<RawValue>>,
-}
-
 #[derive(Serialize)]
 struct Success<'a, R> {
     jsonrpc: &'static str,
     id: Box<RawValue>,
     result: &'a R,
-}
-
-#[derive(Serialize)]
-struct Notification<'a> {
-    jsonrpc: &'static str,
-    method: &'static str,
-    params: &'a wire::Chunk,
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const METHODS: [&str; 12] = [
-        "session.create",
-        "session.info",
-        "session.list",
-        "session.destroy",
-        "exec.run",
-        "exec.stream",
-        "exec.input",
-        "exec.cancel",
-        "exec.output",
-        "session.screen",
-        "session.resize",
-        "system.stats",
-    ];
-
-    #[test]
-    fn every_method_of_the_interface_is_known_and_no_other() {
-        let params = RawValue::from_string(
-            json!({
-                "session_id": "s-000000", "command": "true", "exec_id": "e-1", "rows": 1, "cols": 1,
-            })
-            .to_string(),
-        )
-        .unwrap();
-        for method in METHODS {
-            let known = parse(method, Some(&params));
-            assert!(known.is_err() || known.unwrap().is_some(), "{method}");
-        }
-        assert!(parse("session.explode", Some(&params)).unwrap().is_none());
-    }
-
-    proptest! {
-        #[test]
-        fn params_of_any_shape_are_a_call_or_an_error_and_never_a_panic(
-            method in 0usize..12, key in "[a-z_]{0,12}", text in ".{0,40}", number in any::<i64>(),
-        ) {
-            for value in [json!({ &key: text }), json!({ &key: number }), json!([text]), json!(null), json!(number),
-                json!({ "session_id": text, "command": text, &key: number })]
-            {
-                let raw = RawValue::from_string(value.to_string()).unwrap();
-                let _ = parse(METHODS[method], Some(&raw));
-            }
-        }
-
-        #[test]
-        fn lines_of_any_bytes_are_a_request_or_an_error_and_never_a_panic(line in ".{0,200}") {
-            let _ = serde_json::from_str::<Request<'_>>(&line);
-        }
-    }
 }

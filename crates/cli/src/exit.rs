@@ -13,8 +13,7 @@ pub fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     let first = words.next();
     if first.as_ref().is_some_and(|word| word == crate::home::KEEPER) {
-        let held = words.next().map(|directory| abide_keeper::main(directory.into()));
-        return if matches!(held, Some(Ok(()))) { SUCCEEDED } else { FAILED };
+        return if abide_keeper::main().is_ok() { SUCCEEDED } else { FAILED };
     }
     if first.as_ref().is_some_and(|word| word == parrot::PARROT) {
         return parrot::main(words);

@@ -56,7 +56,7 @@ impl Processes for Keepers {
             None => {
                 write_files(start).map_err(|error| StartError::System(error.to_string()))?;
                 let spec = self.spec(start);
-                let mut keeper = self.launcher.start(place, &spec).map_err(start_error)?;
+                let mut keeper = self.launcher.start(place, spec, None).map_err(start_error)?;
                 let status = keeper.status(PATIENCE_MS);
                 self.adopt(keeper.take_process());
                 (keeper, status.map_err(start_error)?)

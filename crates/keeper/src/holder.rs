@@ -7,48 +7,54 @@ mod clients;
 mod commands;
 mod end;
 mod orders;
+mod output;
+mod poller;
+mod repair;
+mod signals;
 mod stdin;
+mod stop;
+mod tracing;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::process::{WaitOptions, wait};
-use signal_hook::consts::signal;
 
 use crate::child::{Hold, first_lane, spawn_on_pty, spawn_piped, spawn_shell};
 use crate::clock::{ticks, unix_micros};
 use crate::error::KeeperError;
 use crate::identity::ProcessIdentity;
 use crate::job::Job;
-use crate::lane::{Found, Lane};
-use crate::launch::FIRST;
+use crate::lane::Lane;
+use crate::launch::{FIRST, Start};
 use crate::link::Link;
 use crate::place::Place;
 use crate::procs;
-use crate::protocol::{
-    Answer, Exit, JobId, News, Outcome, Output, Owner, Refusal, Run, Shape, Spec, Status, Stream,
-};
+use crate::protocol::{Answer, Exit, JobId, News, Outcome, Owner, Refusal, Run, Shape, Spec, Status};
 use crate::script::Prompter;
+use crate::spin::Spin;
 use crate::spool::Spool;
 use crate::ticker::Ticker;
 
 use clients::Clients;
 use end::Ending;
+use poller::{Poller, Source};
+use repair::Repair;
+use signals::Signals;
 
-/// Runs the keeper whose directory is given, until its child has ended and somebody has collected it.
-pub fn main(directory: PathBuf) -> Result<(), KeeperError> {
-    let place = Place::at(directory);
+/// Runs a keeper, until its child has ended and somebody has collected it.
+pub fn main() -> Result<(), KeeperError> {
     let (mut link, signals) = detach()?;
-    // Whoever started us may have died before saying what to hold.
-    let Some(spec) = link.wait::<Spec>(10_000)? else {
-        return place.remove().map_err(|error| KeeperError::system("cannot remove the place", error));
-    };
+    // Whoever started us may never say what to hold: a spare keeper waits until its starter needs or leaves it.
+    let Some(Start { directory, spec }) = link.wait::<Start>(FOR_EVER_MS)? else { return Ok(()) };
+    // So that it can be seen which keeper is whose.
+    let _not_needed = rustix::process::chdir(&directory);
+    let place = Place::at(directory);
     let mut holder = match Holder::start(place.clone(), spec, signals) {
         Ok(holder) => holder,
         Err(refusal) => {
@@ -78,103 +84,6 @@ fn detach() -> Result<(Link, Signals), KeeperError> {
     Ok((Link::new(channel), signals))
 }
 
-/// The signals that a keeper takes. Having a handler for the others gives the child their defaults back, whatever our
-/// parent had ignored, and keeps a hang-up of somebody's terminal from ending us.
-#[derive(Debug)]
-struct Signals {
-    child: OwnedFd,
-    end: Arc<AtomicBool>,
-}
-
-impl Signals {
-    fn install() -> std::io::Result<Self> {
-        let (reader, writer) = crate::link::pair()?;
-        let again = writer.try_clone()?;
-        signal_hook::low_level::pipe::register(signal::SIGCHLD, writer)?;
-        signal_hook::low_level::pipe::register(signal::SIGTERM, again)?;
-        let end = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(signal::SIGTERM, Arc::clone(&end))?;
-        let ignored = Arc::new(AtomicBool::new(false));
-        for number in [
-            signal::SIGINT,
-            signal::SIGQUIT,
-            signal::SIGHUP,
-            signal::SIGUSR1,
-            signal::SIGUSR2,
-            signal::SIGALRM,
-            signal::SIGTSTP,
-            signal::SIGTTIN,
-            signal::SIGTTOU,
-            signal::SIGURG,
-            signal::SIGCONT,
-            signal::SIGWINCH,
-        ] {
-            signal_hook::flag::register(number, Arc::clone(&ignored))?;
-        }
-        Ok(Self { child: reader, end })
-    }
-}
-
-/// What becomes ready, packed into the number that `epoll` gives back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
-    Signals,
-    Door,
-    Reports,
-    Terminal,
-    Input,
-    Stdin,
-    Tick,
-    Lane(u64, Stream),
-    Client(u64),
-}
-
-impl Source {
-    fn pack(self) -> u64 {
-        match self {
-            Self::Signals => 0,
-            Self::Door => 1,
-            Self::Reports => 2,
-            Self::Terminal => 3,
-            Self::Lane(number, stream) => number << 8 | (4 + stream.index() as u64),
-            Self::Client(number) => number << 8 | 6,
-            Self::Input => 7,
-            Self::Tick => 8,
-            Self::Stdin => 9,
-        }
-    }
-
-    fn unpack(packed: u64) -> Option<Self> {
-        Some(match packed & 0xff {
-            0 => Self::Signals,
-            1 => Self::Door,
-            2 => Self::Reports,
-            3 => Self::Terminal,
-            4 => Self::Lane(packed >> 8, Stream::Stdout),
-            5 => Self::Lane(packed >> 8, Stream::Stderr),
-            6 => Self::Client(packed >> 8),
-            7 => Self::Input,
-            8 => Self::Tick,
-            9 => Self::Stdin,
-            _ => return None,
-        })
-    }
-}
-
-/// The one `epoll` of a keeper.
-#[derive(Debug)]
-struct Poller(OwnedFd);
-
-impl Poller {
-    fn add(&self, end: impl AsFd, source: Source, flags: epoll::EventFlags) -> Result<(), Errno> {
-        epoll::add(&self.0, end, epoll::EventData::new_u64(source.pack()), flags)
-    }
-
-    fn change(&self, end: impl AsFd, source: Source, flags: epoll::EventFlags) {
-        let _closed_is_fine = epoll::modify(&self.0, end, epoll::EventData::new_u64(source.pack()), flags);
-    }
-}
-
 /// A keeper at work.
 #[derive(Debug)]
 struct Holder {
@@ -188,13 +97,14 @@ struct Holder {
     program: Option<PathBuf>,
     /// The children of the shell, and our own.
     children: [procs::Children; 2],
+    descriptors: procs::Descriptors,
     hold: Hold,
     stdin: stdin::Stdin,
     prompter: Option<Prompter>,
     lanes: BTreeMap<u64, Lane>,
     /// The lane that the shell prints into.
     lane: u64,
-    repair: commands::Repair,
+    repair: Repair,
     /// Processes that were there before the present command.
     known: Vec<u32>,
     job: Option<Job>,
@@ -208,6 +118,8 @@ struct Holder {
     muted: bool,
     /// The beginning of a line that may be one of ours.
     unfinished: Vec<u8>,
+    /// Whether every lane in which something was printed before the present wake-up is known to be ready.
+    all_edges_taken: bool,
     /// Why the shell could not be started.
     failure: Option<Refusal>,
     /// Why the shell was given up.
@@ -218,16 +130,19 @@ struct Holder {
     last_activity_at: u64,
     watch_at: u64,
     ticker: Ticker,
+    spin: Spin,
     buffer: Vec<u8>,
 }
 
-const BUFFER: usize = 64 << 10;
-/// How many buffers are taken from one pipe before others get their turn.
-const TURN: usize = 8;
+/// Touched only as far as something is read into it.
+const BUFFER: usize = 256 << 10;
+/// How long the report of a short command is looked for, in microseconds.
+const LOOK_US: u64 = 100;
+const FOR_EVER_MS: u64 = u64::MAX / 4_000;
+/// How many ready sources are taken at a time.
+const EVENTS: usize = 32;
 /// How soon the rest of a long command is tried again, in microseconds.
 const PUSH: u64 = 500;
-/// How many are taken when it is the last chance; others may go on writing for ever.
-const LAST_TURN: usize = 64;
 
 impl Holder {
     fn start(place: Place, spec: Spec, signals: Signals) -> Result<Self, Refusal> {
@@ -279,9 +194,10 @@ impl Holder {
             clients: Clients::default(),
             program: procs::program(pid),
             children: [procs::Children::of(pid), procs::Children::of(std::process::id())],
+            descriptors: procs::Descriptors::of(pid),
             lanes: BTreeMap::new(),
             lane: lane.number,
-            repair: commands::Repair::first(),
+            repair: Repair::first(),
             known: Vec::new(),
             job: None,
             waiting: None,
@@ -291,6 +207,7 @@ impl Holder {
             ending: None,
             muted: false,
             unfinished: Vec::new(),
+            all_edges_taken: false,
             failure: None,
             lost: None,
             owner: spec.owner,
@@ -299,6 +216,7 @@ impl Holder {
             last_activity_at: now,
             watch_at: 0,
             ticker,
+            spin: Spin::new(LOOK_US),
             buffer: vec![0; BUFFER],
         };
         holder.spool.begin(0);
@@ -313,10 +231,13 @@ impl Holder {
     /// The loop.
     fn hold(&mut self) -> Result<(), KeeperError> {
         self.began();
-        let mut events = Vec::with_capacity(32);
+        let mut events = Vec::with_capacity(EVENTS);
         loop {
             events.clear();
-            let timeout = self.sleep_for().map(|micros| Timespec {
+            // While a short command runs, its report is looked for; it would cost more to be woken for it.
+            let looking = self.spin.is_looking();
+            let timeout = if looking { Some(0) } else { self.sleep_for() };
+            let timeout = timeout.map(|micros| Timespec {
                 tv_sec: i64::try_from(micros / 1_000_000).unwrap_or(0),
                 tv_nsec: i64::try_from(micros % 1_000_000).unwrap_or(0) * 1_000,
             });
@@ -324,11 +245,20 @@ impl Holder {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(KeeperError::system("cannot wait", error)),
             }
-            for event in &events {
-                if let Some(source) = Source::unpack(event.data.u64()) {
-                    self.ready(source);
-                }
+            if looking && events.is_empty() {
+                self.spin.saw_nothing();
+                continue;
             }
+            let sources: Vec<Source> =
+                events.iter().filter_map(|event| Source::unpack(event.data.u64())).collect();
+            // Output first: what was printed before a report belongs to the command that is reported.
+            let (lanes, others): (Vec<_>, Vec<_>) =
+                sources.into_iter().partition(|source| matches!(source, Source::Lane(..)));
+            self.all_edges_taken = events.len() < EVENTS;
+            for source in lanes.into_iter().chain(others) {
+                self.ready(source);
+            }
+            self.all_edges_taken = false;
             self.drain_lanes();
             self.push_command();
             self.on_time();
@@ -438,121 +368,6 @@ impl Holder {
             self.spool.end(outcome);
         }
         self.clients.tell_all(&News::Exited(exit));
-    }
-
-    fn add_lane(&mut self, lane: Lane) -> Result<(), Errno> {
-        for stream in Stream::ALL {
-            if let Some(end) = lane.end(stream) {
-                let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-                self.poller.add(end, Source::Lane(lane.number, stream), flags)?;
-            }
-        }
-        self.lane = lane.number;
-        self.lanes.insert(lane.number, lane);
-        Ok(())
-    }
-
-    fn drain_lanes(&mut self) {
-        let ready: Vec<u64> =
-            self.lanes.values().filter(|lane| lane.ready.contains(&true)).map(|lane| lane.number).collect();
-        for number in ready {
-            for stream in Stream::ALL {
-                self.drain(number, stream, TURN, false);
-            }
-        }
-    }
-
-    fn drain_all(&mut self) {
-        let numbers: Vec<u64> = self.lanes.keys().copied().collect();
-        for number in numbers {
-            for stream in Stream::ALL {
-                if let Some(lane) = self.lanes.get_mut(&number) {
-                    lane.ready[stream.index()] = true;
-                }
-                self.drain(number, stream, LAST_TURN, true);
-            }
-        }
-    }
-
-    /// Takes what a pipe has, for the job that the lane belongs to.
-    fn drain(&mut self, number: u64, stream: Stream, turns: usize, at_once: bool) {
-        for _ in 0..turns {
-            let Some(lane) = self.lanes.get_mut(&number) else { return };
-            let job = lane.job;
-            if !lane.ready[stream.index()] || !at_once && self.is_held_back(job) {
-                return;
-            }
-            let mut buffer = std::mem::take(&mut self.buffer);
-            let found = self.lanes.get_mut(&number).map(|lane| lane.take(stream, &mut buffer));
-            match found {
-                Some(Found::Bytes(count)) => {
-                    let bytes = buffer.get(..count).unwrap_or_default();
-                    if number == self.lane && stream == Stream::Stderr {
-                        let bytes = self.without_trace(stream, bytes);
-                        self.keep(job, stream, &bytes);
-                    } else {
-                        self.keep(job, stream, bytes);
-                    }
-                    self.buffer = buffer;
-                }
-                Some(Found::Closed) => {
-                    self.buffer = buffer;
-                    return self.lane_closed(number, stream);
-                }
-                Some(Found::Empty) | None => {
-                    self.buffer = buffer;
-                    return;
-                }
-            }
-        }
-    }
-
-    /// The present lane is closed only for a moment, between two commands; an old one for good.
-    fn lane_closed(&mut self, number: u64, stream: Stream) {
-        if number == self.lane && self.exit.is_none() && self.prompter.is_some() {
-            return;
-        }
-        if let Some(lane) = self.lanes.get_mut(&number) {
-            lane.close(stream);
-            if lane.is_closed() {
-                self.lanes.remove(&number);
-            }
-        }
-    }
-
-    fn drain_terminal(&mut self) {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        while let Hold::Pty(pty) = &self.hold {
-            match rustix::io::read(pty, &mut buffer) {
-                Ok(count @ 1..) => self.keep(0, Stream::Stdout, buffer.get(..count).unwrap_or_default()),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break,
-                Ok(_) | Err(_) => {
-                    // The last holder has closed the terminal; left in the poller it would report that for ever.
-                    let _gone_is_fine = epoll::delete(&self.poller.0, pty);
-                    break;
-                }
-            }
-        }
-        self.buffer = buffer;
-    }
-
-    /// Spools bytes, keeps the first for the result, and passes them on to those who are up to date.
-    fn keep(&mut self, job: JobId, stream: Stream, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
-        }
-        let offset = self.spool.append(job, stream, bytes);
-        if let Some(running) = self.job.as_mut().filter(|running| running.id == job) {
-            let kept = &mut running.kept[stream.index()];
-            let room = running.keep.saturating_sub(kept.len());
-            kept.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
-        }
-        self.clients.pass_on(&Output { job, stream, offset, bytes: Vec::new() }, bytes);
-    }
-
-    fn is_held_back(&self, job: JobId) -> bool {
-        self.clients.is_behind(job)
     }
 
     /// Brings followers up to date from the spool.

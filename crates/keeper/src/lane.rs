@@ -23,7 +23,14 @@ pub(crate) struct Lane {
     names: [Option<PathBuf>; 2],
     /// Set by an edge, cleared when the pipe was found empty.
     pub(crate) ready: [bool; 2],
+    /// Whether the pipe has been given more room.
+    wide: [bool; 2],
 }
+
+/// What a pipe holds by itself.
+const PIPE: usize = 64 << 10;
+/// What a pipe holds whose writer fills it.
+const WIDE: usize = 512 << 10;
 
 /// What a read found.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,7 +50,7 @@ impl Lane {
         }
         let names = [name_of(&out), name_of(&err)];
         Ok((
-            Self { number, job, ends: [Some(out), Some(err)], names, ready: [true; 2] },
+            Self { number, job, ends: [Some(out), Some(err)], names, ready: [true; 2], wide: [false; 2] },
             [out_writer, err_writer],
         ))
     }
@@ -67,12 +74,22 @@ impl Lane {
     pub(crate) fn take(&mut self, stream: Stream, buffer: &mut [u8]) -> Found {
         let index = stream.index();
         let Some(end) = &self.ends[index] else { return Found::Closed };
+        let room = buffer.len();
         match read(end, buffer) {
             Ok(0) => {
                 self.ready[index] = false;
                 Found::Closed
             }
-            Ok(count) => Found::Bytes(count),
+            Ok(count) => {
+                // Less than there was room for: the pipe is empty, and what comes next is an edge again.
+                self.ready[index] = count == room;
+                if count >= PIPE && !self.wide[index] {
+                    self.wide[index] = true;
+                    // A writer this fast is held up by the usual size; the system may refuse, and then it stays.
+                    let _stays_as_it_is = rustix::pipe::fcntl_setpipe_size(end, WIDE);
+                }
+                Found::Bytes(count)
+            }
             Err(Errno::INTR) => Found::Bytes(0),
             Err(Errno::AGAIN) => {
                 self.ready[index] = false;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Child;
 
 use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
 
 use crate::child::spawn_keeper;
 use crate::error::KeeperError;
@@ -14,7 +15,7 @@ use crate::place::Place;
 use crate::procs;
 use crate::protocol::{Act, Answer, News, Order, Spec, Status};
 
-/// How this program is started as a keeper: the keeper's directory is added as the last argument.
+/// How this program is started as a keeper.
 #[derive(Debug, Clone)]
 pub struct Launcher {
     /// The program, normally the running one.
@@ -36,30 +37,54 @@ pub struct Keeper {
 /// The tag of the first answer on every connection: a [`News::Status`] or a [`News::Refused`].
 pub const FIRST: u64 = u64::MAX;
 
+/// A keeper that has been started but not told yet what to hold. It ends when it is dropped, or its starter dies.
+#[derive(Debug)]
+pub struct Spare {
+    link: Link,
+    process: Child,
+}
+
+/// What a keeper is told first: where it lies and what it holds.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Start {
+    pub(crate) directory: PathBuf,
+    pub(crate) spec: Spec,
+}
+
 impl Launcher {
-    /// Starts a keeper; what became of the child is the first answer on the link.
-    pub fn start(&self, place: Place, spec: &Spec) -> Result<Keeper, KeeperError> {
+    /// Starts a keeper, or uses one that waits already; what became of the child is the first answer on the link.
+    pub fn start(&self, place: Place, spec: Spec, spare: Option<Spare>) -> Result<Keeper, KeeperError> {
         place.create()?;
-        let started = self.spawn(&place, spec);
+        let start = Start { directory: place.path().to_owned(), spec };
+        let started = self.tell(&start, spare);
         if started.is_err() {
             let _nothing_to_keep = place.remove();
         }
-        let (link, process) = started?;
+        let Spare { link, process } = started?;
         Ok(Keeper { place, link, process: Some(process) })
     }
 
-    fn spawn(&self, place: &Place, spec: &Spec) -> Result<(Link, Child), KeeperError> {
+    fn tell(&self, start: &Start, spare: Option<Spare>) -> Result<Spare, KeeperError> {
+        // One that died while it waited is not worth a word.
+        if let Some(mut spare) = spare
+            && spare.process.try_wait().is_ok_and(|ended| ended.is_none())
+            && spare.link.send(start).is_ok()
+        {
+            return Ok(spare);
+        }
+        let mut fresh = self.prepare()?;
+        fresh.link.send(start)?;
+        Ok(fresh)
+    }
+
+    /// Starts a keeper that waits to be told what to hold.
+    pub fn prepare(&self) -> Result<Spare, KeeperError> {
         let (ours, theirs) =
             pair().map_err(|error| KeeperError::system("cannot make a socket pair", error))?;
-        let mut arguments: Vec<_> =
-            self.arguments.iter().map(Into::into).collect::<Vec<std::ffi::OsString>>();
-        arguments.push(place.path().into());
-        let process = spawn_keeper(&self.program, &arguments, theirs).map_err(|error| {
+        let process = spawn_keeper(&self.program, &self.arguments, theirs).map_err(|error| {
             KeeperError::system(format!("cannot start {}", self.program.display()), error)
         })?;
-        let mut link = Link::new(ours);
-        link.send(spec)?;
-        Ok((link, process))
+        Ok(Spare { link: Link::new(ours), process })
     }
 }
 

@@ -12,6 +12,7 @@ pub mod launch;
 pub mod link;
 pub mod place;
 pub mod protocol;
+pub mod spin;
 pub mod spool;
 
 mod child;

@@ -3,12 +3,12 @@
 //! A frame is a little-endian length and that many bytes of `postcard`. A length beyond the bound ends the connection:
 //! after it, nothing that follows can be trusted to begin where a frame begins.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -37,6 +37,41 @@ impl Link {
     /// Queues a message and sends what the socket takes now.
     pub fn send(&mut self, message: &impl Serialize) -> Result<(), KeeperError> {
         encode(message, &mut self.outgoing)?;
+        self.flush()
+    }
+
+    /// Sends a message whose last field is a byte string, left empty in `message`, as if it held `bytes`.
+    ///
+    /// The bytes are not copied if the socket takes them at once.
+    pub(crate) fn send_with_bytes(
+        &mut self,
+        message: &impl Serialize,
+        bytes: &[u8],
+    ) -> Result<(), KeeperError> {
+        let start = self.outgoing.len();
+        encode(message, &mut self.outgoing)?;
+        // The length of a byte string comes before it, seven bits a byte; that of an empty one is a single zero.
+        self.outgoing.pop();
+        let mut length = bytes.len();
+        while length >= 0x80 {
+            self.outgoing.push(u8::try_from(length & 0x7f).unwrap_or(0) | 0x80);
+            length >>= 7;
+        }
+        self.outgoing.push(u8::try_from(length).unwrap_or(0));
+        seal(&mut self.outgoing, start, bytes.len())?;
+        let mut taken = 0;
+        if start == self.sent {
+            let pending = self.outgoing.get(self.sent..).unwrap_or_default();
+            let both = [IoSlice::new(pending), IoSlice::new(bytes)];
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            if let Ok(count) = sendmsg(&self.socket, &both, &mut SendAncillaryBuffer::default(), flags) {
+                let head = count.min(pending.len());
+                self.sent += head;
+                taken = count - head;
+            }
+        }
+        let rest = bytes.get(taken..).unwrap_or_default();
+        self.outgoing.extend_from_slice(rest);
         self.flush()
     }
 
@@ -134,15 +169,11 @@ impl Link {
             self.incoming.drain(..self.read);
             self.read = 0;
         }
-        let start = self.incoming.len();
-        self.incoming.resize(start + READ_STEP.max(start.min(READ_MOST)), 0);
-        let room = self.incoming.get_mut(start..).unwrap_or_default();
+        let buffered = self.incoming.len();
+        self.incoming.reserve(missing(&self.incoming).clamp(READ_STEP, READ_MOST));
+        let room = rustix::buffer::spare_capacity(&mut self.incoming);
         let outcome = recv(&self.socket, room, RecvFlags::DONTWAIT);
-        let count = match outcome {
-            Ok((count, _)) => count,
-            Err(_) => 0,
-        };
-        self.incoming.truncate(start + count);
+        let count = self.incoming.len() - buffered;
         match outcome {
             Ok(_) if count > 0 => Ok(true),
             Ok(_) | Err(Errno::CONNRESET | Errno::PIPE) => {
@@ -165,20 +196,34 @@ const KEEP_BUFFER: usize = 64 << 10;
 const READ_STEP: usize = 16 << 10;
 const READ_MOST: usize = 1 << 20;
 
+/// How many bytes the first frame lacks.
+fn missing(bytes: &[u8]) -> usize {
+    let Some((header, rest)) = bytes.split_first_chunk::<4>() else { return 0 };
+    usize::try_from(u32::from_le_bytes(*header)).unwrap_or(0).saturating_sub(rest.len())
+}
+
 /// Appends one frame.
 pub fn encode(message: &impl Serialize, out: &mut Vec<u8>) -> Result<(), KeeperError> {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     let full = postcard::to_io(message, &mut *out).map(|_| ());
-    let length = out.len() - start - 4;
-    if full.is_err() || length > MAX_FRAME {
+    if full.is_err() {
         out.truncate(start);
         return Err(KeeperError::Protocol("a message is too long"));
     }
-    let header =
-        u32::try_from(length).map_err(|_| KeeperError::Protocol("a message is too long"))?.to_le_bytes();
-    if let Some(place) = out.get_mut(start..start + 4) {
-        place.copy_from_slice(&header);
+    seal(out, start, 0)
+}
+
+/// Writes the length of the frame that begins at `start` and goes on for `more` bytes after what is there.
+fn seal(out: &mut Vec<u8>, start: usize, more: usize) -> Result<(), KeeperError> {
+    let length = out.len() - start - 4 + more;
+    let header = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME);
+    match (header, out.get_mut(start..start + 4)) {
+        (Some(header), Some(place)) => place.copy_from_slice(&header.to_le_bytes()),
+        (None, _) | (_, None) => {
+            out.truncate(start);
+            return Err(KeeperError::Protocol("a message is too long"));
+        }
     }
     Ok(())
 }
@@ -207,7 +252,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::{Act, Order};
+    use crate::protocol::{Act, Answer, News, Order, Output, Stream};
 
     proptest! {
         #[test]
@@ -229,6 +274,30 @@ mod tests {
                 }
             }
             prop_assert_eq!(got, texts);
+        }
+
+        #[test]
+        fn bytes_sent_beside_their_message_arrive_in_it(lengths in proptest::collection::vec(0usize..70_000, 1..6)) {
+            let (one, other) = pair().unwrap();
+            let (mut sender, mut receiver) = (Link::new(one), Link::new(other));
+            for (offset, length) in lengths.iter().enumerate() {
+                let place = |bytes| Answer {
+                    tag: 300,
+                    news: News::Output(Output { job: 1, stream: Stream::Stderr, offset: offset as u64, bytes }),
+                };
+                sender.send_with_bytes(&place(Vec::new()), &vec![7; *length]).unwrap();
+            }
+            for (expected, length) in lengths.iter().enumerate() {
+                let answer: Answer = loop {
+                    sender.flush().unwrap();
+                    if let Some(answer) = receiver.receive().unwrap() {
+                        break answer;
+                    }
+                };
+                let News::Output(output) = answer.news else { panic!("another message arrived") };
+                prop_assert_eq!((answer.tag, output.offset), (300, expected as u64));
+                prop_assert_eq!(output.bytes, vec![7; *length]);
+            }
         }
 
         #[test]

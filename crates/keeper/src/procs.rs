@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
+use rustix::fs::{Mode, OFlags, open, readlinkat_raw};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::identity::Stat;
@@ -38,6 +42,30 @@ impl Children {
             }
             Some(_) | None => children(self.pid),
         }
+    }
+}
+
+/// The descriptors of a process, looked at after every command: its directory is held open, which halves the way.
+#[derive(Debug)]
+pub(crate) struct Descriptors {
+    directory: Option<OwnedFd>,
+}
+
+impl Descriptors {
+    pub(crate) fn of(pid: u32) -> Self {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Self { directory: open(format!("/proc/{pid}/fd"), flags, Mode::empty()).ok() }
+    }
+
+    /// Whether a descriptor leads to what `/proc` names like this.
+    pub(crate) fn lead_to(&self, number: &str, name: &Path) -> bool {
+        let Some(directory) = &self.directory else { return false };
+        let mut buffer = [0u8; 64];
+        let found = readlinkat_raw(directory, number, &mut buffer);
+        found.is_ok_and(|found| {
+            found == name.as_os_str().as_bytes().len()
+                && buffer.get(..found) == Some(name.as_os_str().as_bytes())
+        })
     }
 }
 

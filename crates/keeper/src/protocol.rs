@@ -64,6 +64,8 @@ pub struct Script {
     pub repair: String,
     /// Put before a command when tracing was on before the repair.
     pub trace: String,
+    /// Put before the next slots when a shell went past all others without a report.
+    pub rescue: String,
 }
 
 /// Who answers for a keeper.

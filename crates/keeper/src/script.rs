@@ -2,11 +2,13 @@
 //!
 //! A command is data to the shell, never a continuation of our text, so no quote or here-document that it leaves open
 //! can swallow what we say next. The line that sources it and reports it is sent ahead of time (a *slot*), with a nonce
-//! that the command cannot know. Two command pipes alternate, because a shell may look for the end of one only after
-//! its report. What the texts are for each kind of shell is decided by the client.
+//! that the command cannot know; several slots are sent at once, so that a shell is woken for its command and for
+//! nothing else. Two command pipes alternate, because a shell may look for the end of one only after its report. What
+//! the texts are for each kind of shell is decided by the client.
 
+use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags, open};
@@ -28,8 +30,11 @@ pub(crate) struct Prompter {
     slots: [Command; 4],
     turn: usize,
     nonce: String,
+    /// The nonces of the slots that the shell has been sent but has not come to yet.
+    ahead: VecDeque<String>,
     /// The present slot is over; its nonce stays known for what is still to be read.
     left: bool,
+    closed: bool,
     report: OwnedFd,
     report_name: Option<PathBuf>,
     reported: Vec<u8>,
@@ -42,6 +47,15 @@ pub(crate) struct Prompter {
 struct Command {
     reader: OwnedFd,
     writer: Option<OwnedFd>,
+}
+
+/// How far a shell has gone without reporting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Past {
+    /// Past the present slot.
+    Present,
+    /// Past everything that it was sent.
+    All,
 }
 
 /// What a shell says when a command has ended.
@@ -72,7 +86,9 @@ impl Prompter {
             slots: [Command::new()?, Command::new()?, Command::new()?, Command::new()?],
             turn: 0,
             nonce: String::new(),
+            ahead: VecDeque::new(),
             left: true,
+            closed: false,
             report_name: name_of(&report),
             report,
             reported: Vec::new(),
@@ -94,41 +110,70 @@ impl Prompter {
         Ok(())
     }
 
-    /// Sends the next slot; the shell will wait in it for a command. For a terminal, the line that has to be typed.
+    /// Goes on to the next slot, in which the shell will wait for a command; if it has none ahead, it is sent some. For
+    /// a terminal, the line that has to be typed.
     pub(crate) fn offer(&mut self) -> io::Result<Option<String>> {
-        self.nonce = nonce();
+        if self.closed {
+            return Ok(None);
+        }
         self.left = false;
-        let command = &mut self.commands[self.turn];
-        if command.writer.is_none() {
+        if let Some(nonce) = self.ahead.pop_front() {
+            self.nonce = nonce;
+            return self.open_for_commands().map(|()| None);
+        }
+        if self.main.is_none() {
+            return self.offer_typed().map(Some);
+        }
+        let nonces = nonces();
+        let mut slots = String::new();
+        for (index, nonce) in nonces.iter().enumerate() {
+            slots.push_str(&self.slot(self.turn ^ (index & 1), nonce));
+        }
+        let mut nonces = nonces.into_iter();
+        self.nonce = nonces.next().unwrap_or_default();
+        self.ahead.extend(nonces);
+        self.open_for_commands()?;
+        let Some((_, writer)) = &self.main else { return Ok(None) };
+        if self.texts.line.is_empty() {
+            return write_all(writer, slots.as_bytes()).map(|()| None);
+        }
+        let through = &mut self.slots[self.turn];
+        let end = match through.writer.take() {
+            Some(end) => end,
+            None => through.reopen()?,
+        };
+        write_all(&end, slots.as_bytes())?;
+        let line = fill(&self.texts.line, &[("{s}", &path_of(&through.reader))]);
+        write_all(writer, line.as_bytes()).map(|()| None)
+    }
+
+    fn slot(&self, turn: usize, nonce: &str) -> String {
+        let (command, report) = (path_of(&self.commands[turn].reader), path_of(&self.report));
+        fill(&self.texts.slot, &[("{c}", &command), ("{n}", nonce), ("{r}", &report)])
+    }
+
+    fn offer_typed(&mut self) -> io::Result<String> {
+        self.nonce = nonces().swap_remove(0);
+        self.open_for_commands()?;
+        let slot = self.slot(self.turn, &self.nonce);
+        // The prompt after a typed command must not be taken for its output, so the shell waits for us.
+        for index in [self.turn, self.turn + 2] {
+            let wait = &mut self.slots[index];
+            if wait.writer.is_none() {
+                wait.writer = Some(wait.reopen()?);
+            }
+        }
+        Ok(format!("{}; . {}", slot.trim_end(), path_of(&self.slots[self.turn].reader)))
+    }
+
+    /// Makes both pipes ready, that of the present slot and that of the next: a shell that came to one without a writer
+    /// would find its end at once. What an earlier command left unread, by returning early, is nobody's.
+    fn open_for_commands(&mut self) -> io::Result<()> {
+        for command in self.commands.iter_mut().filter(|command| command.writer.is_none()) {
+            command.empty();
             command.writer = Some(command.reopen()?);
         }
-        let slot = fill(&self.texts.slot, &[("{c}", &path_of(&command.reader)), ("{n}", &self.nonce)]);
-        let slot = fill(&slot, &[("{r}", &path_of(&self.report))]);
-        match &self.main {
-            Some((_, writer)) if self.texts.line.is_empty() => {
-                write_all(writer, slot.as_bytes()).map(|()| None)
-            }
-            Some((_, writer)) => {
-                let through = &mut self.slots[self.turn];
-                let end = match through.writer.take() {
-                    Some(end) => end,
-                    None => through.reopen()?,
-                };
-                write_all(&end, slot.as_bytes())?;
-                let line = fill(&self.texts.line, &[("{s}", &path_of(&through.reader))]);
-                write_all(writer, line.as_bytes()).map(|()| None)
-            }
-            None => {
-                // The prompt after a typed command must not be taken for its output, so the shell waits for us.
-                for index in [self.turn, self.turn + 2] {
-                    let wait = &mut self.slots[index];
-                    if wait.writer.is_none() {
-                        wait.writer = Some(wait.reopen()?);
-                    }
-                }
-                Ok(Some(format!("{}; . {}", slot.trim_end(), path_of(&self.slots[self.turn].reader))))
-            }
-        }
+        Ok(())
     }
 
     /// Lets a typed command begin, after its echo has been taken.
@@ -225,19 +270,31 @@ impl Prompter {
         self.left = true;
     }
 
-    /// Whether the shell is blocked on the line after the present one, which has not been sent.
-    pub(crate) fn waits_for_a_line(&self, shell: u32) -> bool {
-        let Some((reader, _)) = &self.main else { return false };
-        let Ok(call) = std::fs::read_to_string(format!("/proc/{shell}/syscall")) else { return false };
+    /// Whether the shell has gone past the present slot without a report: it is blocked on the command of the next slot,
+    /// or, with all slots behind it, on its script. In that case the slots ahead are gone too.
+    pub(crate) fn is_past(&self, shell: u32) -> Option<Past> {
+        let (main, _) = self.main.as_ref()?;
+        let call = std::fs::read_to_string(format!("/proc/{shell}/syscall")).ok()?;
         let mut words = call.split_ascii_whitespace();
-        let (Some(number), Some(end)) = (words.next(), words.next()) else { return false };
-        let end = end.strip_prefix("0x").and_then(|hex| u32::from_str_radix(hex, 16).ok());
-        let own = u32::try_from(reader.as_raw_fd()).ok();
-        number == READ_CALL
-            && own.is_some_and(|own| {
-                let ours = crate::procs::descriptor(std::process::id(), own);
-                ours.is_some() && end.and_then(|end| crate::procs::descriptor(shell, end)) == ours
-            })
+        let (number, end) = (words.next()?, words.next()?);
+        let end = u32::from_str_radix(end.strip_prefix("0x")?, 16).ok().filter(|_| number == READ_CALL)?;
+        let found = crate::procs::descriptor(shell, end)?;
+        if Some(&found) == name_of(main).as_ref() {
+            return Some(Past::All);
+        }
+        let next = &self.commands[self.turn ^ 1].reader;
+        (!self.ahead.is_empty() && Some(found) == name_of(next)).then_some(Past::Present)
+    }
+
+    /// Leaves the present slot, and with it those that the shell has gone past.
+    pub(crate) fn leave_past(&mut self, past: Past) {
+        if past == Past::All {
+            self.ahead.clear();
+            if let Some((_, writer)) = &self.main {
+                let _noticed_by_silence = write_all(writer, self.texts.rescue.as_bytes());
+            }
+        }
+        self.leave();
     }
 
     /// The text that points the shell's own streams at this lane and this input.
@@ -262,9 +319,10 @@ impl Prompter {
         &self.nonce
     }
 
-    /// Lets the shell find the end of its script.
+    /// Lets the shell find the end of its script, and of every command that it still comes to.
     pub(crate) fn close(&mut self) {
         self.main = None;
+        self.closed = true;
         for command in self.commands.iter_mut().chain(&mut self.slots) {
             command.writer = None;
         }
@@ -273,9 +331,13 @@ impl Prompter {
 
 impl Command {
     fn new() -> io::Result<Self> {
-        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
-        rustix::io::ioctl_fionbio(&writer, true)?;
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         Ok(Self { reader, writer: Some(writer) })
+    }
+
+    fn empty(&self) {
+        let mut rest = [0; 4096];
+        while matches!(read(&self.reader, &mut rest), Ok(1..)) {}
     }
 
     fn reopen(&self) -> io::Result<OwnedFd> {
@@ -288,6 +350,9 @@ impl Command {
 const READ_CALL: &str = if cfg!(target_arch = "x86_64") { "0" } else { "63" };
 
 const MAX_REPORTED: usize = 64 << 10;
+
+/// How many slots a shell is sent at once: together they fit into the block that a shell reads its script in.
+const SLOTS: usize = 16;
 
 fn parse(line: &[u8]) -> Option<Report> {
     let line = str::from_utf8(line).ok()?;
@@ -317,10 +382,12 @@ fn write_all(end: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-fn nonce() -> String {
-    let mut bytes = [0u8; 8];
+/// Nonces for the slots that are sent at once.
+fn nonces() -> Vec<String> {
+    let mut bytes = [0u8; SLOTS * 8];
     let _filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    format!("{:016x}", u64::from_le_bytes(bytes))
+    let (words, _) = bytes.as_chunks::<8>();
+    words.iter().map(|word| format!("{:016x}", u64::from_le_bytes(*word))).collect()
 }
 
 #[cfg(test)]

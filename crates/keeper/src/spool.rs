@@ -25,6 +25,20 @@ pub struct Spool {
 struct Segment {
     number: u64,
     bytes: u64,
+    /// How far each stream of each job reaches in it, so that it can be dropped without being read.
+    ends: BTreeMap<(JobId, usize), u64>,
+}
+
+impl Segment {
+    fn note(&mut self, header: Header) {
+        self.ends.insert((header.job, header.stream.index()), header.offset + header.length as u64);
+        // A job of which so many have come since is not known any more either.
+        while self.ends.len() > 2 * MAX_JOBS
+            && let Some(oldest) = self.ends.keys().find(|(job, _)| *job != 0).copied()
+        {
+            self.ends.remove(&oldest);
+        }
+    }
 }
 
 /// How a job's two streams stand.
@@ -146,6 +160,7 @@ impl Spool {
         }
         if let Some(segment) = self.segments.back_mut() {
             segment.bytes += whole as u64;
+            segment.note(header);
         }
         Ok(())
     }
@@ -156,28 +171,25 @@ impl Spool {
         }
         let number = self.segments.back().map_or(0, |segment| segment.number + 1);
         self.open = Some(File::options().create(true).append(true).open(self.path(number))?);
-        self.segments.push_back(Segment { number, bytes: 0 });
+        self.segments.push_back(Segment { number, bytes: 0, ends: BTreeMap::new() });
         Ok(())
     }
 
     fn drop_oldest(&mut self) -> io::Result<()> {
         let Some(segment) = self.segments.pop_front() else { return Ok(()) };
-        let path = self.path(segment.number);
-        let mut records = Records::new(File::open(&path)?);
-        while let Some(header) = records.next()? {
-            if let Some(kept) = self.jobs.get_mut(&header.job) {
-                let after = header.offset + header.length as u64;
-                let dropped = &mut kept.dropped[header.stream.index()];
-                *dropped = after.max(*dropped);
+        for ((job, index), after) in segment.ends {
+            if let Some(kept) = self.jobs.get_mut(&job) {
+                kept.dropped[index] = after.max(kept.dropped[index]);
             }
         }
-        fs::remove_file(path)
+        fs::remove_file(self.path(segment.number))
     }
 
     fn recover(&mut self, number: u64) -> io::Result<()> {
         let mut records = Records::new(File::open(self.path(number))?);
-        let mut bytes = 0;
+        let mut segment = Segment { number, bytes: 0, ends: BTreeMap::new() };
         while let Some(header) = records.next()? {
+            segment.note(header);
             let index = header.stream.index();
             let kept =
                 self.jobs.entry(header.job).or_insert(Kept { first_segment: number, ..Kept::default() });
@@ -185,9 +197,9 @@ impl Spool {
                 kept.dropped[index] = header.offset;
             }
             kept.printed[index] = header.offset + header.length as u64;
-            bytes += (HEADER + header.length) as u64;
+            segment.bytes += (HEADER + header.length) as u64;
         }
-        self.segments.push_back(Segment { number, bytes });
+        self.segments.push_back(segment);
         Ok(())
     }
 

@@ -63,6 +63,7 @@ impl Dialect {
             slot: slot.to_owned(),
             repair: repair.to_owned(),
             trace: trace.to_owned(),
+            rescue: RESCUE.to_owned(),
         }
     }
 
@@ -100,24 +101,28 @@ const POSIX_INIT: &str = "trap 'case $__abide_on in 1) { set -o abide; } 2>/dev/
 /// `command` keeps errors from ending the shell; a function of that name is removed before it is needed again. The
 /// nonce stands in the first word that a tracing shell would print of our own.
 const POSIX_SLOT: &str = "\\command \\eval '__abide_on=1; \\command . {c}; __abide=\"{n} $?\" __abide_on=; \
-     \\unset -f command; \\command \\printf \"%s %s\\\\n\" \"$__abide\" \"$-\" >|{r}; \\set +e'\n";
+     \\unset -f command; \\command \\printf \"%s %s\\\\n\" \"$__abide\" \"$-\" >|{r}'\n";
 
-const POSIX_REPAIR: &str = "\\set +x +v; \\exec <{i} >|{o} 2>|{e}";
+/// A function of such a name stands between us and the shell. The command that made it has no status that we could know,
+/// but the session need not end with it.
+const RESCUE: &str = "\\unset -f builtin command\n";
+
+const POSIX_REPAIR: &str = "\\set +e +x +v; \\exec <{i} >|{o} 2>|{e}";
 
 /// A debugging trap that returns 2 makes bash return from every function and sourced file that it is in. It stays
 /// until our own line is reached. The same trap makes `set -e` end the command instead of the session.
 const BASH_INIT: &str = r#"set +o history; set +H +m -T -E; unset HISTFILE TMOUT PROMPT_COMMAND; PS1= PS2=
 __abide_2() { return 2; }; readonly -f __abide_2
-trap 'if [[ ${__abide_on-} ]]; then builtin shopt -s extdebug; builtin trap '\''if (( ${#BASH_SOURCE[@]} > 2 )); then __abide_2; else builtin trap - DEBUG; builtin shopt -u extdebug; builtin set -T -E; fi'\'' DEBUG; fi' URG
+trap 'if (( ${#BASH_SOURCE[@]} > 2 )); then builtin shopt -s extdebug; builtin trap '\''if (( ${#BASH_SOURCE[@]} > 2 )); then __abide_2; else builtin trap - DEBUG; builtin shopt -u extdebug; builtin set -T -E; fi'\'' DEBUG; fi' URG
 trap '__abide_s=$?; if [[ $- == *e* && $BASHPID == $$ ]]; then builtin set +e; __abide_rc=$__abide_s; builtin shopt -s extdebug; builtin trap '\''if (( ${#BASH_SOURCE[@]} > 2 )); then __abide_2; else builtin trap - DEBUG; builtin shopt -u extdebug; builtin set -T -E; fi'\'' DEBUG; fi' ERR
 "#;
 
-const BASH_SLOT: &str = "__abide_on=1; \\builtin . {c}; __abide=\"{n} ${__abide_rc-$?}\" __abide_on=; \
-     \\builtin \\printf '%s %s\\n' \"$__abide\" \"$-\" >|{r}; \\builtin unset __abide_rc; \\builtin set +e\n";
+/// A status that `set -e` has left behind shows in the flags, so that the keeper brings the shell back from it.
+const BASH_SLOT: &str = "\\builtin . {c}; \
+     \\builtin echo \"{n} ${__abide_rc-$?} ${__abide_rc+e}$-\" >|{r}\n";
 
 /// Only an `exec` that nothing precedes keeps its redirections, so a function of that name has to go.
-const BUILTIN_REPAIR: &str =
-    "\\builtin set +x +v; \\builtin unset -f exec 2>/dev/null; \\exec <{i} >|{o} 2>|{e}";
+const BUILTIN_REPAIR: &str = "\\builtin set +e +x +v; \\builtin unset __abide_rc; \\builtin unset -f exec 2>/dev/null; \\exec <{i} >|{o} 2>|{e}";
 
 /// A trap function that fails interrupts everything up to our `always`.
 const ZSH_INIT: &str = "unsetopt bang_hist prompt_cr prompt_sp monitor notify beep; setopt interactive_comments\n\
@@ -126,4 +131,4 @@ const ZSH_INIT: &str = "unsetopt bang_hist prompt_cr prompt_sp monitor notify be
      TRAPZERR() { __abide_s=$?; if [[ -o errexit && $ZSH_SUBSHELL == 0 ]]; then __abide_rc=$__abide_s; unsetopt errexit; return 1; fi; return 0 }\n";
 
 const ZSH_SLOT: &str = "__abide_on=1; { \\builtin . {c} } always { __abide=\"{n} ${__abide_rc-$?}\" __abide_on=; TRY_BLOCK_ERROR=0; TRY_BLOCK_INTERRUPT=0 }; \
-     \\builtin \\printf '%s %s\\n' \"$__abide\" \"$-\" >|{r}; \\builtin unset __abide_rc; \\builtin set +e\n";
+     \\builtin \\printf '%s %s\\n' \"$__abide\" \"${__abide_rc+e}$-\" >|{r}\n";

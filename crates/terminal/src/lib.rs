@@ -23,7 +23,8 @@ pub use call::{
 };
 pub use error::{Code, TerminalError};
 pub use handle::Handle;
-pub use runtime::{Config, Limits, Runtime};
+pub use runtime::{Config, Limits, Own, Runtime, Wait};
+pub use rustix::event::epoll::EventFlags;
 pub use screen::ScreenText;
 pub use session::{SessionId, SessionMeta};
 pub use text::{Utf8Pieces, whole_characters};

@@ -27,13 +27,13 @@ pub struct Utf8Pieces {
 
 impl Utf8Pieces {
     /// The text that these bytes complete, and how many bytes before them it began.
-    pub fn push(&mut self, bytes: &[u8]) -> (String, usize) {
+    pub fn push(&mut self, bytes: Vec<u8>) -> (String, usize) {
         let early = self.rest.len();
-        let mut joined = std::mem::take(&mut self.rest);
-        joined.extend_from_slice(bytes);
+        let mut joined = if early == 0 { bytes } else { [std::mem::take(&mut self.rest), bytes].concat() };
         let whole = whole_characters(&joined).len();
         self.rest = joined.split_off(whole);
-        (String::from_utf8_lossy(&joined).into_owned(), early)
+        let text = String::from_utf8(joined);
+        (text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()), early)
     }
 
     /// What was left when nothing more came.
@@ -64,7 +64,7 @@ mod tests {
         let mut pieces = Utf8Pieces::default();
         let mut got = String::new();
         for byte in "né€😀!".bytes() {
-            got.push_str(&pieces.push(&[byte]).0);
+            got.push_str(&pieces.push(vec![byte]).0);
         }
         assert_eq!((got.as_str(), pieces.finish()), ("né€😀!", None));
     }

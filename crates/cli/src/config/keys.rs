@@ -199,6 +199,7 @@ mod tests {
             log.level Choice(["error", "warn", "info", "debug", "trace"])
             slots.max_running Number { least: 1, most: 10000 }
             store Text { least: 0 }
+            terminal.housekeeping_ms Number { least: 0, most: 18446744073709551615 }
             terminal.idle_ms Number { least: 0, most: 18446744073709551615 }
             terminal.max_sessions Number { least: 0, most: 18446744073709551615 }
             terminal.remember_ms Number { least: 0, most: 18446744073709551615 }

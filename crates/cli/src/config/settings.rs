@@ -57,6 +57,8 @@ pub struct Terminal {
     pub idle_ms: u64,
     /// For how many milliseconds an ended session is remembered; ten minutes unless set.
     pub remember_ms: u64,
+    /// How often idle, ended and orphaned sessions are looked for, in milliseconds.
+    pub housekeeping_ms: u64,
     /// The shell of sessions that name none: a path, or a name that is found by PATH; /bin/sh unless set.
     #[schemars(length(min = 1))]
     pub shell: String,
@@ -128,7 +130,7 @@ pub struct Circumstances {
 impl Config {
     /// What holds where nobody set anything.
     pub fn standard(circumstances: &Circumstances) -> Self {
-        let Limits { max_sessions, spool_bytes, idle_ms, remember_ms } = Limits::default();
+        let Limits { max_sessions, spool_bytes, idle_ms, remember_ms, housekeeping_ms } = Limits::default();
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 4870)),
             store: format!("sqlite:{}", circumstances.home.join("abide.db").display()),
@@ -138,6 +140,7 @@ impl Config {
                 spool_bytes,
                 idle_ms,
                 remember_ms,
+                housekeeping_ms,
                 shell: "/bin/sh".to_owned(),
             },
             engines: BTreeMap::new(),
@@ -168,6 +171,7 @@ impl Terminal {
             spool_bytes: self.spool_bytes,
             idle_ms: self.idle_ms,
             remember_ms: self.remember_ms,
+            housekeeping_ms: self.housekeeping_ms,
         }
     }
 }

@@ -25,7 +25,8 @@ pub(crate) fn installed(name: &str) -> Option<Program> {
     let program = programs.iter().find(|program| program.engine == name).cloned();
     // Some programs speak the agent protocol themselves.
     let program = program.or_else(|| {
-        let own = programs.iter().find(|program| Some(program.engine.as_str()) == name.strip_suffix("-acp"))?;
+        let own =
+            programs.iter().find(|program| Some(program.engine.as_str()) == name.strip_suffix("-acp"))?;
         let mut spoken = Program { engine: name.to_owned(), ..own.clone() };
         spoken.command.push("--acp".to_owned());
         Some(spoken)

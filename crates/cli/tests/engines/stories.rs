@@ -77,7 +77,8 @@ pub(crate) fn a_success_that_is_none_is_a_failure(engine: &str) {
         ("wait for the tide", rustix::process::Signal::INT, Gate::new()),
         ("wait for the moon", rustix::process::Signal::TERM, Gate::new()),
     ];
-    let mut script = Script::new().when(|heard| heard.asks("break"), Answer::status(400, "the model says no"));
+    let mut script =
+        Script::new().when(|heard| heard.asks("break"), Answer::status(400, "the model says no"));
     for (prompt, _, gate) in &stops {
         script = script.when(|heard| heard.asks(prompt), Answer::say("too late").held(gate));
     }

@@ -1,6 +1,10 @@
 //! The terminal runtime end to end: the real binary, real shells, real processes.
 
 #[cfg(test)]
+mod attach;
+#[cfg(test)]
+mod house;
+#[cfg(test)]
 mod mcp;
 #[cfg(test)]
 mod people;

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use crate::support::{Rpc, home, survivors};
 
 #[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
-fn abide(home: &Path, words: &[&str]) -> Output {
+pub(crate) fn abide(home: &Path, words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_abide")).args(words).env("ABIDE_HOME", home).output().unwrap()
 }
 
-fn text(bytes: &[u8]) -> &str {
+pub(crate) fn text(bytes: &[u8]) -> &str {
     str::from_utf8(bytes).unwrap()
 }
 

@@ -200,6 +200,62 @@ fn a_command_cannot_break_the_protocol_with_what_it_does_to_its_shell() {
 }
 
 #[test]
+fn a_function_or_alias_in_the_place_of_a_builtin_deceives_nobody() {
+    on_every_shell(|rpc, session, shell| {
+        rpc.run(session, "kept=1");
+        for word in ["builtin", "command", "eval", "printf", "echo", ".", "unset", "set", "exec", "trap"] {
+            let function = format!("{word}() {{ /bin/echo fake; return 9; }}");
+            let made = rpc.call("exec.run", json!({ "session_id": session, "command": function }));
+            // What such a function hides from us is called unknown, and never guessed.
+            if let Err(error) = made {
+                assert_eq!((word, &error["data"]["code"]), ("builtin", &json!("SHELL_FAILED")), "{shell}");
+            }
+            let after = rpc.run(session, "/bin/echo $kept; (exit 7)");
+            assert_eq!(
+                (after["stdout"].as_str(), after["exit_code"].as_i64()),
+                (Some("1\n"), Some(7)),
+                "{shell}: {word}"
+            );
+        }
+        let other = rpc.create(shell);
+        for word in ["builtin", "command", "eval", "printf", "echo", "unset", "set", "exec"] {
+            rpc.run(&other, &format!("alias {word}='/bin/echo fake;'"));
+            let after = rpc.run(&other, "/bin/echo alive; (exit 7)");
+            assert_eq!(
+                (after["stdout"].as_str(), after["exit_code"].as_i64()),
+                (Some("alive\n"), Some(7)),
+                "{shell}: {word}"
+            );
+        }
+    });
+}
+
+#[test]
+fn what_a_command_leaves_unread_by_returning_early_is_run_by_nobody() {
+    on_every_shell(|rpc, session, shell| {
+        let long = format!("return 4\n{}", "echo leaked\n".repeat(5_000));
+        assert_eq!(rpc.run(session, &long)["exit_code"], 4, "{shell}");
+        for word in ["a", "b", "c"] {
+            assert_eq!(rpc.stdout(session, &format!("echo {word}")), format!("{word}\n"), "{shell}");
+        }
+    });
+}
+
+#[test]
+fn more_commands_than_a_shell_has_slots_keep_their_own_results() {
+    on_every_shell(|rpc, session, shell| {
+        for n in 0..50 {
+            let result = rpc.run(session, &format!("echo {n}; echo e{n} >&2; (exit {n})"));
+            assert_eq!(
+                (result["stdout"].as_str(), result["stderr"].as_str(), result["exit_code"].as_i64()),
+                (Some(format!("{n}\n").as_str()), Some(format!("e{n}\n").as_str()), Some(n)),
+                "{shell}"
+            );
+        }
+    });
+}
+
+#[test]
 fn the_shells_own_output_can_be_moved_for_one_command_only() {
     on_every_shell(|rpc, session, shell| {
         assert_eq!(rpc.stdout(session, "exec >/dev/null; echo hidden"), "", "{shell}");

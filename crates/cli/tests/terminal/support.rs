@@ -201,7 +201,7 @@ impl Drop for Rpc {
     }
 }
 
-/// Everything below a home that still runs: its keepers, and what has its directory in the environment.
+/// Everything below a home that still runs: its keepers, which stand in it, and what has it in the environment.
 pub(crate) fn survivors(home: &Path) -> Vec<u32> {
     let home = home.to_str().unwrap();
     let named = |path: PathBuf| {
@@ -212,7 +212,8 @@ pub(crate) fn survivors(home: &Path) -> Vec<u32> {
         .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
     pids.filter(|pid: &u32| {
         *pid != std::process::id()
-            && (named(format!("/proc/{pid}/cmdline").into()) || named(format!("/proc/{pid}/environ").into()))
+            && (named(format!("/proc/{pid}/environ").into())
+                || std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|at| at.starts_with(home)))
     })
     .collect()
 }

@@ -41,8 +41,8 @@ struct Follow {
 /// At most this many connections; the next is closed at once.
 const MAX_CLIENTS: usize = 64;
 /// A follower with more than this unsent is behind.
-const BEHIND: usize = 512 << 10;
-const PIECE: u64 = 64 << 10;
+const BEHIND: usize = 1 << 20;
+const PIECE: u64 = 256 << 10;
 
 impl Clients {
     /// The client that started this keeper needs no secret: it made it.
@@ -68,10 +68,11 @@ impl Clients {
     /// The creator's number: the first that was given.
     pub(super) const CREATOR: u64 = 1;
 
-    /// The next order of a client; a client that is gone or talks nonsense is dropped.
-    pub(super) fn next_order(&mut self, number: u64) -> Option<Order> {
+    /// The next order of a client; a client that is gone or talks nonsense is dropped. The socket is read once for each
+    /// time that it was found ready.
+    pub(super) fn next_order(&mut self, number: u64, reads: bool) -> Option<Order> {
         let client = self.all.get_mut(&number)?;
-        let order = client.link.receive::<Order>();
+        let order = if reads { client.link.receive::<Order>() } else { client.link.buffered::<Order>() };
         let broken = order.is_err() || client.link.flush().is_err();
         match order {
             Ok(Some(order)) => Some(order),
@@ -138,10 +139,10 @@ impl Clients {
                     continue;
                 }
                 *at += bytes.len() as u64;
-                let output = Output { bytes: bytes.to_vec(), ..*place };
+                let head =
+                    Answer { tag: follow.tag, news: News::Output(Output { bytes: Vec::new(), ..*place }) };
                 // A broken link is noticed when it is next read.
-                let _noticed_later =
-                    client.link.send(&Answer { tag: follow.tag, news: News::Output(output) });
+                let _noticed_later = client.link.send_with_bytes(&head, bytes);
             }
         }
     }

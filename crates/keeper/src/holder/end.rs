@@ -8,7 +8,7 @@ use crate::clock::ticks;
 use crate::job::GRACE;
 use crate::launch::FIRST;
 use crate::procs;
-use crate::protocol::News;
+use crate::protocol::{News, Refusal};
 
 /// How far the end has come.
 #[derive(Debug)]
@@ -43,6 +43,9 @@ impl Holder {
                 self.ending =
                     Some(Ending { kill_at, next: now, tell: client.into_iter().collect(), over: false });
                 self.cancel_for_end();
+                if let Some((_, from)) = self.waiting.take() {
+                    self.clients.tell(from, News::Refused(Refusal::Ended));
+                }
                 if let Some(prompter) = &mut self.prompter {
                     prompter.close();
                 }

@@ -12,7 +12,8 @@ use crate::protocol::{Act, News, Owner, Refusal};
 impl Holder {
     /// Takes every order that a client has sent.
     pub(super) fn hear(&mut self, number: u64) {
-        while let Some(order) = self.clients.next_order(number) {
+        let mut reads = true;
+        while let Some(order) = self.clients.next_order(number, std::mem::take(&mut reads)) {
             let from = (number, order.tag);
             if let Act::Hello(secret) = &order.act {
                 if self.place.secret().is_ok_and(|known| known == *secret) {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use rustix::event::epoll::EventFlags;
 use rustix::io::{Errno, write};
 
-use super::{Holder, Source};
+use super::{Holder, poller::Source};
 use crate::child::Hold;
 use crate::clock::unix_micros;
 use crate::protocol::{MAX_ORDER_BYTES, News, Refusal};

@@ -42,15 +42,16 @@ fn without_anything_said_the_defaults_hold() {
     check(
         &sources("", &[], &[]),
         expect![[r#"
-        listen = "127.0.0.1:4870" (default)
-        log.level = "info" (default)
-        slots.max_running = 8 (default)
-        store = "sqlite:/var/lib/abide/abide.db" (default)
-        terminal.idle_ms = 0 (default)
-        terminal.max_sessions = 1000 (default)
-        terminal.remember_ms = 600000 (default)
-        terminal.shell = "/bin/sh" (default)
-        terminal.spool_bytes = 33554432 (default)"#]],
+            listen = "127.0.0.1:4870" (default)
+            log.level = "info" (default)
+            slots.max_running = 8 (default)
+            store = "sqlite:/var/lib/abide/abide.db" (default)
+            terminal.housekeeping_ms = 30000 (default)
+            terminal.idle_ms = 0 (default)
+            terminal.max_sessions = 1000 (default)
+            terminal.remember_ms = 600000 (default)
+            terminal.shell = "/bin/sh" (default)
+            terminal.spool_bytes = 33554432 (default)"#]],
     );
 }
 
@@ -62,15 +63,16 @@ fn flags_go_over_environment_over_file_over_defaults() {
     check(
         &sources(file, &variables, &[("listen", "127.0.0.1:3")]),
         expect![[r#"
-        listen = "127.0.0.1:3" (--set listen)
-        log.level = "info" (default)
-        slots.max_running = 3 (ABIDE_SLOTS_MAX_RUNNING)
-        store = "memory:" (config.toml:2:1)
-        terminal.idle_ms = 1000 (config.toml:6:1)
-        terminal.max_sessions = 1000 (default)
-        terminal.remember_ms = 600000 (default)
-        terminal.shell = "zsh" (ABIDE_TERMINAL_SHELL)
-        terminal.spool_bytes = 33554432 (default)"#]],
+            listen = "127.0.0.1:3" (--set listen)
+            log.level = "info" (default)
+            slots.max_running = 3 (ABIDE_SLOTS_MAX_RUNNING)
+            store = "memory:" (config.toml:2:1)
+            terminal.housekeeping_ms = 30000 (default)
+            terminal.idle_ms = 1000 (config.toml:6:1)
+            terminal.max_sessions = 1000 (default)
+            terminal.remember_ms = 600000 (default)
+            terminal.shell = "zsh" (ABIDE_TERMINAL_SHELL)
+            terminal.spool_bytes = 33554432 (default)"#]],
     );
 }
 
@@ -87,22 +89,23 @@ fn engines_are_set_in_every_layer() {
     check(
         &sources,
         expect![[r#"
-        engines.codex.args = ["-c","a b"] (--set engines.codex.args)
-        engines.codex.command = ["node","codex.js"] (ABIDE_ENGINES_CODEX_COMMAND)
-        engines.codex.env = {"KEY":"a"} (config.toml:3:1)
-        engines.gemini.enabled = false (ABIDE_ENGINES_GEMINI_ENABLED)
-        engines.my_own.command = ["own","--acp"] (config.toml:6:1)
-        engines.my_own.env = {"TOKEN":"secret"} (ABIDE_ENGINES_MY_OWN_ENV)
-        engines.my_own.protocol = "acp" (config.toml:5:1)
-        listen = "127.0.0.1:4870" (default)
-        log.level = "info" (default)
-        slots.max_running = 8 (default)
-        store = "sqlite:/var/lib/abide/abide.db" (default)
-        terminal.idle_ms = 0 (default)
-        terminal.max_sessions = 1000 (default)
-        terminal.remember_ms = 600000 (default)
-        terminal.shell = "/bin/sh" (default)
-        terminal.spool_bytes = 33554432 (default)"#]],
+            engines.codex.args = ["-c","a b"] (--set engines.codex.args)
+            engines.codex.command = ["node","codex.js"] (ABIDE_ENGINES_CODEX_COMMAND)
+            engines.codex.env = {"KEY":"a"} (config.toml:3:1)
+            engines.gemini.enabled = false (ABIDE_ENGINES_GEMINI_ENABLED)
+            engines.my_own.command = ["own","--acp"] (config.toml:6:1)
+            engines.my_own.env = {"TOKEN":"secret"} (ABIDE_ENGINES_MY_OWN_ENV)
+            engines.my_own.protocol = "acp" (config.toml:5:1)
+            listen = "127.0.0.1:4870" (default)
+            log.level = "info" (default)
+            slots.max_running = 8 (default)
+            store = "sqlite:/var/lib/abide/abide.db" (default)
+            terminal.housekeeping_ms = 30000 (default)
+            terminal.idle_ms = 0 (default)
+            terminal.max_sessions = 1000 (default)
+            terminal.remember_ms = 600000 (default)
+            terminal.shell = "/bin/sh" (default)
+            terminal.spool_bytes = 33554432 (default)"#]],
     );
     let engines = settle(&sources).unwrap().0.engines();
     assert!(engines["gemini"].disabled && !engines["codex"].disabled);

@@ -1,0 +1,56 @@
+//! The client's two ends, waited for together with the keepers.
+//!
+//! A file cannot be waited for: it is always ready, and then nobody waits at all.
+
+use std::os::fd::AsFd;
+
+use abide_terminal::{EventFlags, Own, Runtime};
+
+/// Where requests come from.
+pub(super) const INPUT: Own = 0;
+/// Where answers go.
+pub(super) const OUTPUT: Own = 1;
+
+/// One end.
+#[derive(Debug)]
+pub(super) struct End {
+    which: Own,
+    wants: Option<Wants>,
+    waitable: bool,
+}
+
+/// What is waited for at an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wants {
+    In,
+    Out,
+    /// Only that nobody is there any more.
+    End,
+    Nothing,
+}
+
+impl End {
+    pub(super) fn new(which: Own) -> Self {
+        Self { which, wants: None, waitable: true }
+    }
+
+    /// Says what is waited for; asks the system only when that has changed.
+    pub(super) fn wants(&mut self, runtime: &Runtime, end: impl AsFd, wants: Wants) {
+        if self.wants == Some(wants) {
+            return;
+        }
+        self.wants = Some(wants);
+        let flags = match wants {
+            Wants::In => EventFlags::IN,
+            Wants::Out => EventFlags::OUT,
+            Wants::End => EventFlags::empty(),
+            Wants::Nothing => return runtime.ignore(end),
+        };
+        self.waitable = runtime.watch(end, self.which, flags).is_ok();
+    }
+
+    /// Whether there is nothing to wait for because it is ready at any time.
+    pub(super) fn is_always_ready(&self) -> bool {
+        !self.waitable && matches!(self.wants, Some(Wants::In | Wants::Out))
+    }
+}

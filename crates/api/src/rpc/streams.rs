@@ -1,0 +1,92 @@
+//! Streamed commands: their chunks, numbered and cut between characters.
+
+use abide_terminal::{Chunk, Stream, Utf8Pieces};
+use abide_wire::terminal as wire;
+use serde::Serialize;
+
+use super::Server;
+use crate::escape::escape;
+use crate::translate;
+
+pub(super) struct StreamState {
+    pub(super) id: String,
+    pub(super) seq: u64,
+    pub(super) encoding: wire::Encoding,
+    pub(super) text: [Utf8Pieces; 2],
+    pub(super) ends: [u64; 2],
+}
+impl Server {
+    pub(super) fn chunk(&mut self, ticket: u64, chunk: Chunk) {
+        let Some(mut state) = self.streams.remove(&ticket) else { return };
+        match chunk {
+            Chunk::Output { stream, offset, bytes } => {
+                let index = stream.index();
+                state.ends[index] = offset + bytes.len() as u64;
+                let (data, early) = match state.encoding {
+                    wire::Encoding::Utf8 => state.text[index].push(bytes),
+                    wire::Encoding::Base64 => (translate::encode(&bytes, wire::Encoding::Base64), 0),
+                };
+                if !data.is_empty() {
+                    self.send_chunk(&mut state, name(stream), offset - early as u64, data, (None, None));
+                }
+                self.streams.insert(ticket, state);
+            }
+            Chunk::Exit(_) => {
+                for stream in Stream::ALL {
+                    if let Some((data, length)) = state.text[stream.index()].finish() {
+                        let offset = state.ends[stream.index()] - length as u64;
+                        self.send_chunk(&mut state, name(stream), offset, data, (None, None));
+                    }
+                }
+                let offset = state.ends[0];
+                self.send_chunk(&mut state, "exit", offset, String::new(), translate::ended(&chunk));
+            }
+        }
+    }
+
+    pub(super) fn send_chunk(
+        &mut self,
+        state: &mut StreamState,
+        kind: &str,
+        offset: u64,
+        data: String,
+        (exit, error): (Option<wire::Exit>, Option<String>),
+    ) {
+        let chunk = wire::Chunk {
+            stream_id: state.id.clone(),
+            seq: state.seq,
+            kind: kind.to_owned(),
+            offset,
+            data: String::new(),
+            encoding: state.encoding,
+            exit,
+            error,
+        };
+        state.seq += 1;
+        let notification = Notification { jsonrpc: "2.0", method: "exec.chunk", params: &chunk };
+        let Ok(line) = serde_json::to_string(&notification) else { return };
+        // The data goes straight to its place; a copy on the way there would cost as much as sending it.
+        let (head, tail) =
+            line.split_at(line.find(EMPTY_DATA).map_or(line.len(), |at| at + EMPTY_DATA.len() - 1));
+        self.out.extend_from_slice(head.as_bytes());
+        escape(&data, &mut self.out);
+        self.out.extend_from_slice(tail.as_bytes());
+        self.out.push(b'\n');
+    }
+}
+
+const EMPTY_DATA: &str = "\"data\":\"\"";
+
+fn name(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    }
+}
+
+#[derive(Serialize)]
+struct Notification<'a> {
+    jsonrpc: &'static str,
+    method: &'static str,
+    params: &'a wire::Chunk,
+}

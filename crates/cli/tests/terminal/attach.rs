@@ -1,0 +1,89 @@
+//! `abide sessions attach`, by a person at a terminal: keys in, screen out, and a way to leave.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::Child;
+
+use pty_process::Size;
+use pty_process::blocking::{Command, Pty};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::people::{abide, text};
+use crate::support::{home, survivors};
+
+/// Longer than anything here takes, so that a hang has a name.
+const PATIENCE: Timespec = Timespec { tv_sec: 40, tv_nsec: 0 };
+
+/// A terminal with `abide sessions attach` in it.
+struct Person {
+    terminal: Pty,
+    child: Child,
+    seen: String,
+}
+
+impl Person {
+    fn attach(home: &Path, session: &str) -> Self {
+        let (terminal, inside) = pty_process::blocking::open().unwrap();
+        terminal.resize(Size::new(33, 99)).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_abide"))
+            .args(["sessions", "attach", session])
+            .env("ABIDE_HOME", home)
+            .spawn(inside)
+            .unwrap();
+        Self { terminal, child, seen: String::new() }
+    }
+
+    fn types(&mut self, keys: &str) {
+        self.terminal.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Reads on until this stands on the terminal, after what was seen before.
+    fn sees(&mut self, wanted: &str) {
+        let mut buffer = [0; 1024];
+        while !self.seen.contains(wanted) {
+            let mut fds = [PollFd::new(&self.terminal, PollFlags::IN)];
+            let heard = poll(&mut fds, Some(&PATIENCE)).unwrap();
+            let count = if heard > 0 { self.terminal.read(&mut buffer).unwrap_or(0) } else { 0 };
+            assert!(count > 0, "the terminal fell silent before {wanted:?}: {:?}", self.seen);
+            self.seen.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+        let at = self.seen.find(wanted).unwrap() + wanted.len();
+        self.seen.drain(..at);
+    }
+}
+
+#[test]
+fn a_person_attaches_types_leaves_and_finds_everything_again() {
+    let home = home();
+    let home = home.path();
+    let made = abide(home, &["sessions", "new", "--pty", "--shell", "/bin/sh", "--env", "PS1=ready> "]);
+    let id = text(&made.stdout).trim().to_owned();
+    let mut person = Person::attach(home, &id);
+    person.sees("ctrl-] leaves");
+    person.sees("ready> ");
+    // What is typed is echoed; only what is printed has no quotes in it.
+    person.types("kept=1; stty size; echo at''tached\r");
+    person.sees("\r\n33 99\r\nattached\r\n");
+    person.types("\x1d");
+    assert_eq!(person.child.wait().unwrap().code(), Some(0));
+
+    let mut again = Person::attach(home, &id);
+    again.sees("attached\r\n");
+    again.types("echo $kept$kept; exit\r");
+    again.sees("\r\n11\r\n");
+    assert_eq!(again.child.wait().unwrap().code(), Some(0), "the end of the session is the end of attaching");
+    abide(home, &["sessions", "rm", &id]);
+    assert!(survivors(home).is_empty());
+}
+
+#[test]
+fn a_session_without_a_terminal_cannot_be_attached_to_and_says_what_can() {
+    let home = home();
+    let home = home.path();
+    let made = abide(home, &["sessions", "new", "--shell", "/bin/sh"]);
+    let id = text(&made.stdout).trim().to_owned();
+    let mut person = Person::attach(home, &id);
+    person.sees("abide sessions new --pty");
+    assert_eq!(person.child.wait().unwrap().code(), Some(1));
+    abide(home, &["sessions", "rm", &id]);
+}

@@ -1,0 +1,130 @@
+//! Housekeeping: idle, ended and orphaned sessions, and several runtimes in one home. SPEC (C8), (C9).
+
+use std::path::Path;
+
+use crate::support::{Rpc, home};
+use serde_json::{Value, json};
+
+/// A runtime that keeps house all the time.
+fn tidy(home: &Path, more: &[(&str, &str)]) -> Rpc {
+    let env = [&[("ABIDE_TERMINAL_HOUSEKEEPING_MS", "20")], more].concat();
+    Rpc::with(home, &env)
+}
+
+fn listed(rpc: &mut Rpc) -> Vec<String> {
+    let sessions = rpc.ok("session.list", json!({}))["sessions"].clone();
+    let id = |one: &Value| one["session_id"].as_str().unwrap().to_owned();
+    sessions.as_array().unwrap().iter().map(id).collect()
+}
+
+fn kill(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+#[test]
+fn c9_an_idle_session_is_ended_then_forgotten_and_one_that_works_is_not() {
+    let home = home();
+    let mut rpc =
+        tidy(home.path(), &[("ABIDE_TERMINAL_IDLE_MS", "100"), ("ABIDE_TERMINAL_REMEMBER_MS", "200")]);
+    let (idle, busy) = (rpc.create("/bin/sh"), rpc.create("bash"));
+    let command = "mkfifo gate; read x < gate; echo $x";
+    let working = rpc.send("exec.run", json!({ "session_id": busy, "command": command }));
+    while rpc.call("session.info", json!({ "session_id": idle })).is_ok() {}
+    assert_eq!(
+        rpc.refused("session.info", json!({ "session_id": idle })),
+        "SESSION_NOT_FOUND",
+        "it is remembered no longer than asked for"
+    );
+    assert_eq!(rpc.state(&busy), "RUNNING");
+    std::fs::write(home.path().join("gate"), "opened\n").unwrap();
+    assert_eq!(rpc.answer(working).unwrap()["stdout"], "opened\n");
+    assert!(!home.path().join("keepers").join(&idle).exists());
+}
+
+#[test]
+fn c9_an_ended_session_is_kept_for_reading_and_then_collected() {
+    let home = home();
+    let mut rpc = tidy(home.path(), &[("ABIDE_TERMINAL_REMEMBER_MS", "300")]);
+    let session = rpc.create("bash");
+    assert_eq!(rpc.run(&session, "echo last words; exit 3")["exit_code"], 3);
+    let range = json!({ "session_id": session, "exec_id": "e-1", "offset": 0, "limit": 100 });
+    assert_eq!(rpc.ok("exec.output", range)["data"], "last words\n");
+    while rpc.call("session.info", json!({ "session_id": session })).is_ok() {}
+    assert!(!home.path().join("keepers").join(&session).exists());
+}
+
+#[test]
+fn c8_a_living_runtime_adopts_the_sessions_of_one_that_dies_beside_it_and_of_no_other() {
+    let home = home();
+    let mut living = Rpc::start(home.path());
+    let theirs = living.create("bash");
+    let mut dying = Rpc::start(home.path());
+    let orphan = dying.create("bash");
+    dying.run(&orphan, "kept=1");
+    let mut heir = tidy(home.path(), &[]);
+    let own = heir.create("bash");
+    dying.kill();
+    while !listed(&mut heir).contains(&orphan) {}
+    assert_eq!(heir.stdout(&orphan, "echo $kept"), "1\n");
+    let mut expected = [own, orphan];
+    expected.sort();
+    assert_eq!(listed(&mut heir), expected);
+    assert_eq!(listed(&mut living), [theirs.as_str()]);
+    assert_eq!(living.stdout(&theirs, "echo mine"), "mine\n");
+}
+
+#[test]
+fn c8_what_a_dead_keeper_left_behind_is_swept() {
+    let home = home();
+    let mut dying = Rpc::start(home.path());
+    let session = dying.create("bash");
+    let shell: i32 = dying.stdout(&session, "trap '' HUP TERM; echo $$").trim().parse().unwrap();
+    let keeper: i32 = dying.stdout(&session, "echo $PPID").trim().parse().unwrap();
+    let place = home.path().join("keepers").join(&session);
+    assert!(place.exists());
+    dying.kill();
+    kill(keeper);
+    let mut heir = tidy(home.path(), &[]);
+    while place.exists() {
+        heir.ok("system.ping", json!({}));
+    }
+    let lives = || std::fs::read_link(format!("/proc/{shell}/exe")).is_ok();
+    while lives() {
+        heir.ok("system.ping", json!({}));
+    }
+    assert_eq!(listed(&mut heir), Vec::<String>::new());
+}
+
+#[test]
+fn a_runtime_that_dies_leaves_no_waiting_keeper_behind() {
+    let home = home();
+    let mut rpc = Rpc::start(home.path());
+    rpc.create("/bin/sh");
+    // With nothing to do, a keeper is started for the next session.
+    let waiting = loop {
+        let waiting: Vec<u32> =
+            children(rpc.pid()).into_iter().filter(|pid| children(*pid).is_empty()).collect();
+        if let [pid] = waiting.as_slice() {
+            break *pid;
+        }
+    };
+    let next = rpc.ok("session.create", json!({}));
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", next["pid"])).unwrap();
+    let parent = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap();
+    assert_eq!(parent, waiting.to_string(), "the waiting keeper holds the next session");
+    let spare = loop {
+        let idle: Vec<u32> =
+            children(rpc.pid()).into_iter().filter(|pid| children(*pid).is_empty()).collect();
+        if let [pid] = idle.as_slice() {
+            break *pid;
+        }
+    };
+    rpc.kill();
+    while std::fs::read_link(format!("/proc/{spare}/exe")).is_ok() {}
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_ascii_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}

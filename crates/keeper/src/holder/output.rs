@@ -1,0 +1,131 @@
+//! Output: from the pipes and the terminal into the spool, the result and the followers.
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use super::{Holder, Source};
+use crate::child::Hold;
+use crate::lane::{Found, Lane};
+use crate::protocol::{JobId, Output, Stream};
+
+/// How many buffers are taken from one pipe before others get their turn.
+const TURN: usize = 8;
+/// How many are taken when it is the last chance; others may go on writing for ever.
+const LAST_TURN: usize = 64;
+
+impl Holder {
+    pub(super) fn add_lane(&mut self, lane: Lane) -> Result<(), Errno> {
+        for stream in Stream::ALL {
+            if let Some(end) = lane.end(stream) {
+                let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+                self.poller.add(end, Source::Lane(lane.number, stream), flags)?;
+            }
+        }
+        self.lane = lane.number;
+        self.lanes.insert(lane.number, lane);
+        Ok(())
+    }
+
+    pub(super) fn drain_lanes(&mut self) {
+        let ready: Vec<u64> =
+            self.lanes.values().filter(|lane| lane.ready.contains(&true)).map(|lane| lane.number).collect();
+        for number in ready {
+            for stream in Stream::ALL {
+                self.drain(number, stream, TURN, false);
+            }
+        }
+    }
+
+    pub(super) fn drain_all(&mut self) {
+        let numbers: Vec<u64> = self.lanes.keys().copied().collect();
+        for number in numbers {
+            for stream in Stream::ALL {
+                if let Some(lane) = self.lanes.get_mut(&number) {
+                    lane.ready[stream.index()] = true;
+                }
+                self.drain(number, stream, LAST_TURN, true);
+            }
+        }
+    }
+
+    /// Takes what a pipe has, for the job that the lane belongs to.
+    pub(super) fn drain(&mut self, number: u64, stream: Stream, turns: usize, at_once: bool) {
+        for _ in 0..turns {
+            let Some(lane) = self.lanes.get_mut(&number) else { return };
+            let job = lane.job;
+            if !lane.ready[stream.index()] || !at_once && self.is_held_back(job) {
+                return;
+            }
+            let mut buffer = std::mem::take(&mut self.buffer);
+            let found = self.lanes.get_mut(&number).map(|lane| lane.take(stream, &mut buffer));
+            match found {
+                Some(Found::Bytes(count)) => {
+                    let bytes = buffer.get(..count).unwrap_or_default();
+                    if number == self.lane && stream == Stream::Stderr {
+                        let bytes = self.without_trace(stream, bytes);
+                        self.keep(job, stream, &bytes);
+                    } else {
+                        self.keep(job, stream, bytes);
+                    }
+                    self.buffer = buffer;
+                }
+                Some(Found::Closed) => {
+                    self.buffer = buffer;
+                    return self.lane_closed(number, stream);
+                }
+                Some(Found::Empty) | None => {
+                    self.buffer = buffer;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The present lane is closed only for a moment, between two commands; an old one for good.
+    pub(super) fn lane_closed(&mut self, number: u64, stream: Stream) {
+        if number == self.lane && self.exit.is_none() && self.prompter.is_some() {
+            return;
+        }
+        if let Some(lane) = self.lanes.get_mut(&number) {
+            lane.close(stream);
+            if lane.is_closed() {
+                self.lanes.remove(&number);
+            }
+        }
+    }
+
+    pub(super) fn drain_terminal(&mut self) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        while let Hold::Pty(pty) = &self.hold {
+            match rustix::io::read(pty, &mut buffer) {
+                Ok(count @ 1..) => self.keep(0, Stream::Stdout, buffer.get(..count).unwrap_or_default()),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Ok(_) | Err(_) => {
+                    // The last holder has closed the terminal; left in the poller it would report that for ever.
+                    let _gone_is_fine = epoll::delete(&self.poller.0, pty);
+                    break;
+                }
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    /// Spools bytes, keeps the first for the result, and passes them on to those who are up to date.
+    pub(super) fn keep(&mut self, job: JobId, stream: Stream, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let offset = self.spool.append(job, stream, bytes);
+        if let Some(running) = self.job.as_mut().filter(|running| running.id == job) {
+            let kept = &mut running.kept[stream.index()];
+            let room = running.keep.saturating_sub(kept.len());
+            kept.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
+        }
+        self.clients.pass_on(&Output { job, stream, offset, bytes: Vec::new() }, bytes);
+    }
+
+    pub(super) fn is_held_back(&self, job: JobId) -> bool {
+        self.clients.is_behind(job)
+    }
+}

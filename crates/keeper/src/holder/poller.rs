@@ -1,0 +1,68 @@
+//! What a keeper waits for, and the one `epoll` that it waits with.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use crate::protocol::Stream;
+
+/// What becomes ready, packed into the number that `epoll` gives back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    Signals,
+    Door,
+    Reports,
+    Terminal,
+    Input,
+    Stdin,
+    Tick,
+    Lane(u64, Stream),
+    Client(u64),
+}
+
+impl Source {
+    pub(super) fn pack(self) -> u64 {
+        match self {
+            Self::Signals => 0,
+            Self::Door => 1,
+            Self::Reports => 2,
+            Self::Terminal => 3,
+            Self::Lane(number, stream) => number << 8 | (4 + stream.index() as u64),
+            Self::Client(number) => number << 8 | 6,
+            Self::Input => 7,
+            Self::Tick => 8,
+            Self::Stdin => 9,
+        }
+    }
+
+    pub(super) fn unpack(packed: u64) -> Option<Self> {
+        Some(match packed & 0xff {
+            0 => Self::Signals,
+            1 => Self::Door,
+            2 => Self::Reports,
+            3 => Self::Terminal,
+            4 => Self::Lane(packed >> 8, Stream::Stdout),
+            5 => Self::Lane(packed >> 8, Stream::Stderr),
+            6 => Self::Client(packed >> 8),
+            7 => Self::Input,
+            8 => Self::Tick,
+            9 => Self::Stdin,
+            _ => return None,
+        })
+    }
+}
+
+/// The one `epoll` of a keeper.
+#[derive(Debug)]
+pub(super) struct Poller(pub(super) OwnedFd);
+
+impl Poller {
+    pub(super) fn add(&self, end: impl AsFd, source: Source, flags: epoll::EventFlags) -> Result<(), Errno> {
+        epoll::add(&self.0, end, epoll::EventData::new_u64(source.pack()), flags)
+    }
+
+    pub(super) fn change(&self, end: impl AsFd, source: Source, flags: epoll::EventFlags) {
+        let _closed_is_fine = epoll::modify(&self.0, end, epoll::EventData::new_u64(source.pack()), flags);
+    }
+}

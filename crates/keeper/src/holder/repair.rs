@@ -1,0 +1,197 @@
+//! The shell's own streams: after each command it is looked whether they are still ours, and if not they are brought back.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::Holder;
+use super::clients::Clients;
+use super::commands::WATCH;
+use crate::clock::ticks;
+use crate::lane::{Lane, name_of, path_of};
+use crate::launch::FIRST;
+use crate::protocol::{Input, News, Refusal, Stream};
+
+const MAX_REPAIRS: u8 = 3;
+/// How often a shell is looked at that is still putting its output back: at first at once, then after a moment each.
+const SETTLE: usize = 20_000;
+const YIELDS: usize = 4;
+
+/// Whether the shell's own streams are where the next command needs them.
+#[derive(Debug)]
+pub(super) struct Repair {
+    pub(super) needed: bool,
+    pub(super) running_since: Option<u64>,
+    pub(super) tries: u8,
+    /// Tracing was on; it is switched on again inside the next command.
+    pub(super) trace: bool,
+    /// The shell was still reporting when its streams were looked at.
+    pub(super) unsettled: bool,
+    /// The shell has answered at least once.
+    pub(super) ready: bool,
+    /// The shell was seen waiting for its next line without having reported, this many times in a row.
+    pub(super) silent: u8,
+    pub(super) input: Option<(OwnedFd, OwnedFd)>,
+}
+
+/// Where the shell's own streams lead.
+enum Streams {
+    Ours,
+    Moved,
+    /// To report, the shell has lent its output to the report pipe; a moment later it takes it back.
+    Lent,
+}
+
+impl Repair {
+    pub(super) fn first() -> Self {
+        Self {
+            needed: true,
+            running_since: None,
+            tries: 0,
+            trace: false,
+            unsettled: false,
+            ready: false,
+            silent: 0,
+            input: None,
+        }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.running_since.is_some()
+    }
+}
+
+impl Holder {
+    /// Points the shell's own streams at a new lane, so that nobody from before can print into the next command.
+    pub(super) fn start_repair(&mut self, input: Option<()>) -> Result<(), Refusal> {
+        let system = |error: Errno| Refusal::System(error.to_string());
+        let io = |error: std::io::Error| Refusal::System(error.to_string());
+        self.drain_all();
+        if self.repair.ready {
+            let job = self.jobs;
+            let (lane, _writers) = Lane::new(self.lane + 1, job).map_err(io)?;
+            self.add_lane(lane).map_err(system)?;
+        }
+        let mut path = "/dev/null".to_owned();
+        self.repair.input = None;
+        if input.is_some() {
+            let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(system)?;
+            rustix::io::ioctl_fionbio(&writer, true).map_err(system)?;
+            path = path_of(&reader);
+            self.repair.input = Some((reader, writer));
+        }
+        let (Some(prompter), Some(lane)) = (&mut self.prompter, self.lanes.get(&self.lane)) else {
+            return Ok(());
+        };
+        let text = prompter.repair(lane, &path);
+        prompter.give(text.as_bytes()).map_err(io)?;
+        self.repair.running_since = Some(ticks());
+        self.repair.silent = 0;
+        self.watch_at = ticks() + WATCH / 2;
+        self.ticker.start();
+        Ok(())
+    }
+
+    /// After a command: are the shell's streams still ours, and is the lane ours alone?
+    pub(super) fn inspect(&mut self, flags: &str) {
+        let here: Vec<u32> = self.living_children();
+        self.repair.needed |= here.iter().any(|pid| !self.known.contains(pid));
+        self.known = here;
+        if flags.contains('x') {
+            self.repair.trace = true;
+            self.repair.needed = true;
+        }
+        self.repair.needed |= flags.contains(['e', 'v']);
+        if !self.repair.needed {
+            match self.streams("/dev/null") {
+                Streams::Ours => {}
+                Streams::Moved => self.repair.needed = true,
+                Streams::Lent => self.repair.unsettled = true,
+            }
+        }
+    }
+
+    /// Before a command: a shell that was still reporting when it was looked at has come to rest since, or soon will.
+    pub(super) fn settle(&mut self) {
+        if std::mem::take(&mut self.repair.unsettled) {
+            self.repair.needed |= !self.streams_are_ours("/dev/null");
+        }
+    }
+
+    pub(super) fn living_children(&self) -> Vec<u32> {
+        let [shell, own] = &self.children;
+        let mut all = shell.now();
+        all.extend(own.now().into_iter().filter(|pid| *pid != self.child.pid));
+        all
+    }
+
+    fn streams_are_ours(&self, input: &str) -> bool {
+        let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000 };
+        for turn in 0..SETTLE {
+            match self.streams(input) {
+                Streams::Ours => return true,
+                Streams::Moved => return false,
+                Streams::Lent if turn < YIELDS => rustix::thread::sched_yield(),
+                // Somebody else has the processor that the shell needs; we do not take part in that.
+                Streams::Lent => drop(rustix::event::poll(&mut [], Some(&moment))),
+            }
+        }
+        false
+    }
+
+    fn streams(&self, input: &str) -> Streams {
+        let (Some(lane), Some(prompter)) = (self.lanes.get(&self.lane), &self.prompter) else {
+            return Streams::Moved;
+        };
+        let leads_to = |number: &str, name: Option<&PathBuf>| {
+            name.is_some_and(|name| self.descriptors.lead_to(number, name))
+        };
+        if !leads_to("2", lane.name(Stream::Stderr)) || !self.descriptors.lead_to("0", Path::new(input)) {
+            Streams::Moved
+        } else if leads_to("1", lane.name(Stream::Stdout)) {
+            Streams::Ours
+        } else if leads_to("1", prompter.report_name()) {
+            Streams::Lent
+        } else {
+            Streams::Moved
+        }
+    }
+
+    pub(super) fn repaired(&mut self) {
+        self.repair.running_since = None;
+        let input = match &self.repair.input {
+            Some((reader, _)) => name_of(reader),
+            None => Some("/dev/null".into()),
+        };
+        let input = input.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
+        let whole = self.streams_are_ours(&input);
+        let _noticed_by_silence = self.offer();
+        if !whole {
+            self.repair.tries += 1;
+            let open = self.repair.input.is_some().then_some(());
+            if self.repair.tries >= MAX_REPAIRS || self.start_repair(open).is_err() {
+                self.lose("the shell's streams could not be brought back".to_owned());
+            }
+            return;
+        }
+        self.repair.tries = 0;
+        self.repair.needed = false;
+        self.repair.unsettled = false;
+        self.known = self.living_children();
+        if !self.repair.ready {
+            self.repair.ready = true;
+            self.drain_all();
+            self.clients.tell((Clients::CREATOR, FIRST), News::Status(Box::new(self.status())));
+        }
+        if let Some((run, from)) = self.waiting.take() {
+            if !matches!(run.input, Input::Nothing) && self.repair.input.is_none() {
+                self.waiting = Some((run, from));
+                let _noticed_by_silence = self.start_repair(Some(()));
+            } else if let Err(refusal) = self.start_job(run, from) {
+                self.clients.tell(from, News::Refused(refusal));
+            }
+        }
+    }
+}

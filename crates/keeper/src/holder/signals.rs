@@ -1,0 +1,44 @@
+//! The signals that reach a keeper. What is done about them is the loop's.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::signal;
+
+/// The signals that a keeper takes. Having a handler for the others gives the child their defaults back, whatever our
+/// parent had ignored, and keeps a hang-up of somebody's terminal from ending us.
+#[derive(Debug)]
+pub(super) struct Signals {
+    pub(super) child: OwnedFd,
+    pub(super) end: Arc<AtomicBool>,
+}
+
+impl Signals {
+    pub(super) fn install() -> std::io::Result<Self> {
+        let (reader, writer) = crate::link::pair()?;
+        let again = writer.try_clone()?;
+        signal_hook::low_level::pipe::register(signal::SIGCHLD, writer)?;
+        signal_hook::low_level::pipe::register(signal::SIGTERM, again)?;
+        let end = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal::SIGTERM, Arc::clone(&end))?;
+        let ignored = Arc::new(AtomicBool::new(false));
+        for number in [
+            signal::SIGINT,
+            signal::SIGQUIT,
+            signal::SIGHUP,
+            signal::SIGUSR1,
+            signal::SIGUSR2,
+            signal::SIGALRM,
+            signal::SIGTSTP,
+            signal::SIGTTIN,
+            signal::SIGTTOU,
+            signal::SIGURG,
+            signal::SIGCONT,
+            signal::SIGWINCH,
+        ] {
+            signal_hook::flag::register(number, Arc::clone(&ignored))?;
+        }
+        Ok(Self { child: reader, end })
+    }
+}

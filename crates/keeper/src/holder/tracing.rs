@@ -1,0 +1,48 @@
+//! What a tracing shell prints of our own lines, kept out of the command's errors.
+
+use super::Holder;
+use crate::protocol::Stream;
+
+impl Holder {
+    /// Our own lines, when a command has switched tracing on, are not the command's output.
+    ///
+    /// A shell may write such a line word by word, so while tracing is possible a line is judged when it is whole.
+    pub(super) fn without_trace(&mut self, stream: Stream, bytes: &[u8]) -> Vec<u8> {
+        let tracing = self.job.as_ref().is_some_and(|job| job.may_trace);
+        if stream == Stream::Stderr && self.muted {
+            return Vec::new();
+        }
+        if stream != Stream::Stderr || !tracing {
+            return bytes.to_vec();
+        }
+        self.unfinished.extend_from_slice(bytes);
+        let whole = self.unfinished.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let rest = self.unfinished.split_off(whole);
+        let lines = std::mem::replace(&mut self.unfinished, rest);
+        let nonce =
+            self.prompter.as_ref().map(|prompter| prompter.nonce().as_bytes().to_vec()).unwrap_or_default();
+        let mut kept = Vec::new();
+        for line in lines.split_inclusive(|byte| *byte == b'\n') {
+            self.muted |= line.windows(nonce.len().max(1)).any(|window| window == nonce);
+            if !self.muted {
+                kept.extend_from_slice(line);
+            }
+        }
+        kept
+    }
+
+    /// A last line without an end, which was held back, is output like any other.
+    pub(super) fn take_unfinished(&mut self) {
+        let rest = std::mem::take(&mut self.unfinished);
+        if !self.muted && !rest.is_empty() {
+            self.keep(self.jobs, Stream::Stderr, &rest);
+        }
+    }
+}
+
+/// Whether a command may switch tracing on, going by its words; a sourced file that does so shows some of our lines.
+pub(super) fn mentions_tracing(text: &[u8]) -> bool {
+    [&b"set -"[..], b"xtrace", b"setopt"]
+        .iter()
+        .any(|word| text.windows(word.len()).any(|window| window == *word))
+}

@@ -1,0 +1,250 @@
+//! What each call asks of which keeper. Answers come later, through the session.
+
+use std::collections::BTreeMap;
+
+use abide_keeper::place::Place;
+use abide_keeper::protocol::{Act, Input, MAX_KEPT_BYTES, MAX_ORDER_BYTES, Range, Run, Shape, Spec, Stream};
+
+use super::Runtime;
+use crate::call::{Call, Create, Execute, OutputRange, Reply, Size, State, Stats, Ticket};
+use crate::dialect::Dialect;
+use crate::error::{Code, TerminalError};
+use crate::session::{Session, SessionId, SessionMeta, Waiting, reply};
+
+/// How much of each stream a result carries if nothing is asked for.
+const MAX_OUTPUT: u64 = 1 << 20;
+
+impl Runtime {
+    pub(super) fn dispatch(&mut self, ticket: Ticket, call: Call) -> Result<(), TerminalError> {
+        match call {
+            Call::Create(create) => self.create(ticket, create),
+            Call::Info(id) => {
+                let session = self.find(&id)?;
+                if session.keeper.is_none() || session.over || session.state() == State::Creating {
+                    let info = session.info();
+                    self.events.push(reply(ticket, Ok(Reply::Session(info))));
+                    return Ok(());
+                }
+                self.order(&id, Act::Status, Waiting::Info(ticket))
+            }
+            Call::List => {
+                let all = self.sessions.values().map(Session::info).collect();
+                self.events.push(reply(ticket, Ok(Reply::Sessions(all))));
+                Ok(())
+            }
+            Call::Destroy { session, force } => {
+                let found = self.find(&session)?;
+                if found.keeper.is_none() || found.over {
+                    self.events.push(reply(ticket, Ok(Reply::Destroyed(session))));
+                    return Ok(());
+                }
+                self.order(&session, Act::End { force }, Waiting::Destroy(ticket))
+            }
+            Call::Run(execute) => self.execute(ticket, execute, false),
+            Call::Stream(execute) => self.execute(ticket, execute, true),
+            Call::Input { session, bytes, eof } => {
+                self.order(&session, Act::Input { bytes, eof }, Waiting::Done(ticket))
+            }
+            Call::Cancel(session) => self.order(&session, Act::Interrupt, Waiting::Cancel(ticket)),
+            Call::Output(range) => self.output(ticket, &range),
+            Call::Screen(session) => {
+                self.require_terminal(&session)?;
+                let range = Range { job: 0, stream: Stream::Stdout, offset: 0, limit: MAX_KEPT_BYTES };
+                self.order(&session, Act::Read(range), Waiting::Screen(ticket))
+            }
+            Call::Resize(id, Size { rows, cols }) => {
+                self.require_terminal(&id)?;
+                if rows == 0 || cols == 0 {
+                    return Err(TerminalError::new(
+                        Code::InvalidParams,
+                        "a terminal has at least one row and column",
+                    ));
+                }
+                self.find(&id)?.meta.pty = Some((rows, cols));
+                self.order(&id, Act::Resize { rows, cols }, Waiting::Done(ticket))
+            }
+            Call::Stats => {
+                let stats = self.stats();
+                self.events.push(reply(ticket, Ok(Reply::Stats(stats))));
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn create(&mut self, ticket: Ticket, create: Create) -> Result<(), TerminalError> {
+        let living = self.sessions.values().filter(|session| session.state() != State::Terminated).count();
+        let most = self.config.limits.max_sessions;
+        if living >= most {
+            return Err(TerminalError::new(Code::MaxSessionsReached, format!("{most} sessions are open")));
+        }
+        let shell = create.shell.unwrap_or_else(|| self.config.shell.clone());
+        let cwd = create.cwd.unwrap_or_else(|| self.config.cwd.clone());
+        check_env(&create.env)?;
+        if [&shell, &cwd].iter().any(|text| text.is_empty() || text.contains('\0')) {
+            return Err(TerminalError::new(Code::InvalidParams, "an empty shell or cwd"));
+        }
+        let shell = find_program(&shell, &self.config.env)?;
+        let dialect = Dialect::of(&shell);
+        let meta = SessionMeta {
+            name: create.name,
+            shell: shell.clone(),
+            cwd: cwd.clone(),
+            env_keys: create.env.iter().map(|(name, _)| name.clone()).collect(),
+            pty: create.pty.map(|size| (size.rows.max(1), size.cols.max(1))),
+        };
+        let mut argv = vec![shell];
+        let shape = match meta.pty {
+            Some((rows, cols)) => {
+                argv.push("-i".to_owned());
+                Shape::Pty { rows, cols, script: Some(dialect.script()) }
+            }
+            None => {
+                argv.extend(dialect.arguments().iter().map(|argument| (*argument).to_owned()));
+                Shape::Shell(dialect.script())
+            }
+        };
+        let mut env: BTreeMap<String, String> = self.config.env.iter().cloned().collect();
+        if meta.pty.is_some() {
+            env.insert("TERM".to_owned(), "xterm-256color".to_owned());
+        }
+        env.extend(create.env);
+        let spec = Spec {
+            argv,
+            env: env.into_iter().collect(),
+            cwd,
+            shape,
+            retention: self.config.limits.spool_bytes,
+            meta: serde_json::to_vec(&meta).unwrap_or_default(),
+            owner: self.owner.clone(),
+        };
+        let id = self.free_id();
+        let place = Place::new(&self.config.keepers, id.as_str());
+        let keeper = self.config.launcher.start(place, spec, self.spare.take())?;
+        self.wants_spare = true;
+        let mut session = Session::new(id, meta, keeper);
+        session.expect_first(ticket);
+        self.register(session);
+        Ok(())
+    }
+
+    pub(super) fn free_id(&self) -> SessionId {
+        loop {
+            let id = SessionId::random();
+            if !self.sessions.contains_key(&id) && !self.config.keepers.join(id.as_str()).exists() {
+                return id;
+            }
+        }
+    }
+
+    pub(super) fn execute(
+        &mut self,
+        ticket: Ticket,
+        execute: Execute,
+        follow: bool,
+    ) -> Result<(), TerminalError> {
+        let session = self.find(&execute.session)?;
+        if execute.command.contains('\0') {
+            return Err(TerminalError::new(Code::InvalidParams, "a command cannot hold a NUL byte"));
+        }
+        let length = execute.command.len() + execute.stdin.as_ref().map_or(0, Vec::len);
+        if length > MAX_ORDER_BYTES {
+            return Err(TerminalError::new(
+                Code::InvalidParams,
+                format!("at most {MAX_ORDER_BYTES} bytes in one command"),
+            ));
+        }
+        check_env(&execute.env)?;
+        match session.state() {
+            State::Creating => {
+                return Err(TerminalError::new(Code::SessionBusy, "the session is being created"));
+            }
+            State::Terminated => {
+                return Err(TerminalError::new(
+                    Code::SessionTerminated,
+                    format!("session {} has ended", session.id),
+                ));
+            }
+            State::Idle | State::Running => {}
+        }
+        let text = Dialect::of_known(&session.meta.shell).command(&execute.command, &execute.env);
+        let run = Run {
+            text: text.into_bytes(),
+            input: match execute.stdin {
+                Some(text) => Input::Text(text),
+                None if follow => Input::Open,
+                None => Input::Nothing,
+            },
+            timeout_ms: execute.timeout_ms,
+            keep: if follow { 0 } else { execute.max_output_bytes.unwrap_or(MAX_OUTPUT).min(MAX_KEPT_BYTES) },
+            follow,
+        };
+        self.commands += 1;
+        let waiting = if follow { Waiting::Stream(ticket) } else { Waiting::Run(ticket) };
+        let id = execute.session;
+        self.order(&id, Act::Run(run), waiting)?;
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.assume_running();
+        }
+        if !follow {
+            self.spin.expect();
+        }
+        Ok(())
+    }
+
+    pub(super) fn output(&mut self, ticket: Ticket, range: &OutputRange) -> Result<(), TerminalError> {
+        let read = Range {
+            job: range.exec.0,
+            stream: range.stream,
+            offset: range.offset,
+            limit: range.limit.min(MAX_KEPT_BYTES),
+        };
+        self.order(&range.session, Act::Read(read), Waiting::Output(ticket))
+    }
+
+    pub(super) fn require_terminal(&mut self, id: &SessionId) -> Result<(), TerminalError> {
+        match self.find(id)?.meta.pty {
+            Some(_) => Ok(()),
+            None => Err(TerminalError::new(Code::InvalidParams, format!("session {id} has no terminal"))),
+        }
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        let count = |state| self.sessions.values().filter(|session| session.state() == state).count();
+        Stats {
+            sessions: self.sessions.len() - count(State::Terminated),
+            running: count(State::Running),
+            terminated: count(State::Terminated),
+            max_sessions: self.config.limits.max_sessions,
+            commands: self.commands,
+            adopted: self.adopted,
+        }
+    }
+}
+
+fn check_env(env: &[(String, String)]) -> Result<(), TerminalError> {
+    for (name, value) in env {
+        let mut letters = name.bytes();
+        let first = letters.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+        if !first || !letters.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') || value.contains('\0')
+        {
+            return Err(TerminalError::new(
+                Code::InvalidParams,
+                format!("{name:?} cannot be an environment variable"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The path of a shell that may have been named without one.
+fn find_program(shell: &str, env: &[(String, String)]) -> Result<String, TerminalError> {
+    if shell.contains('/') {
+        return Ok(shell.to_owned());
+    }
+    let path =
+        env.iter().find(|(name, _)| name == "PATH").map_or("/usr/bin:/bin", |(_, value)| value.as_str());
+    path.split(':')
+        .map(|directory| format!("{directory}/{shell}"))
+        .find(|candidate| rustix::fs::access(candidate.as_str(), rustix::fs::Access::EXEC_OK).is_ok())
+        .ok_or_else(|| TerminalError::new(Code::ShellNotFound, format!("there is no shell {shell}")))
+}

@@ -1,0 +1,51 @@
+//! What a runtime is told when it begins. Where the values come from is the command line's.
+
+use std::path::PathBuf;
+
+use abide_keeper::launch::Launcher;
+
+/// What a runtime needs to know; the command line fills it.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The directory of keepers.
+    pub keepers: PathBuf,
+    /// How a keeper is started.
+    pub launcher: Launcher,
+    /// The environment that sessions begin with.
+    pub env: Vec<(String, String)>,
+    /// The directory that sessions begin in.
+    pub cwd: String,
+    /// The shell if none is asked for.
+    pub shell: String,
+    /// Whether sessions belong to this process or to the home.
+    pub detached: bool,
+    /// The bounds.
+    pub limits: Limits,
+}
+
+/// The bounds of a pool.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// The most sessions that live at a time.
+    pub max_sessions: usize,
+    /// Output kept on disk per session.
+    pub spool_bytes: u64,
+    /// An idle session is ended after this long; 0 is never.
+    pub idle_ms: u64,
+    /// An ended session is remembered this long.
+    pub remember_ms: u64,
+    /// How often the house is kept: idle, ended and orphaned sessions are looked for.
+    pub housekeeping_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_sessions: 1_000,
+            spool_bytes: 32 << 20,
+            idle_ms: 0,
+            remember_ms: 600_000,
+            housekeeping_ms: 30_000,
+        }
+    }
+}

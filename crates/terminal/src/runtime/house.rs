@@ -1,0 +1,103 @@
+//! Keeping house: finding the sessions of dead runtimes, ending idle ones, forgetting ended ones.
+
+use std::os::fd::OwnedFd;
+
+use abide_keeper::launch::{Keeper, sweep};
+use abide_keeper::place::Place;
+use abide_keeper::protocol::{Act, News, Owner};
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+
+use super::Runtime;
+use crate::call::State;
+use crate::clock::unix_micros;
+use crate::session::{Session, SessionId, Waiting};
+
+/// The most ended sessions that are remembered, however short ago they ended.
+const MAX_REMEMBERED: usize = 256;
+/// The number of the timer among those of sessions.
+pub(super) const TIMER: u64 = 0;
+const PATIENCE_MS: u64 = 5_000;
+
+impl Runtime {
+    /// Finds the sessions whose runtime is dead, and clears away those whose keeper is.
+    pub(super) fn adopt(&mut self) {
+        for (name, place) in Place::all(&self.config.keepers) {
+            let id = SessionId::from_text(&name);
+            if self.sessions.contains_key(&id) {
+                continue;
+            }
+            let Ok(mut keeper) = Keeper::attach(place.clone()) else {
+                sweep(&place);
+                continue;
+            };
+            let Ok(status) = keeper.status(PATIENCE_MS) else { continue };
+            let orphaned = match &status.owner {
+                Owner::Home => false,
+                Owner::Process(process) => !process.is_alive(),
+            };
+            // The keeper decides, so of two runtimes that try only one succeeds.
+            let owner = self.owner.clone();
+            if !orphaned || !matches!(keeper.ask(1, Act::Own(owner), PATIENCE_MS), Ok(News::Status(_))) {
+                continue;
+            }
+            let meta = serde_json::from_slice(&status.meta).unwrap_or_default();
+            let mut session = Session::new(id, meta, keeper);
+            session.learn(&status);
+            if let Some((job, _)) = status.running {
+                let act = Act::Follow { job, from: [u64::MAX; 2] };
+                let _gone_is_noticed = session.order(act, Waiting::Inherited);
+            }
+            self.adopted += 1;
+            self.register(session);
+        }
+    }
+
+    pub(super) fn housekeep(&mut self) {
+        let limits = self.config.limits;
+        let now = unix_micros();
+        let ids: Vec<SessionId> = self.sessions.keys().cloned().collect();
+        let mut remembered: Vec<(u64, SessionId)> = Vec::new();
+        for id in ids {
+            let Some(session) = self.sessions.get_mut(&id) else { continue };
+            let quiet_ms = now.saturating_sub(session.last_activity_at) / 1_000;
+            match session.state() {
+                State::Idle if limits.idle_ms > 0 && quiet_ms > limits.idle_ms => {
+                    let _gone_is_noticed = self.order(&id, Act::End { force: false }, Waiting::Housekeeping);
+                }
+                State::Terminated if quiet_ms > limits.remember_ms => self.forget(&id),
+                State::Terminated => remembered.push((session.last_activity_at, id)),
+                State::Idle | State::Creating | State::Running => {}
+            }
+        }
+        remembered.sort();
+        for (_, id) in remembered.iter().rev().skip(MAX_REMEMBERED) {
+            self.forget(id);
+        }
+        self.adopt();
+    }
+
+    /// Collects an ended session: its keeper goes away, and then its memory.
+    pub(super) fn forget(&mut self, id: &SessionId) {
+        match self.sessions.get_mut(id) {
+            Some(session) if session.keeper.is_some() => {
+                let _gone_is_noticed = self.order(id, Act::End { force: true }, Waiting::Housekeeping);
+            }
+            _ => drop(self.sessions.remove(id)),
+        }
+    }
+}
+
+/// A timer of its own, because a timeout on every wait would cost every command a timer.
+pub(super) fn timer(poller: &OwnedFd, period_ms: u64) -> Result<OwnedFd, Errno> {
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    let period_ms = i64::try_from(period_ms.max(1)).unwrap_or(i64::MAX);
+    let period = Timespec { tv_sec: period_ms / 1_000, tv_nsec: period_ms % 1_000 * 1_000_000 };
+    let period = Itimerspec { it_interval: period, it_value: period };
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &period)?;
+    epoll::add(poller, &timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN)?;
+    Ok(timer)
+}
