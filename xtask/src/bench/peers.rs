@@ -10,8 +10,9 @@ mod home;
 mod install;
 mod report;
 
-use std::fs;
+use std::num::NonZero;
 use std::path::Path;
+use std::{fs, thread};
 
 use anyhow::{Context, Result, bail};
 
@@ -113,7 +114,7 @@ const PEERS: &[Peer] = &[
         args: &["no-delay"],
         samples: Samples::Quick,
         does: "types on a pseudo-terminal, matches the prompt",
-        differs: "a library inside the client, no second process and no exit code; the delay is its default",
+        differs: "a library inside the client, no second process and no exit code; the delay is on by default",
     },
     Peer {
         name: "MCP server-commands",
@@ -207,11 +208,16 @@ pub(super) fn run(workspace: &Workspace, wanted: Wanted) -> Result<()> {
         return Ok(());
     }
     let binary = workspace.target.join("release/abide");
+    let before = load();
+    let (rows, controls) =
+        (measure_all(workspace, &binary, PEERS)?, measure_all(workspace, &binary, CONTROLS)?);
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let report = Report {
+        load: format!("load {before} before and {} after on {cores} cores", load()),
         date: Shell::new("date").args(["--utc", "+%F"]).read()?.trim().to_owned(),
         abide: Shell::new(&binary).arg("--version").read()?.trim().to_owned(),
-        rows: measure_all(workspace, &binary, PEERS)?,
-        controls: measure_all(workspace, &binary, CONTROLS)?,
+        rows,
+        controls,
     };
     println!("\n{}", report.for_terminal());
     match wanted.write {
@@ -226,6 +232,12 @@ pub(super) fn run(workspace: &Workspace, wanted: Wanted) -> Result<()> {
         [] => Ok(()),
         faster => bail!("not ahead of every peer: {}", faster.join(", ")),
     }
+}
+
+/// How many processes wanted to run in the last minute.
+fn load() -> String {
+    let told = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    told.split_whitespace().next().unwrap_or("unknown").to_owned()
 }
 
 fn measure_all(workspace: &Workspace, binary: &Path, peers: &[Peer]) -> Result<Vec<Row>> {

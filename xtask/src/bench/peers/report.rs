@@ -6,6 +6,8 @@ use std::time::Duration;
 pub(super) struct Report {
     pub(super) date: String,
     pub(super) abide: String,
+    /// How busy the machine was, as it says itself.
+    pub(super) load: String,
     pub(super) rows: Vec<Row>,
     pub(super) controls: Vec<Row>,
 }
@@ -112,6 +114,7 @@ impl Report {
             "peer p50 ms",
             "peer p99 ms",
             "ours p50 ms",
+            "ours p99 ms",
             "floor p50 ms",
             "samples",
             "version",
@@ -127,6 +130,7 @@ impl Report {
                     millis(figures.theirs.p50),
                     millis(figures.theirs.p99),
                     millis(figures.ours.p50),
+                    millis(figures.ours.p99),
                     millis(figures.floor.p50),
                     figures.theirs.samples.to_string(),
                     figures.version.clone(),
@@ -146,7 +150,7 @@ impl Report {
             let cells = table.iter().filter(|line| line.len() > 2 || column == 0);
             cells.filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
         };
-        let mut out = format!("`true` in one session, {}\n", self.abide);
+        let mut out = format!("`true` in one session, {}, {}\n", self.abide, self.load);
         for line in &table {
             let cells: Vec<String> =
                 line.iter().enumerate().map(|(at, cell)| format!("{cell:<0$}", width(at))).collect();
@@ -181,7 +185,7 @@ impl Report {
         let mut out = String::from("# Benchmarks\n\n");
         line(&mut out, "Written by `cargo xtask bench terminal --write`. Do not edit.\n");
         line(&mut out, "## The terminal beside its peers\n");
-        line(&mut out, &format!("{}, {}. {METHOD}\n", self.date, self.abide));
+        line(&mut out, &format!("{}, {}, {}. {METHOD}\n", self.date, self.abide, self.load));
         for (index, cells) in self.table().iter().enumerate() {
             let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
             line(&mut out, &format!("| {} |", cells.join(" | ")));
@@ -202,7 +206,8 @@ const METHOD: &str = "Each peer keeps one session of its own kind and runs `true
 with ours (`abide rpc`, a bash) and with the floor (a bare bash that is written a line and prints a marker), so that \
 the noise of the machine meets all alike; each row has its own figures of ours. Time runs from writing the request \
 until the answer is parsed. Clients are in the language of the peer's users, environment and home are empty, and \
-nothing is sent anywhere. Ratios are of medians and say more than the times, which depend on the machine.";
+nothing is sent anywhere. Ratios are of medians and say more than the times, which depend on the machine; on a busy one, \
+peers that start processes fall behind further than on a quiet one.";
 
 fn line(out: &mut String, text: &str) {
     // Writing to a string cannot fail.
@@ -223,14 +228,23 @@ mod tests {
             row("fast", Outcome::Measured(figures)),
             row("gone", Outcome::NotMeasured("no tmux".to_owned())),
         ];
-        Report { date: "2000-01-01".to_owned(), abide: "abide 0".to_owned(), rows, controls: vec![] }
+        let said = |text: &str| text.to_owned();
+        Report {
+            date: said("2000-01-01"),
+            abide: said("abide 0"),
+            load: said("idle"),
+            rows,
+            controls: vec![],
+        }
     }
 
     #[test]
     fn ratios_are_of_medians() {
         let told = report(600).for_document();
         assert!(
-            told.contains("| fast | 12x | 24x | 2.0x | 0.600 | 0.600 | 0.050 | 0.025 | 10 | peer 1.0 |"),
+            told.contains(
+                "| fast | 12x | 24x | 2.0x | 0.600 | 0.600 | 0.050 | 0.050 | 0.025 | 10 | peer 1.0 |"
+            ),
             "{told}"
         );
     }
