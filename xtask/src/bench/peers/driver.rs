@@ -75,11 +75,12 @@ impl Driver {
         bail!("no answer for {PATIENCE} s: {}", self.last_words())
     }
 
-    /// The last line that says something.
+    /// The last line that names an error, or else the last at all: Node prints more after the error than before it.
     fn last_words(&self) -> String {
         let said = fs::read_to_string(&self.log).unwrap_or_default();
-        let says = |line: &&str| !line.is_empty() && !line.starts_with("Node.js");
-        said.lines().map(str::trim).rfind(says).unwrap_or("it said nothing").to_owned()
+        let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+        let error = lines.clone().rfind(|line| line.contains("Error"));
+        error.or_else(|| lines.next_back()).unwrap_or("it said nothing").to_owned()
     }
 }
 

@@ -102,7 +102,7 @@ fn once(
 ) -> Result<PathBuf> {
     let cache = workspace.root.join(".cache/peers");
     let (folder, installed) = (cache.join(name), cache.join(format!("{name}.installed")));
-    if fs::read_to_string(&installed).is_ok_and(|had| had == wanted) {
+    if folder.is_dir() && fs::read_to_string(&installed).is_ok_and(|had| had == wanted) {
         return Ok(folder);
     }
     let watch = Stopwatch::start();
