@@ -54,7 +54,10 @@ enum Chore {
         args: Vec<String>,
     },
     /// Measure something by name.
-    #[command(after_help = "Examples:\n  cargo xtask bench store\n  cargo xtask bench terminal")]
+    #[command(after_help = "Examples:\n  cargo xtask bench store\n  cargo xtask bench terminal\n  \
+        cargo xtask bench terminal --no-peers            # only our own figures\n  \
+        cargo xtask bench terminal --only-peers --write  # only the comparison, into docs/benchmarks.md\n\n\
+        The terminal's peers are installed into .cache/peers; they are no part of CI.")]
     Bench {
         /// What to measure; an unknown name lists the known ones.
         name: String,

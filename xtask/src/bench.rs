@@ -1,4 +1,7 @@
 //! The benchmarks by name. What each measures is in its crate; here is only which there are and what they need.
+//! The one exception is the terminal's peers: other people's programs, which no crate of ours should know.
+
+mod peers;
 
 use anyhow::{Context, Result, bail};
 
@@ -16,8 +19,8 @@ struct Bench {
 
 #[derive(Clone, Copy)]
 enum Needs {
-    /// The release binary of the project.
-    Binary,
+    /// The release binary of the project, and peers to be compared with.
+    BinaryAndPeers,
     Postgres,
 }
 
@@ -31,8 +34,8 @@ const BENCHES: &[Bench] = &[
     Bench {
         name: "terminal",
         package: "abide-terminal",
-        about: "commands and output through persistent shells",
-        needs: Needs::Binary,
+        about: "commands and output through persistent shells; peers too (--no-peers, --only-peers, --write)",
+        needs: Needs::BinaryAndPeers,
     },
 ];
 
@@ -41,22 +44,28 @@ pub(crate) fn run(workspace: &Workspace, name: &str, args: &[String]) -> Result<
     workspace
         .member(bench.package)
         .with_context(|| format!("nothing to measure yet: the package {} is missing", bench.package))?;
-    let cargo = Shell::new("cargo")
-        .args(["bench", "--package", bench.package, "--bench", bench.name, "--"])
-        .args(args)
-        .dir(&workspace.root);
+    let cargo = |args: &[String]| {
+        Shell::new("cargo")
+            .args(["bench", "--package", bench.package, "--bench", bench.name, "--"])
+            .args(args)
+            .dir(&workspace.root)
+    };
     match bench.needs {
-        Needs::Binary => {
+        Needs::BinaryAndPeers => {
+            let (wanted, args) = peers::Wanted::split(args)?;
             Shell::new("cargo")
                 .args(["build", "--release", "--package", "abide"])
                 .dir(&workspace.root)
                 .run()?;
-            cargo.run()
+            if wanted.own_figures() {
+                cargo(&args).run()?;
+            }
+            peers::run(workspace, wanted)
         }
         Needs::Postgres => {
             tools::for_tests()?;
             let server = Postgres::start(workspace)?;
-            cargo.env(postgres::URL_VARIABLE, server.url()).run()
+            cargo(args).env(postgres::URL_VARIABLE, server.url()).run()
         }
     }
 }

@@ -5,6 +5,7 @@
 //! that is what stops a throw-away server on Ctrl-C. No shell is ever involved; arguments are passed as they are.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -59,6 +60,12 @@ impl Shell {
             Some(path) => self.env("PATH", path),
             None => self,
         }
+    }
+
+    /// Nothing of our own environment is passed on; what the command needs is given after this.
+    pub(crate) fn empty_env(mut self) -> Self {
+        self.command.env_clear();
+        self
     }
 
     pub(crate) fn dir(mut self, dir: &Path) -> Self {
@@ -137,6 +144,13 @@ impl Shell {
     pub(crate) fn start(mut self) -> Result<Child> {
         eprintln!("+ {} &", self.line());
         self.command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        self.spawn()
+    }
+
+    /// Starts the command in a group of its own to talk with it through pipes; its standard error goes to `log`.
+    /// Whoever starts it must end it.
+    pub(crate) fn converse(mut self, log: File) -> Result<Child> {
+        self.command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         self.spawn()
     }
 

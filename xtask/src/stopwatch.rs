@@ -12,7 +12,11 @@ impl Stopwatch {
     }
 
     pub(crate) fn read(&self) -> Took {
-        Took(self.0.elapsed())
+        Took(self.elapsed())
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.0.elapsed()
     }
 }
 

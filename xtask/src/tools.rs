@@ -35,6 +35,13 @@ const FOR_TESTS: &[SystemTool] = &[
     },
 ];
 
+/// What the terminal's peers need beyond their own packages.
+const FOR_PEERS: &[SystemTool] = &[SystemTool {
+    package: "tmux",
+    why: "the terminal of OpenHands runs in it",
+    present: || which("tmux").is_some(),
+}];
+
 /// A program from the crates registry, at the one version whose verdict counts.
 pub(crate) struct CrateTool {
     package: &'static str,
@@ -52,7 +59,16 @@ const NEXTEST: CrateTool =
 
 /// Installs what the tests need and is missing.
 pub(crate) fn for_tests() -> Result<()> {
-    let missing: Vec<&SystemTool> = FOR_TESTS.iter().filter(|tool| !(tool.present)()).collect();
+    install(FOR_TESTS)
+}
+
+/// Installs what the terminal's peers need and is missing.
+pub(crate) fn for_peers() -> Result<()> {
+    install(FOR_PEERS)
+}
+
+fn install(tools: &[SystemTool]) -> Result<()> {
+    let missing: Vec<&SystemTool> = tools.iter().filter(|tool| !(tool.present)()).collect();
     if missing.is_empty() {
         return Ok(());
     }

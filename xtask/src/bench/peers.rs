@@ -1,0 +1,311 @@
+//! Our terminal runtime beside other people's, in one run: which peers there are, and who is measured when.
+//!
+//! Each peer is measured alone, in turns with ours and with the floor, so that the noise of the machine meets all
+//! three alike. How a peer is asked is in the small drivers in `xtask/bench/peers`, each in the language its users
+//! write. A peer that cannot be had is reported, never dropped. None of this is part of CI.
+
+mod contestant;
+mod driver;
+mod home;
+mod install;
+mod report;
+
+use std::num::NonZero;
+use std::path::Path;
+use std::{fs, thread};
+
+use anyhow::{Context, Result, bail};
+
+use self::contestant::{Contestant, Floor, Ours};
+use self::driver::Driver;
+use self::home::Home;
+use self::install::Kit;
+use self::report::{Figures, Outcome, Report, Row};
+use crate::shell::{self, Shell};
+use crate::workspace::Workspace;
+
+/// What of the terminal's benchmark is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wanted {
+    part: Part,
+    write: Write,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Everything,
+    OwnFigures,
+    Peers,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Write {
+    Nothing,
+    Document,
+}
+
+impl Wanted {
+    /// Takes our own flags out of the arguments; the rest is for the benchmark itself.
+    pub(super) fn split(args: &[String]) -> Result<(Self, Vec<String>)> {
+        let (ours, rest): (Vec<&String>, Vec<&String>) =
+            args.iter().partition(|arg| ["--no-peers", "--only-peers", "--write"].contains(&arg.as_str()));
+        let has = |flag: &str| ours.iter().any(|arg| *arg == flag);
+        let part = match (has("--no-peers"), has("--only-peers")) {
+            (false, false) => Part::Everything,
+            (true, false) => Part::OwnFigures,
+            (false, true) => Part::Peers,
+            (true, true) => bail!("--no-peers and --only-peers leave nothing to measure"),
+        };
+        let write = if has("--write") { Write::Document } else { Write::Nothing };
+        if part == Part::OwnFigures && write == Write::Document {
+            bail!("--write writes the comparison with the peers, and --no-peers leaves them out");
+        }
+        Ok((Self { part, write }, rest.into_iter().cloned().collect()))
+    }
+
+    pub(super) fn own_figures(self) -> bool {
+        self.part != Part::Peers
+    }
+}
+
+/// A program that is compared with ours, in one of the ways it can be asked.
+struct Peer {
+    name: &'static str,
+    kit: Kit,
+    driver: &'static str,
+    args: &'static [&'static str],
+    samples: Samples,
+    /// What happens for each command.
+    does: &'static str,
+    /// What makes the comparison lame, for or against the peer.
+    differs: &'static str,
+}
+
+/// How many commands are timed. A peer that takes a tenth of a second is not asked a thousand times.
+#[derive(Clone, Copy)]
+enum Samples {
+    Quick,
+    Slow,
+}
+
+impl Samples {
+    fn count(self) -> usize {
+        match self {
+            Self::Quick => 1000,
+            Self::Slow => 100,
+        }
+    }
+}
+
+const PEERS: &[Peer] = &[
+    Peer {
+        name: "Codex command/exec/write",
+        kit: Kit::Npm("codex"),
+        driver: "codex_driver.mjs",
+        args: &["held"],
+        samples: Samples::Quick,
+        does: "writes to a held bash, client waits for its own marker",
+        differs: "the client invents the marker and the exit code; the server only carries bytes",
+    },
+    Peer {
+        name: "pexpect, delay off",
+        kit: Kit::Pip("pexpect"),
+        driver: "pexpect_driver.py",
+        args: &["no-delay"],
+        samples: Samples::Quick,
+        does: "types on a pseudo-terminal, matches the prompt",
+        differs: "a library inside the client, no second process and no exit code; the delay is on by default",
+    },
+    Peer {
+        name: "MCP server-commands",
+        kit: Kit::Npm("mcp-commands"),
+        driver: "mcp_driver.mjs",
+        args: &["commands", "fresh"],
+        samples: Samples::Quick,
+        does: "fresh sh process",
+        differs: "no session: neither folder nor variables live on to the next command",
+    },
+    Peer {
+        name: "Codex command/exec",
+        kit: Kit::Npm("codex"),
+        driver: "codex_driver.mjs",
+        args: &["fresh"],
+        samples: Samples::Quick,
+        does: "fresh process, no shell",
+        differs: "no session: a process for each command, and nothing lives on",
+    },
+    Peer {
+        name: "OpenHands, subprocess",
+        kit: Kit::Pip("openhands"),
+        driver: "openhands_driver.py",
+        args: &["subprocess"],
+        samples: Samples::Slow,
+        does: "pseudo-terminal, polls for its prompt",
+        differs: "a library inside the client; the choice of OpenHands where tmux is missing",
+    },
+    Peer {
+        name: "pexpect",
+        kit: Kit::Pip("pexpect"),
+        driver: "pexpect_driver.py",
+        args: &["default"],
+        samples: Samples::Slow,
+        does: "sleeps 50 ms, then as above",
+        differs: "the sleep is its default, against races of programs that switch the echo off",
+    },
+    Peer {
+        name: "DesktopCommander",
+        kit: Kit::Npm("desktop-commander"),
+        driver: "mcp_driver.mjs",
+        args: &["desktop", "held"],
+        samples: Samples::Slow,
+        does: "writes to a held bash, polls for its prompt every 50 ms",
+        differs: "reports no exit code; also keeps a history and looks for a Python each time",
+    },
+    Peer {
+        name: "OpenHands, tmux",
+        kit: Kit::Pip("openhands"),
+        driver: "openhands_driver.py",
+        args: &["tmux"],
+        samples: Samples::Slow,
+        does: "tmux pane, polls the captured screen",
+        differs: "also renders a screen and reads folder and user off the prompt",
+    },
+    Peer {
+        name: "SWE-ReX",
+        kit: Kit::Pip("swe-rex"),
+        driver: "swerex_driver.py",
+        args: &[],
+        samples: Samples::Slow,
+        does: "parses, types on a pseudo-terminal, matches the prompt, asks for the exit code",
+        differs: "its local runtime inside the client, without the HTTP server it is mostly used through",
+    },
+];
+
+/// Our own runtime, asked as the peers are: what the language of the client costs.
+const CONTROLS: &[Peer] = &[
+    Peer {
+        name: "Abide from Node",
+        kit: Kit::Node,
+        driver: "abide_driver.mjs",
+        args: &[],
+        samples: Samples::Quick,
+        does: "",
+        differs: "",
+    },
+    Peer {
+        name: "Abide from Python",
+        kit: Kit::Python,
+        driver: "abide_driver.py",
+        args: &[],
+        samples: Samples::Quick,
+        does: "",
+        differs: "",
+    },
+];
+
+pub(super) fn run(workspace: &Workspace, wanted: Wanted) -> Result<()> {
+    if wanted.part == Part::OwnFigures {
+        return Ok(());
+    }
+    let binary = workspace.target.join("release/abide");
+    let before = load();
+    let (rows, controls) =
+        (measure_all(workspace, &binary, PEERS)?, measure_all(workspace, &binary, CONTROLS)?);
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let report = Report {
+        load: format!("load {before} before and {} after on {cores} cores", load()),
+        date: Shell::new("date").args(["--utc", "+%F"]).read()?.trim().to_owned(),
+        abide: Shell::new(&binary).arg("--version").read()?.trim().to_owned(),
+        rows,
+        controls,
+    };
+    println!("\n{}", report.for_terminal());
+    match wanted.write {
+        Write::Nothing => {}
+        Write::Document => {
+            let path = workspace.root.join("docs/benchmarks.md");
+            fs::write(&path, report.for_document()).context("could not write docs/benchmarks.md")?;
+            eprintln!("wrote docs/benchmarks.md");
+        }
+    }
+    match report.ahead_of_us().as_slice() {
+        [] => Ok(()),
+        faster => bail!("not ahead of every peer: {}", faster.join(", ")),
+    }
+}
+
+/// How many processes wanted to run in the last minute.
+fn load() -> String {
+    let told = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    told.split_whitespace().next().unwrap_or("unknown").to_owned()
+}
+
+fn measure_all(workspace: &Workspace, binary: &Path, peers: &[Peer]) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for peer in peers {
+        eprintln!("measuring {}", peer.name);
+        let outcome = match measure(workspace, binary, peer) {
+            Ok(figures) => {
+                eprintln!("  {}", figures.in_short());
+                Outcome::Measured(figures)
+            }
+            Err(_) if shell::interrupted() => bail!("interrupted"),
+            Err(error) => {
+                eprintln!("NOT MEASURED: {}: {error:#}", peer.name);
+                Outcome::NotMeasured(format!("{error:#}"))
+            }
+        };
+        rows.push(Row { name: peer.name, does: peer.does, differs: peer.differs, outcome });
+    }
+    Ok(rows)
+}
+
+/// Ours, the floor, the peer, and so on in turns.
+fn measure(workspace: &Workspace, binary: &Path, peer: &Peer) -> Result<Figures> {
+    let program = peer.kit.ready(workspace)?;
+    let home = Home::make(workspace)?;
+    let mut theirs = Driver::start(program.command(workspace, peer.driver, binary).args(peer.args), &home)?;
+    let mut ours = Ours::start(binary, &home)?;
+    let mut floor = Floor::start(&home)?;
+    let (mut our_times, mut floor_times, mut their_times) = (Vec::new(), Vec::new(), Vec::new());
+    let each = peer.samples.count() / TURNS;
+    ours.ask(WARM_UP)?;
+    floor.ask(WARM_UP)?;
+    theirs.ask(each)?;
+    for _ in 0..TURNS {
+        our_times.extend(ours.ask(Samples::Quick.count() / TURNS)?);
+        floor_times.extend(floor.ask(Samples::Quick.count() / TURNS)?);
+        their_times.extend(theirs.ask(each)?);
+        if shell::interrupted() {
+            bail!("interrupted");
+        }
+    }
+    Ok(Figures::new(theirs.version().to_owned(), our_times, floor_times, their_times))
+}
+
+const TURNS: usize = 10;
+const WARM_UP: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::{Part, Wanted, Write};
+
+    fn split(args: &[&str]) -> Result<(Wanted, Vec<String>), String> {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        Wanted::split(&args).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn our_flags_are_taken_out_and_the_rest_is_passed_on() {
+        let (wanted, rest) = split(&["--rounds", "--only-peers", "5", "--write"]).unwrap();
+        assert_eq!(wanted, Wanted { part: Part::Peers, write: Write::Document });
+        assert_eq!(rest, ["--rounds", "5"]);
+        assert!(!wanted.own_figures());
+    }
+
+    #[test]
+    fn flags_that_leave_nothing_to_do_are_refused() {
+        split(&["--no-peers", "--only-peers"]).unwrap_err();
+        split(&["--no-peers", "--write"]).unwrap_err();
+    }
+}

@@ -1,0 +1,113 @@
+//! Who can be asked for a number of timed commands, and the two that need no driver: our own runtime through
+//! `abide rpc`, and the floor, a bare bash that is written a line and prints a marker.
+//!
+//! Time runs from before the request is written until the answer is parsed.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::home::Home;
+use crate::shell::Shell;
+use crate::stopwatch::Stopwatch;
+
+pub(super) trait Contestant {
+    /// Runs `true` so often, one after the other.
+    fn ask(&mut self, times: usize) -> Result<Vec<Duration>>;
+}
+
+/// A child that answers each line with a line.
+struct Lines {
+    child: Child,
+    // Taken when the child is to end.
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    answer: String,
+}
+
+impl Lines {
+    fn start(command: Shell, home: &Home, log: &str) -> Result<Self> {
+        let mut child = home.furnish(command).converse(home.log(log)?)?;
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().context("its output is on a pipe")?);
+        Ok(Self { child, input, output, answer: String::new() })
+    }
+
+    fn ask(&mut self, line: &str) -> Result<&str> {
+        let input = self.input.as_mut().context("its input is open until it is dropped")?;
+        input.write_all(line.as_bytes()).context("it takes no more input")?;
+        self.answer.clear();
+        self.output.read_line(&mut self.answer).context("it gives no more output")?;
+        Ok(&self.answer)
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        // Both end when their input does.
+        drop(self.input.take());
+        let _ = self.child.wait();
+    }
+}
+
+pub(super) struct Ours {
+    runtime: Lines,
+    request: String,
+}
+
+impl Ours {
+    pub(super) fn start(binary: &Path, home: &Home) -> Result<Self> {
+        let mut runtime = Lines::start(Shell::new(binary).arg("rpc"), home, "abide.log")?;
+        let create = json!({
+            "jsonrpc": "2.0", "id": 1, "method": "session.create", "params": { "shell": "bash" },
+        });
+        let made: Value = serde_json::from_str(runtime.ask(&format!("{create}\n"))?)?;
+        let session = &made["result"]["session_id"];
+        ensure!(session.is_string(), "our runtime made no session: {made}");
+        let run = json!({
+            "jsonrpc": "2.0", "id": 2, "method": "exec.run",
+            "params": { "session_id": session, "command": "true" },
+        });
+        Ok(Self { runtime, request: format!("{run}\n") })
+    }
+}
+
+impl Contestant for Ours {
+    fn ask(&mut self, times: usize) -> Result<Vec<Duration>> {
+        let once = |_| {
+            let watch = Stopwatch::start();
+            let answer: Value = serde_json::from_str(self.runtime.ask(&self.request)?)?;
+            let time = watch.elapsed();
+            ensure!(answer["result"]["exit_code"] == 0, "our runtime answers {answer}");
+            Ok(time)
+        };
+        (0..times).map(once).collect()
+    }
+}
+
+pub(super) struct Floor {
+    shell: Lines,
+}
+
+impl Floor {
+    pub(super) fn start(home: &Home) -> Result<Self> {
+        Ok(Self { shell: Lines::start(Shell::new("bash"), home, "floor.log")? })
+    }
+}
+
+impl Contestant for Floor {
+    fn ask(&mut self, times: usize) -> Result<Vec<Duration>> {
+        let once = |_| {
+            let watch = Stopwatch::start();
+            let answer = self.shell.ask("true; echo MARK $?\n")?;
+            let time = watch.elapsed();
+            ensure!(answer == "MARK 0\n", "the bare shell answers {answer}");
+            Ok(time)
+        };
+        (0..times).map(once).collect()
+    }
+}

@@ -1,0 +1,114 @@
+//! A driver: a small program that holds one session of a peer and times commands in it.
+//!
+//! It says that it is ready, then takes a number on each line and answers with so many times. All waiting is bounded,
+//! because a peer may hang; what it said aside is quoted when it fails.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+use std::{fs, thread};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+use super::contestant::Contestant;
+use super::home::Home;
+use crate::shell::{self, Shell};
+
+pub(super) struct Driver {
+    child: Child,
+    // Taken when the driver is to end.
+    input: Option<ChildStdin>,
+    answers: Receiver<String>,
+    log: PathBuf,
+    version: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Answer {
+    /// With the peer's name and version.
+    Ready(String),
+    Micros(Vec<f64>),
+}
+
+impl Driver {
+    pub(super) fn start(command: Shell, home: &Home) -> Result<Self> {
+        let mut child = home.furnish(command).converse(home.log("peer.log")?)?;
+        let input = child.stdin.take();
+        let output = child.stdout.take().context("its output is on a pipe")?;
+        let (sender, answers) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let log = home.path().join("peer.log");
+        let mut driver = Self { child, input, answers, log, version: String::new() };
+        match driver.answer()? {
+            Answer::Ready(version) => driver.version = version,
+            Answer::Micros(_) => bail!("the driver gave times before it was asked"),
+        }
+        Ok(driver)
+    }
+
+    /// The peer's package and its version, in its own words.
+    pub(super) fn version(&self) -> &str {
+        &self.version
+    }
+
+    fn answer(&self) -> Result<Answer> {
+        for _ in 0..PATIENCE {
+            match self.answers.recv_timeout(Duration::from_secs(1)) {
+                Ok(line) => {
+                    return serde_json::from_str(&line).with_context(|| format!("the driver said {line}"));
+                }
+                Err(RecvTimeoutError::Timeout) if shell::interrupted() => bail!("interrupted"),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => bail!("the driver ended: {}", self.last_words()),
+            }
+        }
+        bail!("no answer for {PATIENCE} s: {}", self.last_words())
+    }
+
+    /// The last line that names an error, or else the last at all: Node prints more after the error than before it.
+    fn last_words(&self) -> String {
+        let said = fs::read_to_string(&self.log).unwrap_or_default();
+        let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+        let error = lines.clone().rfind(|line| line.contains("Error"));
+        error.or_else(|| lines.next_back()).unwrap_or("it said nothing").to_owned()
+    }
+}
+
+impl Contestant for Driver {
+    fn ask(&mut self, times: usize) -> Result<Vec<Duration>> {
+        let input = self.input.as_mut().context("its input is open until it is dropped")?;
+        if writeln!(input, "{times}").is_err() {
+            bail!("the driver ended: {}", self.last_words());
+        }
+        match self.answer()? {
+            Answer::Micros(micros) => {
+                ensure!(micros.len() == times, "{} times instead of {times}", micros.len());
+                Ok(micros.into_iter().map(|time| Duration::from_secs_f64(time / 1e6)).collect())
+            }
+            Answer::Ready(_) => bail!("the driver started anew"),
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        // Its output closes when it has put its peer away. The home ends what it leaves behind.
+        while self.answers.recv_timeout(Duration::from_secs(10)).is_ok() {}
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Seconds. The slowest peer needs one or two for a turn, and some ten to start.
+const PATIENCE: u32 = 120;

@@ -1,0 +1,89 @@
+//! An empty home for one measurement, and the end of every process that was born in it.
+//!
+//! It lies in memory where the system has such a folder: some peers write to their home on each command, and the
+//! disk is not what is compared.
+
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::shell::{Shell, which};
+use crate::workspace::Workspace;
+
+pub(super) struct Home {
+    folder: TempDir,
+}
+
+impl Home {
+    pub(super) fn make(workspace: &Workspace) -> Result<Self> {
+        let make = |parent: &Path| tempfile::Builder::new().prefix("peers-").tempdir_in(parent);
+        let folder = make(Path::new("/dev/shm"))
+            .or_else(|_| make(&workspace.target))
+            .context("could not make a home for the peers")?;
+        fs::create_dir(folder.path().join("tmp")).context("could not make a folder for temporary files")?;
+        Ok(Self { folder })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A file for what a process says aside.
+    pub(super) fn log(&self, name: &str) -> Result<File> {
+        File::create(self.path().join(name)).context("could not create a log")
+    }
+
+    /// The command at home here, with an environment that is the same on every machine.
+    ///
+    /// The path is the system's own: version managers put slow wrappers before it, and some peers start programs
+    /// on each command. Nothing that leads outside, such as a proxy or a token, is passed on.
+    pub(super) fn furnish(&self, command: Shell) -> Shell {
+        let node = which("node").and_then(|path| Some(path.parent()?.to_string_lossy().into_owned()));
+        let path = ["/usr/local/bin", "/usr/bin", "/bin"].map(str::to_owned);
+        let path: Vec<String> = path.into_iter().chain(node).collect();
+        let tmp = self.path().join("tmp");
+        command
+            .empty_env()
+            .env("PATH", path.join(":"))
+            .env("HOME", self.path())
+            .env("ABIDE_HOME", self.path().join("abide"))
+            .env("TMPDIR", &tmp)
+            .env("TMUX_TMPDIR", &tmp)
+            .env("LANG", "C.UTF-8")
+            .env("TERM", "dumb")
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            // Each peer's own way of saying that nothing is to be sent or fetched.
+            .env("DO_NOT_TRACK", "1")
+            .env("DESKTOP_COMMANDER_DISABLE_TELEMETRY", "1")
+            .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+            .env("OPENHANDS_SUPPRESS_BANNER", "1")
+            .env("ANONYMIZED_TELEMETRY", "false")
+            .env("OTEL_SDK_DISABLED", "true")
+            .dir(self.path())
+    }
+
+    /// Ends what still runs. A process that has left its parents still carries the name of its home.
+    fn sweep(&self) {
+        let mark = [b"HOME=", self.path().as_os_str().as_bytes()].concat();
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let pid = entry.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?));
+            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+            if let Some(pid) = pid
+                && environment.split(|byte| *byte == 0).any(|variable| variable == mark)
+            {
+                // It may have ended in the meantime, which is as good.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        self.sweep();
+    }
+}

@@ -1,0 +1,142 @@
+//! How a peer is had: with pip into an environment of its own, or with npm, both from pinned lists, into
+//! `.cache/peers`, which git ignores.
+//!
+//! Each peer has its own folder, so that one that cannot be installed does not take the others with it. What is there
+//! is known by the copy of the list that is written after a success.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::shell::{Shell, which};
+use crate::stopwatch::Stopwatch;
+use crate::tools;
+use crate::workspace::Workspace;
+
+/// What a driver needs.
+#[derive(Clone, Copy)]
+pub(super) enum Kit {
+    /// A list of Python packages of this name.
+    Pip(&'static str),
+    /// A folder of this name with a manifest and a lock of Node packages.
+    Npm(&'static str),
+    /// Node alone.
+    Node,
+    /// Python alone.
+    Python,
+}
+
+/// What runs a driver, and where the peer's packages are.
+pub(super) struct Program {
+    interpreter: PathBuf,
+    packages: Option<PathBuf>,
+}
+
+impl Program {
+    /// The driver's command. A Node driver is told where the packages are, one of ours where the binary is; Python
+    /// knows by itself.
+    pub(super) fn command(&self, workspace: &Workspace, driver: &str, binary: &Path) -> Shell {
+        let command = Shell::new(&self.interpreter).arg(lists(workspace).join(driver));
+        match &self.packages {
+            Some(packages) => command.arg(packages),
+            None if driver.starts_with("abide") => command.arg(binary),
+            None => command,
+        }
+    }
+}
+
+impl Kit {
+    pub(super) fn ready(self, workspace: &Workspace) -> Result<Program> {
+        let node = || which("node").context("node is not installed");
+        match self {
+            Self::Pip(name) => {
+                if name == "openhands" {
+                    tools::for_peers()?;
+                }
+                let interpreter = pip(workspace, name)?.join("bin/python");
+                Ok(Program { interpreter, packages: None })
+            }
+            Self::Npm(name) => Ok(Program { interpreter: node()?, packages: Some(npm(workspace, name)?) }),
+            Self::Node => Ok(Program { interpreter: node()?, packages: None }),
+            Self::Python => Ok(Program { interpreter: python()?, packages: None }),
+        }
+    }
+}
+
+fn pip(workspace: &Workspace, name: &str) -> Result<PathBuf> {
+    let list = lists(workspace).join(format!("{name}.txt"));
+    let wanted = fs::read_to_string(&list).with_context(|| format!("could not read {}", list.display()))?;
+    once(workspace, name, &wanted, |folder| {
+        Shell::new(python()?).args(["-m", "venv", "--clear"]).arg(folder).run()?;
+        Shell::new(folder.join("bin/python"))
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"])
+            .arg(&list)
+            .run()
+    })
+}
+
+fn npm(workspace: &Workspace, name: &str) -> Result<PathBuf> {
+    let from = lists(workspace).join(name);
+    let read = |file: &str| {
+        fs::read_to_string(from.join(file)).with_context(|| format!("could not read {file} of {name}"))
+    };
+    let (manifest, lock) = (read("package.json")?, read("package-lock.json")?);
+    once(workspace, name, &format!("{manifest}{lock}"), |folder| {
+        fs::write(folder.join("package.json"), &manifest).context("could not write the manifest")?;
+        fs::write(folder.join("package-lock.json"), &lock).context("could not write the lock")?;
+        // Scripts of packages are not run: some of them call home.
+        Shell::new("npm")
+            .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"])
+            .dir(folder)
+            .run()
+    })
+}
+
+/// The folder of this name after `install` has been run in it, now or earlier, for the same list.
+fn once(
+    workspace: &Workspace,
+    name: &str,
+    wanted: &str,
+    install: impl FnOnce(&Path) -> Result<()>,
+) -> Result<PathBuf> {
+    let cache = workspace.root.join(".cache/peers");
+    let (folder, installed) = (cache.join(name), cache.join(format!("{name}.installed")));
+    if folder.is_dir() && fs::read_to_string(&installed).is_ok_and(|had| had == wanted) {
+        return Ok(folder);
+    }
+    let watch = Stopwatch::start();
+    eprintln!("missing: {name}; installing it once into .cache/peers");
+    fs::create_dir_all(&folder).with_context(|| format!("could not create {}", folder.display()))?;
+    install(&folder).with_context(|| format!("could not install {name}"))?;
+    fs::write(&installed, wanted).context("could not note what is installed")?;
+    eprintln!("installed {name} in {}", watch.read());
+    Ok(folder)
+}
+
+/// The oldest Python that every list was made for, on the path or among those of pyenv.
+fn python() -> Result<PathBuf> {
+    let minor = |path: &PathBuf| -> Option<u32> {
+        let asked = Shell::new(path).args(["-c", "import sys, venv; print(sys.version_info[1])"]).read();
+        asked.ok()?.trim().parse().ok()
+    };
+    let on_path = ["python3.12", "python3.13", "python3"].into_iter().filter_map(which);
+    let root = Shell::new("pyenv").arg("root").read().ok();
+    let versions = root.and_then(|root| fs::read_dir(Path::new(root.trim()).join("versions")).ok());
+    let managed = versions.into_iter().flatten().flatten().map(|entry| entry.path().join("bin/python3"));
+    on_path
+        .chain(managed)
+        .filter_map(|path| Some((minor(&path)?, path)))
+        .filter(|(minor, _)| *minor >= OLDEST_PYTHON)
+        .min()
+        .map(|(_, path)| path)
+        .with_context(|| format!("no Python 3.{OLDEST_PYTHON} or later with venv is installed"))
+}
+
+/// The minor version that OpenHands asks for.
+const OLDEST_PYTHON: u32 = 12;
+
+/// The drivers, and beside them what is to be installed.
+fn lists(workspace: &Workspace) -> PathBuf {
+    workspace.root.join("xtask/bench/peers")
+}

@@ -1,0 +1,264 @@
+//! What was measured, as a person reads it: in the terminal, and as the document that `--write` makes.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+pub(super) struct Report {
+    pub(super) date: String,
+    pub(super) abide: String,
+    /// How busy the machine was, as it says itself.
+    pub(super) load: String,
+    pub(super) rows: Vec<Row>,
+    pub(super) controls: Vec<Row>,
+}
+
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    pub(super) does: &'static str,
+    pub(super) differs: &'static str,
+    pub(super) outcome: Outcome,
+}
+
+pub(super) enum Outcome {
+    Measured(Figures),
+    /// With the reason.
+    NotMeasured(String),
+}
+
+/// One peer, and what ours and the floor took in the turns between.
+pub(super) struct Figures {
+    version: String,
+    ours: Spread,
+    floor: Spread,
+    theirs: Spread,
+}
+
+struct Spread {
+    p50: Duration,
+    p99: Duration,
+    samples: usize,
+}
+
+impl Figures {
+    pub(super) fn new(
+        version: String,
+        ours: Vec<Duration>,
+        floor: Vec<Duration>,
+        theirs: Vec<Duration>,
+    ) -> Self {
+        Self { version, ours: Spread::of(ours), floor: Spread::of(floor), theirs: Spread::of(theirs) }
+    }
+
+    /// For whoever waits for the whole.
+    pub(super) fn in_short(&self) -> String {
+        let [theirs, ours, floor] = [&self.theirs, &self.ours, &self.floor].map(|spread| millis(spread.p50));
+        format!("p50 {theirs} ms, ours {ours} ms, floor {floor} ms, ahead {}", times(self.ahead()))
+    }
+
+    fn ahead(&self) -> f64 {
+        ratio(self.theirs.p50, self.ours.p50)
+    }
+
+    fn over_floor(&self) -> f64 {
+        ratio(self.theirs.p50, self.floor.p50)
+    }
+
+    fn ours_over_floor(&self) -> f64 {
+        ratio(self.ours.p50, self.floor.p50)
+    }
+}
+
+impl Spread {
+    fn of(mut times: Vec<Duration>) -> Self {
+        times.sort_unstable();
+        let at = |share: usize| times.get(times.len() * share / 100).copied().unwrap_or_default();
+        Self { p50: at(50), p99: at(99), samples: times.len() }
+    }
+}
+
+fn ratio(one: Duration, other: Duration) -> f64 {
+    one.as_secs_f64() / other.as_secs_f64().max(1e-9)
+}
+
+/// Two digits that mean something.
+fn times(ratio: f64) -> String {
+    let digits = if ratio < 10.0 { 1 } else { 0 };
+    format!("{ratio:.digits$}x")
+}
+
+fn millis(time: Duration) -> String {
+    let millis = time.as_secs_f64() * 1e3;
+    let digits = if millis < 10.0 { 3 } else { 1 };
+    format!("{millis:.digits$}")
+}
+
+impl Report {
+    /// The peers that are as fast as we are, or faster.
+    pub(super) fn ahead_of_us(&self) -> Vec<&'static str> {
+        self.measured().filter(|(_, figures)| figures.ahead() <= 1.0).map(|(row, _)| row.name).collect()
+    }
+
+    fn measured(&self) -> impl Iterator<Item = (&Row, &Figures)> {
+        self.rows.iter().filter_map(|row| match &row.outcome {
+            Outcome::Measured(figures) => Some((row, figures)),
+            Outcome::NotMeasured(_) => None,
+        })
+    }
+
+    fn table(&self) -> Vec<Vec<String>> {
+        let head = [
+            "peer",
+            "we are ahead",
+            "peer/floor",
+            "ours/floor",
+            "peer p50 ms",
+            "peer p99 ms",
+            "ours p50 ms",
+            "ours p99 ms",
+            "floor p50 ms",
+            "samples",
+            "version",
+        ];
+        let mut table = vec![head.map(str::to_owned).to_vec()];
+        for row in &self.rows {
+            table.push(match &row.outcome {
+                Outcome::Measured(figures) => vec![
+                    row.name.to_owned(),
+                    times(figures.ahead()),
+                    times(figures.over_floor()),
+                    times(figures.ours_over_floor()),
+                    millis(figures.theirs.p50),
+                    millis(figures.theirs.p99),
+                    millis(figures.ours.p50),
+                    millis(figures.ours.p99),
+                    millis(figures.floor.p50),
+                    figures.theirs.samples.to_string(),
+                    figures.version.clone(),
+                ],
+                Outcome::NotMeasured(reason) => {
+                    vec![row.name.to_owned(), format!("NOT MEASURED: {reason}")]
+                }
+            });
+        }
+        table
+    }
+
+    pub(super) fn for_terminal(&self) -> String {
+        let table = self.table();
+        // A reason may be longer than any figure; it is the last cell of its line and widens nothing.
+        let width = |column: usize| {
+            let cells = table.iter().filter(|line| line.len() > 2 || column == 0);
+            cells.filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let mut out = format!("`true` in one session, {}, {}\n", self.abide, self.load);
+        for line in &table {
+            let cells: Vec<String> =
+                line.iter().enumerate().map(|(at, cell)| format!("{cell:<0$}", width(at))).collect();
+            out.push_str(cells.join("  ").trim_end());
+            out.push('\n');
+        }
+        for row in &self.rows {
+            line(&mut out, &format!("{}: {}; {}", row.name, row.does, row.differs));
+        }
+        line(&mut out, &self.told_controls());
+        out
+    }
+
+    fn told_controls(&self) -> String {
+        let told: Vec<String> = self
+            .controls
+            .iter()
+            .map(|row| match &row.outcome {
+                Outcome::Measured(figures) => format!(
+                    "{} p50 {} ms ({} of the Rust client in the same turns)",
+                    row.name,
+                    millis(figures.theirs.p50),
+                    times(figures.ahead())
+                ),
+                Outcome::NotMeasured(reason) => format!("{} NOT MEASURED: {reason}", row.name),
+            })
+            .collect();
+        format!("what the client's language costs: {}", told.join(", "))
+    }
+
+    pub(super) fn for_document(&self) -> String {
+        let mut out = String::from("# Benchmarks\n\n");
+        line(&mut out, "Written by `cargo xtask bench terminal --write`. Do not edit.\n");
+        line(&mut out, "## The terminal beside its peers\n");
+        line(&mut out, &format!("{}, {}, {}. {METHOD}\n", self.date, self.abide, self.load));
+        for (index, cells) in self.table().iter().enumerate() {
+            let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            line(&mut out, &format!("| {} |", cells.join(" | ")));
+            if index == 0 {
+                line(&mut out, &"|---".repeat(cells.len()).chars().chain(['|']).collect::<String>());
+            }
+        }
+        line(&mut out, "\nWhat each does for a command, and what is not comparable:\n");
+        for row in &self.rows {
+            line(&mut out, &format!("- {}: {}; {}.", row.name, row.does, row.differs));
+        }
+        line(&mut out, &format!("\nMeasured too, {}.", self.told_controls()));
+        out
+    }
+}
+
+const METHOD: &str = "Each peer keeps one session of its own kind and runs `true` in it, again and again, in ten turns \
+with ours (`abide rpc`, a bash) and with the floor (a bare bash that is written a line and prints a marker), so that \
+the noise of the machine meets all alike; each row has its own figures of ours. Time runs from writing the request \
+until the answer is parsed. Clients are in the language of the peer's users, environment and home are empty, and \
+nothing is sent anywhere. Ratios are of medians and say more than the times, which depend on the machine; on a busy one, \
+peers that start processes fall behind further than on a quiet one.";
+
+fn line(out: &mut String, text: &str) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Figures, Outcome, Report, Row};
+
+    fn report(theirs: u64) -> Report {
+        let all = |micros| vec![Duration::from_micros(micros); 10];
+        let figures = Figures::new("peer 1.0".to_owned(), all(50), all(25), all(theirs));
+        let row = |name, outcome| Row { name, does: "polls", differs: "no session", outcome };
+        let rows = vec![
+            row("fast", Outcome::Measured(figures)),
+            row("gone", Outcome::NotMeasured("no tmux".to_owned())),
+        ];
+        let said = |text: &str| text.to_owned();
+        Report {
+            date: said("2000-01-01"),
+            abide: said("abide 0"),
+            load: said("idle"),
+            rows,
+            controls: vec![],
+        }
+    }
+
+    #[test]
+    fn ratios_are_of_medians() {
+        let told = report(600).for_document();
+        assert!(
+            told.contains(
+                "| fast | 12x | 24x | 2.0x | 0.600 | 0.600 | 0.050 | 0.050 | 0.025 | 10 | peer 1.0 |"
+            ),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn a_peer_that_was_not_measured_is_told_with_its_reason() {
+        for told in [report(600).for_document(), report(600).for_terminal()] {
+            assert!(told.contains("NOT MEASURED: no tmux"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_is_as_fast_is_named() {
+        assert_eq!(report(50).ahead_of_us(), ["fast"]);
+        assert!(report(51).ahead_of_us().is_empty());
+    }
+}
