@@ -2,6 +2,7 @@
 
 mod args;
 pub mod catalogue;
+pub mod clock;
 pub mod config;
 mod doctor;
 mod exit;

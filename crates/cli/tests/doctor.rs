@@ -128,7 +128,8 @@ fn people_get_a_table_without_colours_where_nobody_looks() {
         found.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
     };
     let program = machine.path("bin/codex");
-    assert_eq!(row("codex"), format!("codex resumable 1.2.3 resume, progress {}", program.display()));
+    assert!(row("codex").starts_with("codex resumable 1.2.3 resume, "), "{table}");
+    assert!(row("codex").ends_with(&format!(" {}", program.display())), "{table}");
     assert_eq!(row("gemini"), "gemini missing - - -");
     assert!(table.contains("npm install -g @google/gemini-cli"), "{table}");
     assert!(table.contains("git       lacking"), "{table}");

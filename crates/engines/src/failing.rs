@@ -76,8 +76,31 @@ pub(crate) fn went_silently(departure: &Departure<'_>) -> Failure {
 /// The last lines of standard error, short enough to be shown.
 pub(crate) fn complaint(stderr: &[u8]) -> String {
     const MOST: usize = 2000;
-    let text = String::from_utf8_lossy(stderr);
+    let text = plain(&String::from_utf8_lossy(stderr));
     let text = text.trim();
     let from = text.char_indices().rev().nth(MOST).map_or(0, |(at, _)| at);
     text.get(from..).unwrap_or_default().to_owned()
+}
+
+/// The text without the colours that some programs print even where no terminal is.
+fn plain(text: &str) -> String {
+    let mut pieces = text.split("\u{1b}[");
+    let mut plain = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let rest = piece.trim_start_matches(|character: char| character.is_ascii_digit() || character == ';');
+        plain.push_str(rest.strip_prefix('m').unwrap_or(rest));
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complaint_is_shown_without_its_colours() {
+        let coloured = b"\x1b[91m\x1b[1mError: \x1b[0mSession not found\n";
+        assert_eq!(complaint(coloured), "Error: Session not found");
+        assert_eq!(complaint(b"a[1] is no colour"), "a[1] is no colour");
+    }
 }

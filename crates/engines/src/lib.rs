@@ -11,11 +11,15 @@ pub mod asking;
 pub mod registry;
 
 mod acp;
+mod claude;
 mod codex;
 mod failing;
 mod gemini;
 mod ids;
+mod iflow;
 mod lines;
+mod opencode;
+mod qwen;
 mod tongue;
 
 #[cfg(doctest)]

@@ -2,11 +2,20 @@
 
 use abide_ports::engine::{Engine, Installation};
 
-use crate::{acp::Acp, codex::Codex, gemini::Gemini};
+use crate::{
+    acp::Acp, claude::Claude, codex::Codex, gemini::Gemini, iflow::IFlow, opencode::OpenCode, qwen::Qwen,
+};
 
 /// The engines that need no configuration, in the order in which they are shown.
 pub fn built_in() -> Vec<Box<dyn Engine>> {
-    vec![Box::new(Codex), Box::new(Gemini)]
+    vec![
+        Box::new(Codex),
+        Box::new(Claude),
+        Box::new(Gemini),
+        Box::new(Qwen),
+        Box::new(OpenCode),
+        Box::new(IFlow),
+    ]
 }
 
 /// An agent of the Agent Client Protocol that the owner has named, and how its program is called.

@@ -17,6 +17,9 @@ pub(crate) trait Tongue: Debug + Send {
     /// One line of its output.
     fn line(&mut self, line: &[u8], facts: &mut Facts);
 
+    /// An empty line. It means nothing to most, but parts the paragraphs of those who speak plainly.
+    fn blank_line(&mut self) {}
+
     /// The process is over. Every turn that it was given and that has not ended must end here.
     fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts);
 
@@ -150,7 +153,9 @@ fn understand(tongue: &mut impl Tongue, line: &Line<'_>, facts: &mut Facts) {
             "a line of the engine's output is too long; {lost} bytes of it are lost"
         )));
     }
-    if !line.bytes.iter().all(u8::is_ascii_whitespace) {
+    if line.bytes.iter().all(u8::is_ascii_whitespace) {
+        tongue.blank_line();
+    } else {
         tongue.line(line.bytes, facts);
     }
 }

@@ -90,6 +90,7 @@ impl Listener {
             // Everything that it said is committed, so it may be forgotten, with whatever it left behind.
             Ok(()) => {
                 let _swept_at_the_next_start = processes.end(&name);
+                self.performer.shared.changed.send_modify(|changes| *changes += 1);
             }
             Err(_) => self.take(Event::ContactLost { attempt: self.attempt }),
         }

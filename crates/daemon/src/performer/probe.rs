@@ -19,7 +19,8 @@ impl Performer {
             let message = format!("there is no engine {}; there are {known}", settings.engine);
             return unusable(Failure::new(FailureCode::EngineNotFound, message));
         };
-        let health = self.examine(&entry, &settings.workspace).await;
+        // Where it is asked makes no difference; whether the workspace can be used shows when a turn is launched in it.
+        let health = self.examine(&entry, "/").await;
         if let Some(trouble) = health.trouble {
             return unusable(trouble);
         }

@@ -32,7 +32,7 @@ impl Draft {
                     Exit::Code(code) => {
                         self.leave_dead_process();
                         let message = format!("the engine ended with code {code} before its turn was over");
-                        self.fail(Failure::new(FailureCode::EngineFailed, message));
+                        self.turn_failed(Failure::new(FailureCode::EngineFailed, message));
                     }
                     Exit::Unseen if self.run.abilities.recover => self.search(),
                     Exit::Unseen => {

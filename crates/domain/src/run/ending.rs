@@ -56,7 +56,7 @@ impl Draft {
                 Ending::Asked { text, question } => self.asked(text, question, live),
                 Ending::Failed { failure } => {
                     self.settle_without(live);
-                    self.fail(failure.clone());
+                    self.turn_failed(failure.clone());
                 }
                 Ending::Interrupted => self.interrupted(live, &by),
             },
@@ -133,6 +133,21 @@ impl Draft {
             return self.finish(Finished::Succeeded);
         }
         self.go_on(live);
+    }
+
+    /// A turn that failed ends its run, except in a chat that can be resumed: there the person hears of it and may go on.
+    pub(super) fn turn_failed(&mut self, failure: Failure) {
+        let chat = self.run.settings.execution_mode == ExecutionMode::Chat;
+        let resumes = !self.run.is_sticky() && self.run.handle.is_some();
+        if !chat || !resumes || failure.code == FailureCode::SessionResumeFailed {
+            return self.fail(failure);
+        }
+        self.close_questions(Closing::RunFailed);
+        self.turn().error = Some(failure);
+        self.end_turn(ExecutionStatus::Failed);
+        let turn_id = self.turn_id();
+        self.deliver(Content::Result(turn_id), Some(turn_id));
+        self.go_on(None);
     }
 
     /// The handle comes first, then the question: a question that cannot be resumed is not asked (A11).

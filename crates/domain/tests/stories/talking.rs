@@ -4,8 +4,10 @@ use abide_domain::{
     delivery::DeliveryStatus,
     engine::Abilities,
     event::{Ending, Event},
+    failure::{Failure, FailureCode},
     inbound::InboundStatus,
     interaction::Policy,
+    process::Exit,
     refused::Refused,
     run::{INBOX_LIMIT, Status},
     settings::{ExecutionMode, OnBusy},
@@ -40,6 +42,29 @@ fn a_chat_is_idle_between_turns_and_goes_on_with_the_next_message() {
     assert_eq!(story.detail(), "idle.free");
     story.says("m2", OnBusy::Queue).admitted().started(2).announces(2, "session-1").completes(2, "again");
     assert_eq!((story.detail().as_str(), story.run().result.as_deref()), ("idle.free", Some("again")));
+}
+
+#[test]
+fn a_chat_that_can_be_resumed_goes_on_after_a_turn_that_failed() {
+    let failure = Failure::new(FailureCode::EngineFailed, "the model said no");
+    let mut story = Story::working(CHAT);
+    story.completes(1, "hello").says("m2", OnBusy::Queue).admitted().started(2).announces(2, "session-1");
+    story.ends(2, Ending::Failed { failure: failure.clone() });
+    assert_eq!(story.detail(), "idle.free");
+    assert_eq!(story.run().turns.last().unwrap().error, Some(failure));
+    story.says("m3", OnBusy::Queue).admitted().started(3).exits(3, Exit::Code(137));
+    assert_eq!(story.detail(), "idle.free");
+    story.says("m4", OnBusy::Queue).admitted().started(4).announces(4, "session-1").completes(4, "again");
+    assert_eq!((story.detail().as_str(), story.run().result.as_deref()), ("idle.free", Some("again")));
+}
+
+#[test]
+fn a_chat_whose_session_is_lost_is_over() {
+    let failure = Failure::new(FailureCode::SessionResumeFailed, "no such session");
+    let mut story = Story::working(CHAT);
+    story.completes(1, "hello").says("m2", OnBusy::Queue).admitted().started(2);
+    story.ends(2, Ending::Failed { failure });
+    assert_eq!(story.failure(), Some(FailureCode::SessionResumeFailed));
 }
 
 #[test]

@@ -10,6 +10,8 @@ mod gates;
 pub(crate) mod launch;
 mod native;
 mod reader;
+#[cfg(test)]
+mod tests;
 mod wishes;
 mod words;
 

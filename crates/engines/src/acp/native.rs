@@ -109,6 +109,8 @@ pub(super) struct Modes<'a> {
 pub(super) struct Mode<'a> {
     #[serde(borrow)]
     pub(super) id: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) description: Option<Cow<'a, str>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -150,6 +152,8 @@ pub(super) struct ConfigValue<'a> {
     pub(super) value: Option<Cow<'a, str>>,
     #[serde(borrow)]
     pub(super) name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) description: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) options: Vec<ConfigValue<'a>>,
 }

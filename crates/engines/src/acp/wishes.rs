@@ -1,20 +1,19 @@
 //! What a run wants of a session, in the modes and models that the agent lists.
 //!
 //! Modes have no meaning in the protocol, only names, so they are recognised by the names that agents use, and a mode
-//! that is not recognised is never chosen:
+//! that is not recognised is never chosen. `plan` and `default` mean different things to different agents (with one,
+//! commands run freely while it plans), so these count only if the mode's description says what is needed:
 //!
-//! | sandbox | first of these that the agent lists |
+//! | sandbox | the first of these that the agent lists |
 //! |---|---|
-//! | read-only | `read-only`, `plan`, `ask`; then `default`, `manual`, in which every change is put to a person |
-//! | workspace-write | `workspace-write`, `acceptEdits`, `auto-edit`, `default`, `manual`; then as read-only |
+//! | read-only | `read-only`, a `plan` that changes nothing, a `default` or `manual` that asks before each change |
+//! | workspace-write | `workspace-write`, `acceptEdits`, `auto-edit`, then as read-only in reverse |
 //! | danger-full-access | `agent-full-access`, `full-access`, `bypassPermissions`, `yolo`; else the mode stays |
 //! | none | the mode stays, except `agent` and `auto`: see below |
 //!
 //! An agent that lists none of them for the first two cannot be trusted with the run, and the turn fails: it would
 //! be wider than wanted. In the modes `agent` and `auto` another model gives the permissions that are asked for, and
 //! nobody ever hears of it. Only a person approves, so a run that may ask leaves them for a mode that does.
-
-use std::borrow::Cow;
 
 use abide_domain::settings::ExecutionMode;
 use abide_ports::engine::{Order, Sandbox};
@@ -24,12 +23,44 @@ use super::{
     words,
 };
 
-const READ_ONLY: [&str; 5] = ["readonly", "plan", "ask", "default", "manual"];
-const WORKSPACE_WRITE: [&str; 8] =
-    ["workspacewrite", "acceptedits", "autoedit", "default", "manual", "ask", "readonly", "plan"];
-const FULL_ACCESS: [&str; 5] =
-    ["agentfullaccess", "fullaccess", "dangerfullaccess", "bypasspermissions", "yolo"];
-const A_PERSON_IS_ASKED: [&str; 3] = ["workspacewrite", "default", "manual"];
+/// What a mode is recognised by.
+#[derive(Clone, Copy, Debug)]
+enum Sign {
+    /// Its name, without what agents spell differently.
+    Named(&'static str),
+    /// A name that means something only together with one of these in its description.
+    Described(&'static str, &'static [&'static str]),
+}
+
+use Sign::{Described, Named};
+
+const CHANGES_NOTHING: &[&str] = &["read-only", "read only", "not modify"];
+const ASKS: &[&str] = &["ask before", "asks before", "require approval", "requires approval", "for approval"];
+
+const READ_ONLY: &[Sign] = &[
+    Named("readonly"),
+    Described("plan", CHANGES_NOTHING),
+    Described("default", ASKS),
+    Described("manual", ASKS),
+];
+const WORKSPACE_WRITE: &[Sign] = &[
+    Named("workspacewrite"),
+    Named("acceptedits"),
+    Named("autoedit"),
+    Described("default", ASKS),
+    Described("manual", ASKS),
+    Described("plan", CHANGES_NOTHING),
+    Named("readonly"),
+];
+const FULL_ACCESS: &[Sign] = &[
+    Named("agentfullaccess"),
+    Named("fullaccess"),
+    Named("dangerfullaccess"),
+    Named("bypasspermissions"),
+    Named("yolo"),
+];
+const A_PERSON_IS_ASKED: &[Sign] =
+    &[Named("workspacewrite"), Described("default", ASKS), Described("manual", ASKS)];
 const A_MODEL_APPROVES: [&str; 2] = ["agent", "auto"];
 
 /// What a run wants.
@@ -52,9 +83,15 @@ pub(super) struct Setting {
 /// A list of modes, and how one is chosen.
 struct ModeList<'a> {
     /// Set by `session/set_mode`, or else by this configuration option.
-    config_id: Option<Cow<'a, str>>,
-    current: Option<Cow<'a, str>>,
-    ids: Vec<Cow<'a, str>>,
+    config_id: Option<&'a str>,
+    current: Option<&'a str>,
+    modes: Vec<Listed<'a>>,
+}
+
+/// A mode, and what the agent says about it.
+struct Listed<'a> {
+    id: &'a str,
+    description: &'a str,
 }
 
 impl Wishes {
@@ -84,7 +121,7 @@ impl Wishes {
             settings.extend(model(settings.len(), session, wanted, opened, &options)?);
         }
         if let (true, true, Some(list)) = (replayed, settings.is_empty(), &modes)
-            && let Some(current) = &list.current
+            && let Some(current) = list.current
         {
             // Some agents go on telling the session's history after they said that it is loaded. What comes after
             // the answer to one more request is no history.
@@ -94,28 +131,29 @@ impl Wishes {
     }
 
     /// The mode to be set, if another one than the present.
-    fn mode<'a>(&self, list: Option<&'a ModeList<'_>>) -> Result<Option<&'a str>, String> {
-        let current = list.and_then(|list| list.current.as_deref());
-        let listed = |names: &[&str]| {
-            let ids = list.map(|list| list.ids.as_slice()).unwrap_or_default();
-            names.iter().find_map(|name| ids.iter().map(AsRef::as_ref).find(|id: &&str| plain(id) == *name))
+    fn mode<'a>(&self, list: Option<&ModeList<'a>>) -> Result<Option<&'a str>, String> {
+        let current = list.and_then(|list| list.current);
+        let modes = list.map(|list| list.modes.as_slice()).unwrap_or_default();
+        let listed = |signs: &[Sign]| {
+            signs.iter().find_map(|sign| modes.iter().find(|mode| mode.has(*sign))).map(|mode| mode.id)
         };
-        let needed = |names: &[&str], sandbox: Sandbox| {
-            listed(names).map(Some).ok_or_else(|| {
-                let ids = list.map(|list| list.ids.join(", ")).unwrap_or_default();
+        let needed = |signs: &[Sign], sandbox: Sandbox| {
+            listed(signs).map(Some).ok_or_else(|| {
+                let ids: Vec<&str> = modes.iter().map(|mode| mode.id).collect();
                 format!(
-                    "the agent has no mode that is known to be as narrow as the sandbox {} (it lists: {ids}); \
+                    "the agent has no mode that is known to be as narrow as the sandbox {} (it lists: {}); \
                      leave the run's sandbox out to let the agent's own configuration decide",
                     sandbox.name(),
+                    ids.join(", "),
                 )
             })
         };
         let wanted = match self.sandbox {
-            Some(Sandbox::ReadOnly) => needed(&READ_ONLY, Sandbox::ReadOnly)?,
-            Some(Sandbox::WorkspaceWrite) => needed(&WORKSPACE_WRITE, Sandbox::WorkspaceWrite)?,
-            Some(Sandbox::FullAccess) => listed(&FULL_ACCESS),
+            Some(Sandbox::ReadOnly) => needed(READ_ONLY, Sandbox::ReadOnly)?,
+            Some(Sandbox::WorkspaceWrite) => needed(WORKSPACE_WRITE, Sandbox::WorkspaceWrite)?,
+            Some(Sandbox::FullAccess) => listed(FULL_ACCESS),
             None if self.may_ask && current.is_some_and(|id| A_MODEL_APPROVES.contains(&&*plain(id))) => {
-                listed(&A_PERSON_IS_ASKED)
+                listed(A_PERSON_IS_ASKED)
             }
             None => None,
         };
@@ -123,9 +161,21 @@ impl Wishes {
     }
 }
 
+impl Listed<'_> {
+    fn has(&self, sign: Sign) -> bool {
+        match sign {
+            Named(name) => plain(self.id) == name,
+            Described(name, words) => {
+                let description = self.description.to_lowercase();
+                plain(self.id) == name && words.iter().any(|word| description.contains(word))
+            }
+        }
+    }
+}
+
 impl ModeList<'_> {
     fn choose(&self, index: usize, session: &str, id: &str, wanted: Option<String>) -> Setting {
-        let request = match &self.config_id {
+        let request = match self.config_id {
             None => words::set_mode(index, session, id),
             Some(config_id) => words::set_option(index, session, config_id, id),
         };
@@ -135,17 +185,27 @@ impl ModeList<'_> {
 
 fn mode_list<'a>(opened: &'a Opened<'_>, options: &'a [ConfigOption<'_>]) -> Option<ModeList<'a>> {
     if let Some(modes) = &opened.modes {
+        let listed = modes.available_modes.iter();
         return Some(ModeList {
             config_id: None,
-            current: modes.current_mode_id.as_deref().map(Cow::Borrowed),
-            ids: modes.available_modes.iter().map(|mode| Cow::Borrowed(&*mode.id)).collect(),
+            current: modes.current_mode_id.as_deref(),
+            modes: listed
+                .map(|mode| Listed {
+                    id: &mode.id,
+                    description: mode.description.as_deref().unwrap_or_default(),
+                })
+                .collect(),
         });
     }
     let option = options.iter().find(|option| is_about(option, "mode"))?;
+    let listed = values(&option.options).filter_map(|value| {
+        let description = value.description.as_deref().unwrap_or_default();
+        value.value.as_deref().map(|id| Listed { id, description })
+    });
     Some(ModeList {
-        config_id: Some(Cow::Borrowed(&option.id)),
-        current: option.current_value.as_deref().map(Cow::Borrowed),
-        ids: values(&option.options).filter_map(|value| value.value.as_deref()).map(Cow::Borrowed).collect(),
+        config_id: Some(&option.id),
+        current: option.current_value.as_deref(),
+        modes: listed.collect(),
     })
 }
 
@@ -204,4 +264,66 @@ fn plain(name: &str) -> String {
 
 fn parsed<'a, T: serde::Deserialize<'a>>(raw: &&'a serde_json::value::RawValue) -> Option<T> {
     serde_json::from_str(raw.get()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The mode that a run with this sandbox sets with an agent that lists these modes, the first being the present.
+    fn check(sandbox: Option<Sandbox>, modes: &[(&str, &str)]) -> Result<Option<String>, String> {
+        let wishes = Wishes { sandbox, model: None, may_ask: true };
+        let modes: Vec<_> = modes.iter().map(|(id, description)| Listed { id, description }).collect();
+        let list = ModeList { config_id: None, current: modes.first().map(|mode| mode.id), modes };
+        wishes.mode(Some(&list)).map(|id| id.map(str::to_owned))
+    }
+
+    const CODEX: [(&str, &str); 4] = [
+        ("agent", "Only ask for actions detected as potentially unsafe"),
+        ("read-only", "Requires approval to edit files and access the internet."),
+        ("workspace-write", "Edit workspace files; ask before writing outside the workspace"),
+        ("agent-full-access", "Unrestricted access to the internet and any file on your computer"),
+    ];
+    const CLAUDE: [(&str, &str); 4] = [
+        ("default", "Always ask before making changes"),
+        ("acceptEdits", "Automatically accept all file edits"),
+        ("plan", "Create a plan before making changes"),
+        ("bypassPermissions", "Accepts all permissions"),
+    ];
+    const QWEN: [(&str, &str); 4] = [
+        ("auto", "LLM classifier auto-approves safe actions, blocks risky ones"),
+        ("plan", "Analyze only, do not modify files or execute commands"),
+        ("default", "Require approval for file edits or shell commands"),
+        ("auto-edit", "Automatically approve file edits"),
+    ];
+
+    #[test]
+    fn each_sandbox_becomes_the_nearest_mode_that_is_not_wider() {
+        let set = |mode: &str| Ok(Some(mode.to_owned()));
+        assert_eq!(check(Some(Sandbox::ReadOnly), &CODEX), set("read-only"));
+        assert_eq!(check(Some(Sandbox::WorkspaceWrite), &CODEX), set("workspace-write"));
+        assert_eq!(check(Some(Sandbox::FullAccess), &CODEX), set("agent-full-access"));
+        assert_eq!(check(Some(Sandbox::ReadOnly), &CLAUDE), Ok(None), "the present mode asks");
+        assert_eq!(check(Some(Sandbox::WorkspaceWrite), &CLAUDE), set("acceptEdits"));
+        assert_eq!(check(Some(Sandbox::ReadOnly), &QWEN), set("plan"));
+        assert_eq!(check(Some(Sandbox::WorkspaceWrite), &QWEN), set("auto-edit"));
+        assert_eq!(check(Some(Sandbox::FullAccess), &QWEN), Ok(None), "there is none");
+    }
+
+    #[test]
+    fn a_mode_in_which_a_model_approves_is_left_and_every_other_stays() {
+        assert_eq!(check(None, &CODEX), Ok(Some("workspace-write".to_owned())));
+        assert_eq!(check(None, &QWEN), Ok(Some("default".to_owned())));
+        assert_eq!(check(None, &CLAUDE), Ok(None));
+    }
+
+    #[test]
+    fn a_mode_that_nobody_knows_is_not_trusted_with_a_sandbox() {
+        let unknown = [("build", "Executes tools"), ("plan", "Disallows all edit tools."), ("default", "")];
+        for sandbox in [Sandbox::ReadOnly, Sandbox::WorkspaceWrite] {
+            let refused = check(Some(sandbox), &unknown).unwrap_err();
+            assert!(refused.contains(sandbox.name()) && refused.contains("build, plan"), "{refused}");
+        }
+        assert_eq!(check(None, &unknown), Ok(None));
+    }
 }

@@ -1,6 +1,21 @@
 //! Is an engine's answer a question?
+//!
+//! A block that is named a question is one, readable or not: what cannot be read becomes an open question with the
+//! block's own words, never a success. Everything else must say, or at its very end look as if, it were one. Words
+//! about questions are none. Time grows with the length of the answer and nothing else.
 
-use abide_domain::event::Ending;
+use std::ops::Range;
+
+use abide_domain::{
+    event::Ending,
+    interaction::{Kind, Policy, Question},
+};
+
+use super::{
+    envelope::{self, LONGEST_PROMPT, Likeness},
+    fences::{self, Block, Holds},
+    lenient, tags,
+};
 
 /// An answer, understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,5 +28,124 @@ pub struct Heard {
 
 /// Reads the text with which an engine finished its turn.
 pub fn recognise(text: &str) -> Heard {
-    Heard { ending: Ending::Completed { text: text.to_owned() }, warning: None }
+    let blocks = fences::blocks(text);
+    match named(text, &blocks).or_else(|| unnamed(text, &blocks)).or_else(|| bare(text, &blocks)) {
+        Some(found) => asked(text, &found),
+        None => Heard { ending: Ending::Completed { text: text.to_owned() }, warning: None },
+    }
+}
+
+/// Where in an answer the question stands.
+#[derive(Debug, PartialEq, Eq)]
+struct Found {
+    body: Range<usize>,
+    whole: Range<usize>,
+    /// How many other questions the answer has.
+    others: usize,
+}
+
+/// The last block or element that is named a question. An empty one counts only if there is no other.
+fn named(text: &str, blocks: &[Block]) -> Option<Found> {
+    let questions = || blocks.iter().filter(|block| block.holds == Holds::Question);
+    let has_words = |body: &Range<usize>| !text.get(body.clone()).unwrap_or_default().trim().is_empty();
+    let fenced = questions().rfind(|block| has_words(&block.body)).or_else(|| questions().next_back());
+    let element = tags::last(text, blocks);
+    let others = (questions().count() + usize::from(element.is_some())).saturating_sub(1);
+    match (fenced, element) {
+        (Some(block), Some(element)) if element.whole.start > block.whole.start => {
+            Some(Found { body: element.body, whole: element.whole, others })
+        }
+        (Some(block), _) => Some(Found { body: block.body.clone(), whole: block.whole.clone(), others }),
+        (None, Some(element)) => Some(Found { body: element.body, whole: element.whole, others }),
+        (None, None) => None,
+    }
+}
+
+/// The last block of JSON that says it is a question, or that looks like one and stands at the end.
+fn unnamed(text: &str, blocks: &[Block]) -> Option<Found> {
+    blocks.iter().rev().filter(|block| block.holds == Holds::PerhapsJson).find_map(|block| {
+        let read = lenient::object(text.get(block.body.clone())?)?;
+        let is_last = text.get(block.whole.end..)?.trim().is_empty();
+        let counts = match envelope::likeness(&read.object) {
+            Likeness::Says => true,
+            Likeness::Looks => is_last,
+            Likeness::None => false,
+        };
+        counts.then(|| Found { body: block.body.clone(), whole: block.whole.clone(), others: 0 })
+    })
+}
+
+/// An object without a fence: the whole answer, or its end from the beginning of a line on.
+fn bare(text: &str, blocks: &[Block]) -> Option<Found> {
+    let end = text.trim_end().len();
+    let alone = text.trim_start_matches('\u{feff}').trim_start().starts_with('{');
+    let start = if alone { text.find('{')? } else { text.get(..end)?.rfind("\n{")? + 1 };
+    let ends = alone || text.get(..end)?.ends_with('}');
+    if !ends || blocks.iter().any(|block| block.whole.contains(&start)) {
+        return None;
+    }
+    let object = text.get(start..end)?;
+    let counts = match lenient::object(object) {
+        Some(read) => read.taken == object.len() && envelope::likeness(&read.object) != Likeness::None,
+        // It cannot be read, but its beginning says what it is.
+        None => says_it_waits(object),
+    };
+    counts.then_some(Found { body: start..end, whole: start..end, others: 0 })
+}
+
+/// Whether something that cannot be read begins with `{"outcome": "ask_user"` or the like.
+fn says_it_waits(object: &str) -> bool {
+    let is_noise = |character: char| character.is_whitespace() || "{\"'“”:".contains(character);
+    let word =
+        |text: &'static str, from: &str| from.trim_start_matches(is_noise).strip_prefix(text).is_some();
+    let Some(after) = object.trim_start_matches(is_noise).strip_prefix("outcome") else { return false };
+    ["pending_user", "ask_user", "waiting_user"].into_iter().any(|value| word(value, after))
+}
+
+fn asked(text: &str, found: &Found) -> Heard {
+    let part = |range: Range<usize>| text.get(range).unwrap_or_default();
+    let (body, before) = (part(found.body.clone()), part(0..found.whole.start).trim());
+    let mut odd = vec![];
+    if found.others > 0 {
+        odd.push(
+            "the answer has several questions: the last counts, the others are left in its text".to_owned(),
+        );
+    }
+    let read = lenient::object(body);
+    let asks = read.as_ref().and_then(|read| envelope::question(&read.object, before, &mut odd));
+    let (question, rest) = match (asks, &read) {
+        (Some(question), Some(read)) => {
+            if read.repaired {
+                odd.push("the question is no proper JSON and was repaired".to_owned());
+            }
+            // Words behind the object are there because the block was not closed: they belong to the answer.
+            (question, body.get(read.taken..).unwrap_or_default().trim().trim_matches(['`', '~']).trim())
+        }
+        (None, _) | (_, None) => (malformed(body.trim(), before, &mut odd), ""),
+    };
+    let after = part(found.whole.end..text.len()).trim();
+    let prose: Vec<&str> = [before, rest, after].into_iter().filter(|part| !part.is_empty()).collect();
+    Heard {
+        ending: Ending::Asked { text: prose.join("\n\n"), question },
+        warning: (!odd.is_empty()).then(|| odd.join("; ")),
+    }
+}
+
+/// A question that cannot be read: a person sees what the engine wrote.
+fn malformed(raw: &str, before: &str, odd: &mut Vec<String>) -> Question {
+    odd.push("the engine's question cannot be read and is shown as it wrote it".to_owned());
+    let prompt = match (raw, before) {
+        ("" | "{}", "") => "The engine wants an answer but does not say to what.".to_owned(),
+        ("" | "{}", before) => envelope::last_part(before),
+        (raw, _) => envelope::bounded(raw.to_owned(), LONGEST_PROMPT, "the question", odd),
+    };
+    // Whatever it was, a risk is not to be decided by silence.
+    let risky = raw.contains("risk_ack");
+    Question {
+        kind: Kind::OpenText,
+        prompt,
+        options: vec![],
+        ui_hints: None,
+        default_decision_policy: if risky { Policy::Abort } else { Policy::EngineJudgement },
+    }
 }

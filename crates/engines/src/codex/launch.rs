@@ -7,6 +7,8 @@
 use abide_domain::effect::Session;
 use abide_ports::engine::{Launch, Order, Stdin, Unsupported};
 
+use crate::ids::is_uuid;
+
 pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
     let mut argv = order.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
@@ -39,12 +41,4 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         stdin: Stdin::Whole(order.prompt.as_bytes().to_vec()),
         not_before: None,
     })
-}
-
-fn is_uuid(text: &str) -> bool {
-    text.len() == 36
-        && text.char_indices().all(|(at, character)| match at {
-            8 | 13 | 18 | 23 => character == '-',
-            _ => character.is_ascii_hexdigit(),
-        })
 }

@@ -11,25 +11,27 @@
 //! policies, the only kind that is stronger than the owner's and does not displace them. Gemini ignores them, with a
 //! warning, where an administrator has installed policies of his own; then these must forbid the two tools.
 //!
+//! Held, it is `gemini --acp` with the same options: there, what a policy or mode does not settle is put to a person.
+//!
 //! A workspace that its owner does not trust is refused by Gemini. We do not say `--skip-trust`, because that would also
 //! let the workspace's own settings start programs.
 
 use abide_domain::{effect::Session, engine::ProfileKind};
-use abide_ports::engine::{Ability, Installation, Launch, Order, PrivateFile, Sandbox, Stdin, Unsupported};
+use abide_ports::engine::{Installation, Launch, Order, PrivateFile, Sandbox, Stdin, Unsupported};
 
 use super::session::is_id;
+use crate::acp;
 
 /// The policy's name in the run's private folder.
 const POLICY: &str = "gemini-policy.toml";
 
 pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
-    match order.kind {
-        ProfileKind::Resumable => {}
-        ProfileKind::StickyProcess => return Err(Unsupported::Lacks { ability: Ability::Hold }),
-    }
     let mut argv = order.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-    add(&["--output-format", "stream-json"]);
+    match order.kind {
+        ProfileKind::Resumable => add(&["--output-format", "stream-json"]),
+        ProfileKind::StickyProcess => add(&["--acp"]),
+    }
     let mut files = vec![];
     if let Some(sandbox) = order.sandbox {
         add(&["--approval-mode", approval_mode(sandbox)]);
@@ -49,6 +51,17 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
     }
     let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
     add(&own);
+    if order.kind == ProfileKind::StickyProcess {
+        // The session is begun or loaded by the protocol, which knows no names of ours.
+        return Ok(Launch {
+            argv,
+            env: environment(order.installation),
+            without_env: vec![],
+            files,
+            stdin: acp::launch::opening(),
+            not_before: acp::launch::not_before(order),
+        });
+    }
     match order.session {
         Session::New => {}
         Session::Named(handle) => add(&["--session-id", &handle.handle_value]),
@@ -154,6 +167,29 @@ mod tests {
         assert!(policies.is_empty());
         let (argv, _) = check(None, "/elsewhere").unwrap();
         assert_eq!(argv, format!("gemini --output-format stream-json {session}"));
+    }
+
+    #[test]
+    fn the_held_form_is_confined_in_the_same_way() {
+        let held = launch(&Order {
+            installation: &Installation::named("gemini"),
+            kind: ProfileKind::StickyProcess,
+            session: &Session::New,
+            prompt: "hello",
+            workspace: "/somewhere",
+            private: "/elsewhere",
+            mode: ExecutionMode::Interactive,
+            model: Some("a-model"),
+            sandbox: Some(Sandbox::ReadOnly),
+            session_since: None,
+        });
+        let held = held.unwrap();
+        assert_eq!(
+            held.argv.join(" "),
+            "gemini --acp --approval-mode plan --admin-policy /elsewhere/gemini-policy.toml --model a-model"
+        );
+        assert_eq!(held.files.len(), 1);
+        assert!(matches!(held.stdin, Stdin::Open(_)));
     }
 
     #[test]

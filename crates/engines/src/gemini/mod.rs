@@ -9,13 +9,13 @@ mod native;
 mod reader;
 mod session;
 
-use abide_domain::engine::{Handle, HandleType, ProbeMethod, ResumeCapability};
+use abide_domain::engine::{Handle, HandleType, ProbeMethod, ProfileKind, ResumeCapability};
 use abide_ports::engine::{
     Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
     Unsupported,
 };
 
-use crate::{failing::unusable, tongue::LineInterpreter};
+use crate::{acp, failing::unusable, tongue::LineInterpreter};
 
 /// The adapter.
 #[derive(Debug)]
@@ -30,7 +30,8 @@ impl Engine for Gemini {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities::of(&[Ability::Resume, Ability::NamedSessions, Ability::Progress])
+        // The held form has gates too; they are not claimed because the form that is used first has none.
+        Abilities::of(&[Ability::Resume, Ability::Hold, Ability::NamedSessions, Ability::Progress])
     }
 
     fn installation(&self) -> Installation {
@@ -59,6 +60,9 @@ impl Engine for Gemini {
         let mut abilities = self.abilities();
         if !resumes {
             abilities = abilities.except(Ability::Resume);
+        }
+        if !help.contains("--acp") {
+            abilities = abilities.except(Ability::Hold);
         }
         if !names {
             abilities = abilities.except(Ability::NamedSessions);
@@ -89,7 +93,11 @@ impl Engine for Gemini {
     }
 
     fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
-        Box::new(LineInterpreter::new(reader::Reader::new(order)))
+        match order.kind {
+            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::Reader::new(order))),
+            // Model and sandbox were settled by the command line.
+            ProfileKind::StickyProcess => acp::interpreter(&Order { model: None, sandbox: None, ..*order }),
+        }
     }
 
     fn skills_folder(&self) -> &str {

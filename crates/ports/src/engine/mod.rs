@@ -43,6 +43,16 @@ pub trait Engine: Debug + Send + Sync {
     /// can really do is found out by [`Engine::judge`].
     fn abilities(&self) -> Abilities;
 
+    /// How it speaks when it is given one turn.
+    fn speech(&self) -> Speech {
+        Speech::Lines
+    }
+
+    /// What the adapter was made and tested from.
+    fn evidence(&self) -> Evidence {
+        Evidence::Recorded
+    }
+
     /// How it is called where nobody configured anything.
     fn installation(&self) -> Installation;
 
@@ -67,4 +77,22 @@ pub trait Engine: Debug + Send + Sync {
 
     /// Where in a workspace this engine looks for skills: a relative folder in which each skill is a folder.
     fn skills_folder(&self) -> &str;
+}
+
+/// How an engine speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speech {
+    /// In lines that each mean something: what is no such line is unknown, and kept.
+    Lines,
+    /// In plain text: whatever it prints is its answer.
+    Prose,
+}
+
+/// What an adapter was made and tested from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// The bytes of the real program.
+    Recorded,
+    /// What is documented of it. No program was at hand, so nothing is known for certain, and people are told.
+    Documented,
 }

@@ -1,0 +1,23 @@
+//! The real clock: the one door to the system's time.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use abide_domain::{
+    id::Fresh,
+    time::{Stamp, Timestamp},
+};
+use abide_ports::clock::Clock;
+use uuid::Uuid;
+
+/// The system's time, and version 7 UUIDs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the door")]
+    fn stamp(&self) -> Stamp {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let micros = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
+        Stamp { at: Timestamp(micros), fresh: Fresh(Uuid::now_v7().as_u128()) }
+    }
+}

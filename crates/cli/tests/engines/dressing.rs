@@ -1,0 +1,113 @@
+//! What each program needs to talk to the loopback model from a home of its own, without telemetry and updates.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use abide::catalogue::{EngineConfig, Protocol};
+use serde_json::json;
+
+use crate::programs::Program;
+
+/// The name of the key that the model may ask for.
+pub(crate) const KEY: &str = "a-key-for-tests";
+
+/// The configuration of this engine, with its files written below `home`.
+pub(crate) fn dress(program: &Program, home: &Path, model: &str) -> EngineConfig {
+    let mut env: BTreeMap<String, String> = program.env.clone();
+    let mut set = |name: &str, value: &str| env.insert(name.to_owned(), value.to_owned());
+    let folder = |name: &str| {
+        let folder = home.join(name);
+        fs::create_dir_all(&folder).expect("the home can be written");
+        folder
+    };
+    let mut args: Vec<String> = vec![];
+    match program.engine.as_str() {
+        "codex" | "codex-acp" => {
+            let folder = folder("codex");
+            fs::write(folder.join("config.toml"), codex_config(model)).expect("the home can be written");
+            set("CODEX_HOME", &folder.to_string_lossy());
+            set("STUB_KEY", KEY);
+        }
+        "claude" | "claude-acp" => {
+            set("CLAUDE_CONFIG_DIR", &folder("claude").to_string_lossy());
+            set("ANTHROPIC_BASE_URL", model);
+            set("ANTHROPIC_API_KEY", KEY);
+            set("CLAUDE_CODE_MAX_RETRIES", "0");
+            set("IS_SANDBOX", "1");
+        }
+        "gemini" => {
+            let settings = json!({
+                "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": false}},
+                "privacy": {"usageStatisticsEnabled": false},
+                "general": {"enableAutoUpdate": false},
+            });
+            fs::write(folder(".gemini").join("settings.json"), settings.to_string())
+                .expect("the home can be written");
+            set("GEMINI_API_KEY", KEY);
+            set("GOOGLE_GEMINI_BASE_URL", model);
+            args = vec!["-m".to_owned(), "gemini-2.5-flash".to_owned()];
+        }
+        "qwen" => {
+            let settings = json!({
+                "security": {"auth": {"selectedType": "openai"}},
+                "privacy": {"usageStatisticsEnabled": false},
+                "general": {"enableAutoUpdate": false},
+                "memory": {"enableManagedAutoMemory": false, "enableManagedAutoDream": false},
+                "ui": {"enableFollowupSuggestions": false},
+            });
+            fs::write(folder(".qwen").join("settings.json"), settings.to_string())
+                .expect("the home can be written");
+            set("OPENAI_API_KEY", KEY);
+            set("OPENAI_BASE_URL", &format!("{model}/v1"));
+            set("OPENAI_MODEL", "stub");
+        }
+        "opencode" => {
+            let limits = json!({"context": 200_000, "output": 8_000});
+            let settings = json!({
+                "model": "stub/stub",
+                "small_model": "stub/stub",
+                "share": "disabled",
+                "autoupdate": false,
+                "provider": {"stub": {
+                    "npm": "@ai-sdk/openai-compatible",
+                    "name": "stub",
+                    "options": {"baseURL": format!("{model}/v1"), "apiKey": KEY},
+                    "models": {"stub": {"name": "stub", "tool_call": true, "limit": limits}},
+                }},
+            });
+            fs::write(folder(".config/opencode").join("opencode.json"), settings.to_string())
+                .expect("the home can be written");
+            set("OPENCODE_DISABLE_DEFAULT_PLUGINS", "1");
+        }
+        other => panic!("nobody knows how to dress {other}"),
+    }
+    set("HOME", &home.to_string_lossy());
+    set("TMPDIR", &folder("tmp").to_string_lossy());
+    let protocol = program.engine.ends_with("-acp").then_some(Protocol::Acp);
+    EngineConfig { command: Some(program.command.clone()), args, env, disabled: false, protocol }
+}
+
+fn codex_config(model: &str) -> String {
+    format!(
+        r#"
+model = "gpt-5.5"
+model_provider = "stub"
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+check_for_update_on_startup = false
+[features]
+plugins = false
+apps = false
+daemon_auto_start = false
+unbounded_connection_retries = false
+[analytics]
+enabled = false
+[model_providers.stub]
+name = "stub"
+base_url = "{model}/v1"
+wire_api = "responses"
+env_key = "STUB_KEY"
+request_max_retries = 0
+stream_max_retries = 0
+"#
+    )
+}

@@ -1,0 +1,63 @@
+//! Real agent programs, end to end: real processes under real keepers, a real daemon's desk and performer, and a model
+//! on the loopback interface in place of the one that costs money.
+//!
+//! `cargo xtask test` installs the programs and says where they are. A program that is not there is reported as not
+//! verified; with `ABIDE_REQUIRE_ENGINES=1` it is a failure.
+
+mod dressing;
+mod programs;
+mod stage;
+mod stories;
+
+/// The stories that every engine has to live through, each as a test of its own.
+macro_rules! engine {
+    ($module:ident, $name:literal) => {
+        mod $module {
+            use crate::stories;
+
+            #[test]
+            fn it_asks_is_answered_by_a_new_process_and_asks_again() {
+                stories::it_asks_is_answered_by_a_new_process_and_asks_again($name);
+            }
+
+            #[test]
+            fn a_lost_session_is_caught_and_reported() {
+                stories::a_lost_session_is_caught_and_reported($name);
+            }
+
+            #[test]
+            fn a_success_that_is_none_is_a_failure() {
+                stories::a_success_that_is_none_is_a_failure($name);
+            }
+
+            #[test]
+            fn a_wrong_key_wants_a_login() {
+                stories::a_wrong_key_wants_a_login($name);
+            }
+
+            #[test]
+            fn a_missing_program_and_a_missing_workspace_are_told_apart() {
+                stories::a_missing_program_and_a_missing_workspace_are_told_apart($name);
+            }
+
+            #[test]
+            fn killed_in_the_middle_of_a_turn_the_chat_goes_on() {
+                stories::killed_in_the_middle_of_a_turn_the_chat_goes_on($name);
+            }
+
+            #[test]
+            fn what_a_tool_left_behind_is_ended() {
+                stories::what_a_tool_left_behind_is_ended($name);
+            }
+
+            #[test]
+            fn twenty_turns_in_a_row_carry_the_whole_history() {
+                stories::twenty_turns_in_a_row_carry_the_whole_history($name);
+            }
+        }
+    };
+}
+
+engine!(codex, "codex");
+engine!(claude, "claude");
+engine!(gemini, "gemini");

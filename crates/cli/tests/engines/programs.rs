@@ -1,0 +1,38 @@
+//! The agent programs that are installed for these tests.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// An installed program.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Program {
+    pub(crate) engine: String,
+    pub(crate) version: Option<String>,
+    #[serde(default)]
+    pub(crate) command: Vec<String>,
+    #[serde(default)]
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) missing: Option<String>,
+}
+
+/// The program of that name; none, said aloud, where it is not installed and need not be.
+#[expect(clippy::disallowed_methods, reason = "the tests are told by their environment where programs are")]
+pub(crate) fn installed(name: &str) -> Option<Program> {
+    let required = std::env::var("ABIDE_REQUIRE_ENGINES").is_ok_and(|value| value == "1");
+    let found = std::env::var("ABIDE_TEST_ENGINES").ok().and_then(|path| std::fs::read(path).ok());
+    let programs: Vec<Program> =
+        found.map(|bytes| serde_json::from_slice(&bytes).expect("the list is JSON")).unwrap_or_default();
+    let program = programs.into_iter().find(|program| program.engine == name);
+    match program {
+        Some(Program { missing: None, .. }) => program,
+        Some(Program { missing: Some(reason), .. }) => not_verified(name, &reason, required),
+        None => not_verified(name, "run `cargo xtask test`, which installs it", required),
+    }
+}
+
+fn not_verified(name: &str, reason: &str, required: bool) -> Option<Program> {
+    assert!(!required, "{name} is NOT VERIFIED: {reason}");
+    eprintln!("{name} is NOT VERIFIED: {reason}");
+    None
+}

@@ -1,0 +1,250 @@
+//! Everything that a run needs, for one test: a home, an engine, a model, and the desk and performer of the daemon.
+//!
+//! Every wait is for an event and has a bound, so that a hang is a failure with a name.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use abide::{
+    catalogue::{EngineCatalogue, EngineConfig},
+    clock::SystemClock,
+    processes::Keepers,
+};
+use abide_daemon::{Desk, Performer, World};
+use abide_domain::{
+    event::{Event, NewRun},
+    id::RunId,
+    inbound::{Message, MessageKey},
+    interaction::Interaction,
+    reply::{Answerer, Reply},
+    run::{Run, Status},
+    settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, Settings, Unanswered},
+    turn::Turn,
+};
+use abide_keeper::launch::Launcher;
+use abide_ports::{
+    clock::Clock,
+    processes::Processes,
+    store::{Page, Store},
+};
+use abide_store::memory::MemoryStore;
+use abide_testkit::model::{ModelServer, Script};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::{
+    dressing::{KEY, dress},
+    programs::installed,
+};
+
+/// Longer than any turn of any engine on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+pub(crate) struct Stage {
+    pub(crate) engine: String,
+    pub(crate) model: ModelServer,
+    pub(crate) workspace: PathBuf,
+    pub(crate) home: TempDir,
+    store: Arc<dyn Store>,
+    desk: Arc<Desk>,
+    performer: Performer,
+    processes: Arc<Keepers>,
+    runtime: Runtime,
+}
+
+impl Stage {
+    /// A stage for that engine; none, said aloud, where its program is not installed.
+    pub(crate) fn of(engine: &str, script: Script) -> Option<Self> {
+        Self::altered(engine, script, |_, _| {})
+    }
+
+    /// The same with something about the engine's configuration changed.
+    pub(crate) fn altered(
+        engine: &str,
+        script: Script,
+        alter: impl FnOnce(&mut EngineConfig, &Path),
+    ) -> Option<Self> {
+        let program = installed(engine)?;
+        let home = tempfile::tempdir().expect("a home can be made");
+        let model = ModelServer::start(script.demand_key(KEY));
+        let mut config = dress(&program, home.path(), &model.url(""));
+        alter(&mut config, home.path());
+        let workspace = home.path().join("workspace");
+        std::fs::create_dir(&workspace).expect("the home can be written");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .expect("a runtime can be made");
+        let binary = PathBuf::from(env!("CARGO_BIN_EXE_abide"));
+        let processes = Arc::new(Keepers {
+            directory: home.path().join("keepers"),
+            launcher: Launcher { program: binary.clone(), arguments: vec!["__keeper".to_owned()] },
+            env: vec![
+                ("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned()),
+                ("LANG".to_owned(), "C.UTF-8".to_owned()),
+                ("TERM".to_owned(), "dumb".to_owned()),
+            ],
+            retention: 1 << 30,
+            children: Mutex::default(),
+        });
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let clock = Arc::new(SystemClock);
+        let configured = BTreeMap::from([(engine.to_owned(), config)]);
+        let (desk, performer) = runtime.block_on(async {
+            let desk = Desk::open(store.clone(), clock.clone(), 4).await.expect("the desk opens");
+            let desk = Arc::new(desk);
+            let performer = Performer::new(World {
+                desk: desk.clone(),
+                store: store.clone(),
+                clock,
+                catalogue: Arc::new(EngineCatalogue::new(&configured, &binary)),
+                processes: processes.clone(),
+                private: home.path().join("runs").to_string_lossy().into_owned(),
+            });
+            (desk, performer)
+        });
+        let engine = engine.to_owned();
+        Some(Self { engine, model, workspace, home, store, desk, performer, processes, runtime })
+    }
+
+    /// A run of this engine.
+    pub(crate) fn start(&self, mode: ExecutionMode, prompt: &str) -> RunId {
+        self.start_with(mode, prompt, |_| {})
+    }
+
+    /// The same with other settings.
+    pub(crate) fn start_with(
+        &self,
+        mode: ExecutionMode,
+        prompt: &str,
+        alter: impl FnOnce(&mut Settings),
+    ) -> RunId {
+        let run_id = RunId(SystemClock.stamp().fresh);
+        let mut settings = Settings {
+            engine: self.engine.clone(),
+            workspace: self.workspace.to_string_lossy().into_owned(),
+            execution_mode: mode,
+            conversation_ref: None,
+            unanswered: Unanswered::Strict,
+            session_timeout_sec: DEFAULT_SESSION_TIMEOUT,
+            turn_timeout_sec: None,
+            on_busy: OnBusy::Queue,
+            model: None,
+            sandbox: None,
+            skill: None,
+            labels: BTreeMap::new(),
+        };
+        alter(&mut settings);
+        let new = NewRun { run_id, settings, message: message(prompt), idempotency: None };
+        self.runtime.block_on(async {
+            let outcome = self.desk.create(new).await.expect("the run is taken");
+            self.performer.follow_up(&outcome).await;
+        });
+        run_id
+    }
+
+    /// Says something to a run.
+    pub(crate) fn say(&self, run: RunId, text: &str) {
+        self.runtime.block_on(async {
+            let outcome = self.desk.message(run, message(text), None).await.expect("the message is taken");
+            self.performer.follow_up(&outcome).await;
+        });
+    }
+
+    /// Answers the open question of a run.
+    pub(crate) fn reply(&self, run: RunId, text: &str) {
+        let interaction_id = self.question(run).interaction_id;
+        let by = Answerer::Person("tester".to_owned());
+        let reply = Reply { interaction_id, text: text.to_owned(), by, idempotency_key: None };
+        self.runtime.block_on(async {
+            let outcome = self.desk.reply(reply).await.expect("the reply is taken");
+            self.performer.follow_up(&outcome).await;
+        });
+    }
+
+    /// Ends a run on a person's wish.
+    pub(crate) fn cancel(&self, run: RunId) {
+        self.runtime.block_on(async {
+            let event = Event::CancelRequested { by: "tester".to_owned() };
+            let outcome = self.desk.take(run, event).await.expect("the wish is taken");
+            self.performer.follow_up(&outcome).await;
+        });
+    }
+
+    /// Waits until a run has this status and nothing is owed to it any more.
+    pub(crate) fn wait(&self, run: RunId, status: Status) -> Run {
+        self.wait_until(run, &format!("{status:?}"), |run| run.status() == status && run.owed.is_empty())
+    }
+
+    /// Waits until something is true of a run. A run that has ended otherwise will never come to it.
+    pub(crate) fn wait_until(&self, run: RunId, what: &str, wanted: impl Fn(&Run) -> bool) -> Run {
+        self.runtime.block_on(async {
+            let mut changes = self.performer.changes();
+            let mut last = None;
+            let waiting = async {
+                loop {
+                    changes.mark_unchanged();
+                    let state =
+                        self.store.run(run).await.expect("memory can be read").expect("the run is there");
+                    if wanted(&state) {
+                        return Ok(state);
+                    }
+                    let over =
+                        matches!(state.status(), Status::Succeeded | Status::Failed | Status::Canceled);
+                    if over && state.owed.is_empty() && self.processes.names().is_empty() {
+                        return Err(state);
+                    }
+                    last = Some(state);
+                    changes.changed().await.expect("the performer lives");
+                }
+            };
+            match tokio::time::timeout(PATIENCE, waiting).await {
+                Ok(Ok(state)) => state,
+                Ok(Err(state)) => panic!("{} never comes to {what}: {state:#?}", self.engine),
+                Err(_) => panic!("{} does not come to {what}: {last:#?}", self.engine),
+            }
+        })
+    }
+
+    /// The open question of a run.
+    pub(crate) fn question(&self, run: RunId) -> Interaction {
+        let open = self.runtime.block_on(self.store.open_interactions(Page::first(100)));
+        let open = open.expect("memory can be read").items;
+        open.into_iter().find(|question| question.run_id == run).expect("the run has an open question")
+    }
+
+    /// The open questions of all runs.
+    pub(crate) fn open_questions(&self) -> usize {
+        let open = self.runtime.block_on(self.store.open_interactions(Page::first(100)));
+        open.expect("memory can be read").items.len()
+    }
+
+    /// What the ledger says of a run's turns.
+    pub(crate) fn turns(&self, run: RunId) -> Vec<Turn> {
+        let turns = self.runtime.block_on(self.store.turns_of(run, Page::first(100)));
+        turns.expect("memory can be read").items
+    }
+
+    /// The processes that are held.
+    pub(crate) fn held(&self) -> Vec<String> {
+        self.processes.names()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        for name in self.processes.names() {
+            let _nothing_more_to_do = self.processes.end(&name);
+        }
+    }
+}
+
+fn message(text: &str) -> Message {
+    let message_id = SystemClock.stamp().fresh.to_string();
+    Message { key: MessageKey { channel: "test".to_owned(), message_id }, text: text.to_owned() }
+}

@@ -1,0 +1,224 @@
+//! What every engine has to live through.
+
+use abide_domain::{
+    engine::ProfileKind,
+    failure::FailureCode,
+    run::Status,
+    settings::ExecutionMode::{Chat, Interactive},
+};
+use abide_testkit::model::{Answer, Gate, Script};
+
+use crate::stage::Stage;
+
+/// An answer that ends the turn with a question.
+fn asking(prompt: &str) -> Answer {
+    Answer::say(format!(
+        "I have looked around.\n\n```abide-question\n{{\"kind\": \"choose_one\", \"prompt\": \"{prompt}\", \
+         \"options\": [\"red\", {{\"label\": \"blue\", \"safe\": true}}]}}\n```\n"
+    ))
+}
+
+pub(crate) fn it_asks_is_answered_by_a_new_process_and_asks_again(engine: &str) {
+    let script = Script::new()
+        .once(|heard| heard.asks("paint the shed"), asking("Which colour?"))
+        .once(|heard| heard.asks("crimson"), asking("And the door?"))
+        .once(|heard| heard.asks("ivory"), Answer::say("All is painted."));
+    let Some(stage) = Stage::of(engine, script) else { return };
+    let run = stage.start(Interactive, "paint the shed");
+    let waiting = stage.wait(run, Status::WaitingUser);
+    let question = stage.question(run).question;
+    assert_eq!(question.prompt, "Which colour?");
+    assert_eq!(question.options.len(), 2);
+    let resumable = waiting.profile.as_ref().map(|profile| profile.kind) == Some(ProfileKind::Resumable);
+    assert!(waiting.handle.is_some(), "the handle is durable before anybody is asked");
+    // A resumable engine holds nothing while it waits.
+    stage.wait_until(run, "the end of its process", |_| stage.held().is_empty() == resumable);
+    stage.reply(run, "crimson");
+    stage.wait_until(run, "its second question", |run| {
+        run.status() == Status::WaitingUser && run.turn_index == 2 && run.owed.is_empty()
+    });
+    assert_eq!(stage.question(run).question.prompt, "And the door?");
+    stage.reply(run, "ivory");
+    let done = stage.wait(run, Status::Succeeded);
+    assert_eq!(done.result.as_deref().map(str::trim), Some("All is painted."));
+    let heard = stage.model.turns();
+    let last = heard.last().expect("the model was asked");
+    for said in ["paint the shed", "crimson", "ivory"] {
+        let times = last.user_texts().iter().filter(|text| text.contains(said)).count();
+        assert_eq!(times, 1, "the third turn carries {said:?} once: {:?}", last.user_texts());
+    }
+    let pids: std::collections::BTreeSet<_> = stage
+        .turns(run)
+        .iter()
+        .flat_map(|turn| turn.attempts.iter().filter_map(|attempt| attempt.process.clone()))
+        .map(|process| (process.pid, process.start_time))
+        .collect();
+    assert_eq!(pids.len(), if resumable { 3 } else { 1 }, "one process for each turn, or one for all");
+    stage.wait_until(run, "the end of all processes", |_| stage.held().is_empty());
+}
+
+pub(crate) fn a_lost_session_is_caught_and_reported(engine: &str) {
+    let script = Script::new().once(|heard| heard.asks("paint"), asking("Which colour?"));
+    let Some(stage) = Stage::of(engine, script) else { return };
+    let run = stage.start(Interactive, "paint the shed");
+    let waiting = stage.wait(run, Status::WaitingUser);
+    // Whatever the program calls its memory, the files that name the session are it.
+    let id = waiting.handle.expect("the handle is known").handle_value;
+    forget(stage.home.path(), &id);
+    stage.reply(run, "red");
+    let failed = stage.wait(run, Status::Failed);
+    let failure = failed.error().expect("it says why").clone();
+    assert_eq!(failure.code, FailureCode::SessionResumeFailed, "{}", failure.message);
+    assert_eq!(stage.open_questions(), 0);
+}
+
+pub(crate) fn a_success_that_is_none_is_a_failure(engine: &str) {
+    let gate = Gate::new();
+    let script = Script::new()
+        .when(|heard| heard.asks("break"), Answer::status(400, "the model says no"))
+        .when(|heard| heard.asks("stay"), Answer::say("too late").held(&gate));
+    let Some(stage) = Stage::of(engine, script) else { return };
+    let broken = stage.start(Interactive, "break");
+    let failed = stage.wait(broken, Status::Failed);
+    assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::EngineFailed));
+    // Some programs leave with 0 when they are told to stop, without ever having said a result.
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let before = gate.arrived();
+        let stopped = stage.start(Interactive, "stay");
+        while gate.arrived() == before {
+            gate.reached();
+        }
+        let live = stage.wait_until(stopped, "a process", |run| run.live().is_some());
+        let pid = live.live().map(|live| live.process.pid).expect("it was just there");
+        kill(pid, signal);
+        let failed = stage.wait(stopped, Status::Failed);
+        let code = failed.error().map(|failure| failure.code);
+        assert_eq!(code, Some(FailureCode::EngineFailed), "after {signal:?}");
+    }
+}
+
+pub(crate) fn a_wrong_key_wants_a_login(engine: &str) {
+    let script = Script::new().when(|heard| heard.asks("knock"), Answer::status(401, "Unauthorized"));
+    let Some(stage) = Stage::of(engine, script) else { return };
+    let run = stage.start(Interactive, "knock");
+    let failed = stage.wait(run, Status::Failed);
+    let failure = failed.error().expect("it says why").clone();
+    assert_eq!(failure.code, FailureCode::EngineAuthRequired, "{}", failure.message);
+}
+
+pub(crate) fn a_missing_program_and_a_missing_workspace_are_told_apart(engine: &str) {
+    let Some(stage) = Stage::altered(engine, Script::new(), |config, home| {
+        config.command = Some(vec![home.join("no-such-program").to_string_lossy().into_owned()]);
+    }) else {
+        return;
+    };
+    let run = stage.start(Interactive, "hello");
+    let failed = stage.wait(run, Status::Failed);
+    assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::EngineNotFound));
+    drop(stage);
+    let Some(stage) = Stage::of(engine, Script::new()) else { return };
+    let gone = stage.home.path().join("no-such-folder");
+    let run = stage.start_with(Interactive, "hello", |settings| {
+        settings.workspace = gone.to_string_lossy().into_owned();
+    });
+    let failed = stage.wait(run, Status::Failed);
+    assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::WorkspaceUnusable));
+}
+
+pub(crate) fn killed_in_the_middle_of_a_turn_the_chat_goes_on(engine: &str) {
+    let gate = Gate::new();
+    let script = Script::new()
+        .once(|heard| heard.asks("begin"), Answer::say("Begun."))
+        .once(|heard| heard.asks("dig"), Answer::say("Dug.").held(&gate))
+        .when(|heard| heard.asks("rest"), Answer::say("Resting."));
+    let Some(stage) = Stage::of(engine, script) else { return };
+    let run = stage.start(Chat, "begin");
+    stage.wait(run, Status::Idle);
+    stage.say(run, "dig");
+    gate.reached();
+    let live = stage.wait_until(run, "a process", |run| run.live().is_some() && run.owed.is_empty());
+    kill(live.live().expect("it was just there").process.pid, rustix::process::Signal::KILL);
+    stage.wait_until(run, "rest after the blow", |run| run.status() == Status::Idle && run.turn_index == 2);
+    stage.say(run, "rest");
+    let rested = stage.wait_until(run, "an answer", |run| {
+        run.status() == Status::Idle && run.turn_index == 3 && run.owed.is_empty()
+    });
+    assert_eq!(rested.result.as_deref().map(str::trim), Some("Resting."));
+    let heard = stage.model.turns();
+    let last = heard.last().expect("the model was asked");
+    assert!(last.user_texts().iter().any(|text| text.contains("begin")), "{:?}", last.user_texts());
+    assert!(stage.model.times_asked("dig") <= 2, "a killed turn is not run again by itself");
+}
+
+pub(crate) fn what_a_tool_left_behind_is_ended(engine: &str) {
+    // A number that no other process on this machine has in its command line.
+    let mark = 100_000 + std::process::id() % 100_000;
+    let command = format!("setsid sleep 7{mark} >/dev/null 2>&1 & sleep 0.2; echo left it there");
+    let stays = Gate::new();
+    let script = Script::new()
+        .once(|heard| heard.asks("leave something"), Answer::shell(&command))
+        .when(|heard| !heard.returned().is_empty(), Answer::say("It is there.").held(&stays));
+    let Some(stage) = Stage::of(engine, script) else { return };
+    let run = stage.start_with(Interactive, "leave something", |settings| {
+        settings.sandbox = Some("danger-full-access".to_owned());
+    });
+    stays.reached();
+    assert!(is_running(&format!("sleep\07{mark}")), "the tool has left something");
+    stage.cancel(run);
+    stage.wait(run, Status::Canceled);
+    assert!(!is_running(&format!("sleep\07{mark}")), "what the tool has left is gone");
+}
+
+pub(crate) fn twenty_turns_in_a_row_carry_the_whole_history(engine: &str) {
+    let Some(stage) = Stage::of(engine, Script::new()) else { return };
+    let run = stage.start(Chat, "stone 1 of the wall");
+    stage.wait(run, Status::Idle);
+    for turn in 2..=20 {
+        stage.say(run, &format!("stone {turn} of the wall"));
+        stage.wait_until(run, &format!("turn {turn}"), |run| {
+            run.status() == Status::Idle && run.turn_index == turn && run.owed.is_empty()
+        });
+    }
+    let heard = stage.model.turns();
+    let last = heard.last().expect("the model was asked");
+    let stones: Vec<String> =
+        last.user_texts().into_iter().filter(|text| text.contains("of the wall")).collect();
+    assert_eq!(stones.len(), 20, "{stones:?}");
+    for (stone, number) in stones.iter().zip(1..) {
+        assert!(stone.contains(&format!("stone {number} of the wall")), "{stones:?}");
+    }
+}
+
+fn kill(pid: u32, signal: rustix::process::Signal) {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a pid");
+    rustix::process::kill_process(pid, signal).expect("the process was just there");
+}
+
+/// Whether a process with this in its command line runs.
+fn is_running(words: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").expect("there is a /proc").filter_map(Result::ok);
+    let lines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines.into_iter().any(|line| String::from_utf8_lossy(&line).contains(words))
+}
+
+/// Removes every file below the home whose name or text holds this id.
+fn forget(folder: &std::path::Path, id: &str) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            if !path.ends_with("keepers") && !path.ends_with("runs") {
+                forget(&path, id);
+            }
+            continue;
+        }
+        let named = entry.file_name().to_string_lossy().contains(id);
+        let holds = std::fs::read(&path).is_ok_and(|bytes| memmem(&bytes, id.as_bytes()));
+        if named || holds {
+            let _already_gone = std::fs::remove_file(&path);
+        }
+    }
+}
+
+fn memmem(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|window| window == needle)
+}

@@ -1,0 +1,235 @@
+//! What the conversation makes of lines that no recording shows.
+
+use abide_domain::{
+    approval::{Verdict, verdict},
+    effect::Session,
+    engine::{Handle, HandleType, ProfileKind},
+    event::Ending,
+    failure::FailureCode,
+    id::{Fresh, InteractionId},
+    interaction::Question,
+    process::Exit,
+    reply::{Answerer, Reply},
+    settings::ExecutionMode,
+    time::Timestamp,
+};
+use abide_ports::engine::{
+    Answer, Cause, Departure, Installation, Interpreter, Order, Said, Signal, Stop, What,
+};
+
+use super::{interpreter, launch::not_before};
+
+const GREETED: &str =
+    r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}}"#;
+const OPENED: &str = r#"{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}"#;
+
+fn order<'a>(installation: &'a Installation, session: &'a Session) -> Order<'a> {
+    Order {
+        installation,
+        kind: ProfileKind::StickyProcess,
+        session,
+        prompt: "hello",
+        workspace: "/somewhere",
+        private: "/elsewhere",
+        mode: ExecutionMode::Interactive,
+        model: None,
+        sandbox: None,
+        session_since: None,
+    }
+}
+
+fn resumed() -> Session {
+    Session::Resumed(Handle {
+        engine: "acp".to_owned(),
+        handle_type: HandleType::SessionId,
+        handle_value: "s".to_owned(),
+        created_at_turn: 1,
+    })
+}
+
+/// A conversation in which these lines were heard, and what they said.
+fn heard(session: &Session, lines: &[&str]) -> (Box<dyn Interpreter>, Vec<Said>) {
+    let mut interpreter = interpreter(&order(&Installation::named("agent"), session));
+    let said = lines.iter().flat_map(|line| interpreter.feed(format!("{line}\n").as_bytes())).collect();
+    (interpreter, said)
+}
+
+/// How the turns of a new session end in which these lines were heard after the greeting.
+fn endings(lines: &[&str]) -> Vec<Ending> {
+    let (_, said) = heard(&Session::New, &[&[GREETED, OPENED], lines].concat());
+    let endings = said.into_iter().filter_map(|said| match said.what {
+        What::Ended { ending, .. } => Some(ending),
+        What::Session { .. }
+        | What::Text(_)
+        | What::Progress(_)
+        | What::Warning(_)
+        | What::Gate { .. }
+        | What::Withdrawn { .. }
+        | What::Write(_)
+        | What::Finishing
+        | What::Unknown(_) => None,
+    });
+    endings.collect()
+}
+
+fn update(kind: &str, text: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{{"sessionUpdate":"{kind}","content":{{"type":"text","text":"{text}"}}}}}}}}"#
+    )
+}
+
+fn permission(id: &str, call: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"session/request_permission","params":{{"sessionId":"s","toolCall":{{"toolCallId":"{call}","title":"rm x"}},"options":[{{"optionId":"a","name":"Always allow","kind":"allow_always"}},{{"optionId":"y","name":"Proceed","kind":"allow_once"}},{{"optionId":"n","name":"Reject","kind":"reject_once"}}]}}}}"#
+    )
+}
+
+fn gates(said: &[Said]) -> Vec<(String, Question)> {
+    let gates = said.iter().filter_map(|said| match &said.what {
+        What::Gate { gate, question, .. } => Some((gate.clone(), question.clone())),
+        What::Session { .. }
+        | What::Text(_)
+        | What::Progress(_)
+        | What::Warning(_)
+        | What::Withdrawn { .. }
+        | What::Write(_)
+        | What::Finishing
+        | What::Ended { .. }
+        | What::Unknown(_) => None,
+    });
+    gates.collect()
+}
+
+#[test]
+fn history_is_never_the_answer_even_if_it_is_told_late() {
+    let history = [update("user_message_chunk", "old question"), update("agent_message_chunk", "old answer")];
+    let loaded = r#"{"jsonrpc":"2.0","id":2,"result":null}"#;
+    let answer = update("agent_message_chunk", "new answer");
+    let end = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn"}}"#;
+    let echo = update("user_message_chunk", "hello");
+    let lines = [GREETED, &history[0], &history[1], loaded, &history[0], &history[1], &echo, &answer, end];
+    let (_, said) = heard(&resumed(), &lines);
+    let ending = Ending::Completed { text: "new answer".to_owned() };
+    assert_eq!(said.last().map(|said| &said.what), Some(&What::Ended { turn: 1, ending }));
+}
+
+#[test]
+fn the_last_message_is_the_answer() {
+    let tool = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call","toolCallId":"c","title":"ls"}}}"#;
+    let other = update("agent_message_chunk", "another agent's").replace("\"s\"", "\"t\"");
+    let end = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn"}}"#;
+    let (look, fo, und) = (
+        update("agent_message_chunk", "I look."),
+        update("agent_message_chunk", "fo"),
+        update("agent_message_chunk", "und"),
+    );
+    assert_eq!(
+        endings(&[&look, tool, &fo, &other, &und, end]),
+        [Ending::Completed { text: "found".to_owned() }]
+    );
+}
+
+#[test]
+fn only_end_turn_is_success() {
+    for reason in ["refusal", "max_tokens", "max_turn_requests", "something_new"] {
+        let end = format!(r#"{{"jsonrpc":"2.0","id":1001,"result":{{"stopReason":"{reason}"}}}}"#);
+        assert!(matches!(endings(&[&end])[..], [Ending::Failed { .. }]), "{reason}");
+    }
+    let cancelled = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"cancelled"}}"#;
+    assert_eq!(endings(&[cancelled]), [Ending::Interrupted]);
+    assert!(matches!(
+        endings(&[r#"{"jsonrpc":"2.0","id":1001,"result":null}"#])[..],
+        [Ending::Failed { .. }]
+    ));
+    assert_eq!(endings(&[r#"{"jsonrpc":"2.0","id":1,"result":{"stopReason":"end_turn"}}"#]), []);
+}
+
+#[test]
+fn an_agent_that_wants_a_login_says_so() {
+    let (_, said) =
+        heard(&resumed(), &[GREETED, r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32000,"message":"no"}}"#]);
+    let ended = said.last().map(|said| said.what.clone());
+    let Some(What::Ended { ending: Ending::Failed { failure }, .. }) = ended else {
+        panic!("it failed: {ended:?}")
+    };
+    assert_eq!(failure.code, FailureCode::EngineAuthRequired);
+}
+
+#[test]
+fn an_id_that_is_used_again_is_another_request_unless_it_is_the_same_one() {
+    let end = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn"}}"#;
+    let (first, other) = (permission("0", "c1"), permission("0", "c2"));
+    let (_, said) = heard(&Session::New, &[GREETED, OPENED, &first, &first, &other, end, &other]);
+    let names: Vec<String> = gates(&said).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["0", "0", "0#2", "0#3"]);
+}
+
+#[test]
+fn permission_is_given_for_this_once_or_not_at_all() {
+    let request = permission("\"q\"", "c");
+    let (mut interpreter, said) = heard(&Session::New, &[GREETED, OPENED, &request]);
+    let (gate, question) = gates(&said).remove(0);
+    let labels: Vec<&str> = question.options.iter().map(|option| option.label.as_str()).collect();
+    assert_eq!(labels, ["Yes, Proceed", "Reject"]);
+    for (label, expected) in [("Yes, Proceed", "y"), ("Reject", "n"), ("Always allow", "n")] {
+        let reply = Reply {
+            interaction_id: InteractionId(Fresh(1)),
+            text: label.to_owned(),
+            by: Answerer::Person("ada".to_owned()),
+            idempotency_key: None,
+        };
+        let verdict = Some(verdict(&question, &reply));
+        let answer = interpreter.answer(&Answer { gate: &gate, text: label, verdict }).unwrap();
+        let answer = String::from_utf8(answer).unwrap();
+        assert!(answer.contains("\"id\":\"q\"") && answer.contains(&format!("\"optionId\":\"{expected}\"")));
+    }
+    let unknown = Answer { gate: "other", text: "yes", verdict: Some(Verdict::Approved) };
+    assert!(interpreter.answer(&unknown).is_err());
+}
+
+#[test]
+fn a_turn_that_has_not_begun_is_stopped_by_a_signal_and_one_at_work_by_the_protocol() {
+    let (mut interpreter, _) = heard(&Session::New, &[GREETED]);
+    assert_eq!(interpreter.interrupt(), Stop::Signal(Signal::Terminate));
+    let request = permission("0", "c");
+    let (mut interpreter, _) = heard(&Session::New, &[GREETED, OPENED, &request]);
+    let Stop::Write(bytes) = interpreter.interrupt() else { panic!("it is told") };
+    let lines = String::from_utf8(bytes).unwrap();
+    assert!(lines.contains("session/cancel") && lines.contains("\"cancelled\""), "{lines}");
+}
+
+#[test]
+fn what_we_do_not_offer_is_refused_under_the_same_id() {
+    let request = r#"{"jsonrpc":"2.0","id":0,"method":"fs/read_text_file","params":{"path":"/etc/passwd"}}"#;
+    let (_, said) = heard(&Session::New, &[GREETED, OPENED, request]);
+    let Some(What::Write(bytes)) = said.last().map(|said| &said.what) else { panic!("it is answered") };
+    let answer = String::from_utf8_lossy(bytes);
+    assert!(answer.contains("\"id\":0") && answer.contains("-32601"), "{answer}");
+}
+
+#[test]
+fn a_held_process_that_goes_between_turns_fails_nobody() {
+    let end = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn"}}"#;
+    let departure = Departure { exit: Exit::Code(1), stderr: b"", cause: Cause::Itself };
+    let (mut interpreter, _) = heard(&Session::New, &[GREETED, OPENED, end]);
+    assert_eq!(interpreter.end(&departure), []);
+    let begun = update("agent_message_chunk", "half");
+    let (mut interpreter, _) = heard(&Session::New, &[GREETED, OPENED, end, &begun]);
+    let ended = interpreter.end(&departure);
+    assert!(
+        matches!(ended[..], [Said { what: What::Ended { turn: 2, ending: Ending::Failed { .. } }, .. }]),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn a_session_is_not_loaded_in_the_minute_of_its_birth() {
+    let (installation, session) = (Installation::named("agent"), resumed());
+    let begun = |second: i64| Order {
+        session_since: Some(Timestamp(second * 1_000_000)),
+        ..order(&installation, &session)
+    };
+    assert_eq!(not_before(&begun(125)), Some(Timestamp(181_000_000)));
+    assert_eq!(not_before(&begun(179)), Some(Timestamp(241_000_000)), "its file may be made a minute later");
+    assert_eq!(not_before(&order(&installation, &session)), None);
+}

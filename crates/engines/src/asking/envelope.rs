@@ -1,0 +1,223 @@
+//! An object that a model wrote becomes a question of ours, whatever the model made of the contract (D1).
+//!
+//! Names that the model gives to its questions are dropped: ours are unique for ever and theirs repeat. Where the
+//! object was found is not known here.
+
+use abide_domain::interaction::{Choice, Kind, Policy, Question};
+use serde_json::{Map, Value};
+
+/// The longest question, in characters.
+pub(super) const LONGEST_PROMPT: usize = 16_000;
+/// The longest suggested answer, in characters.
+const LONGEST_LABEL: usize = 400;
+/// The most suggested answers.
+const MOST_OPTIONS: usize = 40;
+/// The longest display hints, in bytes.
+const LONGEST_HINTS: usize = 16_000;
+
+/// How surely an object is meant as a question when nothing around it says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Likeness {
+    /// It says that it is one.
+    Says,
+    /// It has a question's members.
+    Looks,
+    /// It is something else.
+    None,
+}
+
+/// How surely this object is meant as a question.
+pub(super) fn likeness(object: &Map<String, Value>) -> Likeness {
+    let inner = inner(object);
+    let asks = text_of(inner, &PROMPTS).is_some();
+    let outcome = marks(object, "outcome");
+    let wrapped = WRAPPERS.iter().any(|name| object.get(*name).is_some_and(Value::is_object));
+    if outcome
+        || wrapped
+        || (asks && ["status", "type", "action", "event"].iter().any(|name| marks(object, name)))
+    {
+        return Likeness::Says;
+    }
+    let kind = inner.get("kind").and_then(Value::as_str);
+    if asks && kind.is_some_and(|kind| named(kind).is_some()) { Likeness::Looks } else { Likeness::None }
+}
+
+/// Words by which engines are taught to say that they wait for a person.
+const WAITS: [&str; 5] = ["pending_user", "ask_user", "waiting_user", "waiting_user_input", "abide_question"];
+const WRAPPERS: [&str; 3] = ["ask_user", "abide_question", "abide-question"];
+const PROMPTS: [&str; 4] = ["prompt", "question", "message", "text"];
+
+fn marks(object: &Map<String, Value>, member: &str) -> bool {
+    object.get(member).and_then(Value::as_str).is_some_and(waits)
+}
+
+/// Whether this word says that the engine waits for a person.
+pub(super) fn waits(word: &str) -> bool {
+    WAITS.contains(&normal(word).as_str())
+}
+
+/// What is wrapped, or the object itself.
+fn inner(object: &Map<String, Value>) -> &Map<String, Value> {
+    let wrapped =
+        ["interaction", "question"].iter().chain(&WRAPPERS).find_map(|name| object.get(*name)?.as_object());
+    wrapped.unwrap_or(object)
+}
+
+/// The question that an object holds, with what was odd about it. Nothing if it asks nothing at all: then the words
+/// before it may, and what those are is for the caller to say.
+pub(super) fn question(object: &Map<String, Value>, prose: &str, odd: &mut Vec<String>) -> Option<Question> {
+    let object = inner(object);
+    let typed = || object.get("type").filter(|_| !marks(object, "type"));
+    let kind = match object.get("kind").or_else(typed) {
+        None => Kind::OpenText,
+        Some(kind) => kind.as_str().and_then(named).unwrap_or_else(|| {
+            odd.push(format!(
+                "the question's kind {} is unknown, so it is open_text",
+                short(&kind.to_string())
+            ));
+            Kind::OpenText
+        }),
+    };
+    let options = options(object, odd);
+    let prompt = match text_of(object, &PROMPTS) {
+        Some(prompt) => bounded(prompt, LONGEST_PROMPT, "the question", odd),
+        None if !prose.is_empty() => {
+            odd.push("the question has no prompt, so the words before it are taken".to_owned());
+            last_part(prose)
+        }
+        None if !options.is_empty() => {
+            odd.push("the question has no prompt, only options".to_owned());
+            "Which of these?".to_owned()
+        }
+        None => return None,
+    };
+    Some(Question {
+        kind,
+        prompt,
+        options,
+        ui_hints: hints(object, odd),
+        default_decision_policy: policy(object, kind, odd),
+    })
+}
+
+/// The end of a long text: what stands next to the block is what is asked.
+pub(super) fn last_part(prose: &str) -> String {
+    let from = prose.char_indices().rev().nth(LONGEST_PROMPT - 1).map_or(0, |(at, _)| at);
+    prose.get(from..).unwrap_or(prose).to_owned()
+}
+
+/// A text that is not longer than that, or its beginning.
+pub(super) fn bounded(text: String, most: usize, what: &str, odd: &mut Vec<String>) -> String {
+    match text.char_indices().nth(most) {
+        None => text,
+        Some((end, _)) => {
+            odd.push(format!("{what} is longer than {most} characters and was cut"));
+            format!("{}…", text.get(..end).unwrap_or_default())
+        }
+    }
+}
+
+/// A kind by its name, however it is spelled; none if there is no such kind.
+fn named(name: &str) -> Option<Kind> {
+    let name = normal(name);
+    let kind = Kind::named(&name);
+    (kind != Kind::OpenText || name == "open_text").then_some(kind)
+}
+
+fn normal(name: &str) -> String {
+    name.trim().to_lowercase().replace(['-', ' '], "_")
+}
+
+/// The first of these members that says something.
+fn text_of(object: &Map<String, Value>, names: &[&str]) -> Option<String> {
+    names.iter().find_map(|name| scalar(object.get(*name)?))
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    let text = match value {
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
+        Value::Bool(truth) => (if *truth { "yes" } else { "no" }).to_owned(),
+        Value::Array(lines) => {
+            lines.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("\n").trim().to_owned()
+        }
+        Value::Null | Value::Object(_) => String::new(),
+    };
+    (!text.is_empty()).then_some(text)
+}
+
+fn options(object: &Map<String, Value>, odd: &mut Vec<String>) -> Vec<Choice> {
+    let given = object.get("options").or_else(|| object.get("choices"));
+    let mut choices: Vec<Choice> = match given {
+        None | Some(Value::Null) => vec![],
+        Some(Value::Array(options)) => options.iter().take(MOST_OPTIONS + 1).filter_map(choice).collect(),
+        Some(Value::Object(options)) => options.values().take(MOST_OPTIONS + 1).filter_map(choice).collect(),
+        Some(Value::String(_) | Value::Number(_) | Value::Bool(_)) => {
+            odd.push("the question's options are no list".to_owned());
+            vec![]
+        }
+    };
+    if choices.len() > MOST_OPTIONS {
+        odd.push(format!("the question has more than {MOST_OPTIONS} options; the others were left out"));
+        choices.truncate(MOST_OPTIONS);
+    }
+    for choice in &mut choices {
+        choice.label = bounded(std::mem::take(&mut choice.label), LONGEST_LABEL, "an option", odd);
+    }
+    choices
+}
+
+fn choice(option: &Value) -> Option<Choice> {
+    let (label, safe) = match option {
+        Value::Object(option) => {
+            let safe = ["safe", "is_safe", "default"].iter().any(|name| match option.get(*name) {
+                Some(Value::Bool(truth)) => *truth,
+                Some(Value::String(word)) => word.trim().eq_ignore_ascii_case("true"),
+                Some(Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_)) | None => false,
+            });
+            (text_of(option, &["label", "value", "text", "title", "name", "id"])?, safe)
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            let label = scalar(option)?;
+            match label.strip_suffix("(safe)").map(str::trim_end).filter(|label| !label.is_empty()) {
+                Some(marked) => (marked.to_owned(), true),
+                None => (label, false),
+            }
+        }
+    };
+    let label = label.split_whitespace().collect::<Vec<_>>().join(" ");
+    Some(Choice { label, safe })
+}
+
+fn hints(object: &Map<String, Value>, odd: &mut Vec<String>) -> Option<String> {
+    let given = object.get("ui_hints").filter(|hints| !hints.is_null());
+    // Fields have no place of their own in the contract, and a front end wants them.
+    let fields = || object.get("fields").map(|fields| format!("{{\"fields\":{fields}}}"));
+    let hints = given.map(Value::to_string).or_else(fields)?;
+    if hints.len() > LONGEST_HINTS {
+        odd.push(format!("the display hints are longer than {LONGEST_HINTS} bytes and were left out"));
+        return None;
+    }
+    Some(hints)
+}
+
+fn policy(object: &Map<String, Value>, kind: Kind, odd: &mut Vec<String>) -> Policy {
+    // Nobody decides a risk by not answering.
+    let standard = if kind == Kind::RiskAck { Policy::Abort } else { Policy::EngineJudgement };
+    let Some(given) = object.get("default_decision_policy").filter(|policy| !policy.is_null()) else {
+        return standard;
+    };
+    match given.as_str().map(normal).as_deref() {
+        Some("engine_judgement" | "engine_judgment") => Policy::EngineJudgement,
+        Some("safe_default") => Policy::SafeDefault,
+        Some("abort") => Policy::Abort,
+        Some(_) | None => {
+            odd.push(format!("the policy {} is unknown", short(&given.to_string())));
+            standard
+        }
+    }
+}
+
+fn short(text: &str) -> String {
+    bounded(text.to_owned(), 60, "a name", &mut vec![])
+}

@@ -1,0 +1,224 @@
+//! Fenced blocks in an engine's answer, as models write them and not only as Markdown wants them.
+//!
+//! Any indentation is taken, a fence may be missing its end, and a block inside a longer fence (or one of the other
+//! character) is an example and no block. One pass over the bytes and one over the fences: the time grows with the
+//! text and nothing else. What a block holds is not known here.
+
+use std::ops::Range;
+
+use super::patch::FENCE;
+
+/// A fenced block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Block {
+    /// What it is said to hold.
+    pub(super) holds: Holds,
+    /// What stands between the fences.
+    pub(super) body: Range<usize>,
+    /// The block with its fences.
+    pub(super) whole: Range<usize>,
+}
+
+/// What the info string of a fence says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holds {
+    /// A question.
+    Question,
+    /// JSON, or nothing in particular.
+    PerhapsJson,
+    /// Something else.
+    Other,
+}
+
+/// A line that begins with a fence.
+#[derive(Clone, Copy, Debug)]
+struct Fence {
+    /// Where the fence itself begins.
+    start: usize,
+    /// Where the line ends, without its newline.
+    end: usize,
+    mark: u8,
+    run: usize,
+    holds: Holds,
+    /// Where the body begins, if that is on the same line.
+    inline_body: Option<usize>,
+    /// It has an info string that makes it no fence, such as inline code.
+    inert: bool,
+    /// Nothing but the fence is on the line.
+    bare: bool,
+}
+
+/// All blocks, in order. A block without an end reaches to the end of the text; of those that are no question, only the
+/// last is told.
+pub(super) fn blocks(text: &str) -> Vec<Block> {
+    let fences = fences(text);
+    let enders = enders(&fences);
+    let (mut blocks, mut unclosed) = (vec![], None);
+    let mut at = 0;
+    while let Some(fence) = fences.get(at) {
+        at += 1;
+        if fence.inert {
+            continue;
+        }
+        let body = fence.inline_body.unwrap_or_else(|| after_newline(text, fence.end));
+        let line = text.get(..fence.end).unwrap_or(text).trim_end();
+        let trailing = line.bytes().rev().take_while(|byte| *byte == fence.mark).count();
+        if fence.inline_body.is_some_and(|body| trailing >= fence.run && line.len() - trailing > body) {
+            let body = body..line.len() - trailing;
+            blocks.push(Block { holds: fence.holds, body, whole: fence.start..fence.end });
+            continue;
+        }
+        let may_end = enders.get(at).is_some_and(|longest| longest.of(fence.mark) >= fence.run);
+        let mut later = fences.iter().enumerate().skip(at);
+        match if may_end { later.find(|(_, later)| later.ends(fence)) } else { None } {
+            Some((index, end)) => {
+                // A question that begins inside a block of the same length ends a block whose end was forgotten.
+                let whole = if end.bare { fence.start..end.end } else { fence.start..end.start };
+                blocks.push(Block { holds: fence.holds, body: body..end.start.max(body), whole });
+                at = if end.bare { index + 1 } else { index };
+            }
+            None => {
+                let block =
+                    Block { holds: fence.holds, body: body..text.len(), whole: fence.start..text.len() };
+                match fence.holds {
+                    Holds::Question => {
+                        blocks.push(block);
+                        break;
+                    }
+                    // Perhaps the fence was none: what follows is looked at as if it were not there.
+                    Holds::PerhapsJson => unclosed = Some(block),
+                    Holds::Other => {}
+                }
+            }
+        }
+    }
+    let last = blocks.last().map_or(0, |block| block.whole.end);
+    blocks.extend(unclosed.filter(|block| block.whole.start >= last));
+    blocks
+}
+
+impl Fence {
+    /// Whether it is the end of that block.
+    fn ends(&self, opening: &Self) -> bool {
+        self.mark == opening.mark
+            && self.run >= opening.run
+            && (self.bare || (self.holds == Holds::Question && !self.inert))
+    }
+}
+
+/// The longest fence of each character that can end a block, from some fence on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Longest {
+    backticks: usize,
+    tildes: usize,
+}
+
+impl Longest {
+    fn of(self, mark: u8) -> usize {
+        if mark == b'`' { self.backticks } else { self.tildes }
+    }
+}
+
+/// For each fence the longest ender from it on, so that a search which would fail is never begun.
+fn enders(fences: &[Fence]) -> Vec<Longest> {
+    let mut longest = Longest::default();
+    let mut enders: Vec<_> = fences
+        .iter()
+        .rev()
+        .map(|fence| {
+            if fence.bare || (fence.holds == Holds::Question && !fence.inert) {
+                let of_its_mark =
+                    if fence.mark == b'`' { &mut longest.backticks } else { &mut longest.tildes };
+                *of_its_mark = fence.run.max(*of_its_mark);
+            }
+            longest
+        })
+        .collect();
+    enders.reverse();
+    enders
+}
+
+fn fences(text: &str) -> Vec<Fence> {
+    let mut fences = vec![];
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let content = line.trim_end_matches(['\n', '\r']);
+        let indent = content.len() - content.trim_start().len();
+        let fence = fence(content, start, indent).or_else(|| {
+            // A list item, or words before the fence: only if a question certainly follows.
+            let at = content.rfind("```").filter(|at| *at > indent)?;
+            let at = content.get(..at)?.trim_end_matches('`').len();
+            let follows = text.get(start + line.len()..)?.trim_start().starts_with('{');
+            fence(content, start, at)
+                .filter(|fence| fence.holds == Holds::Question && follows && !quoted(content))
+        });
+        fences.extend(fence);
+        start += line.len();
+    }
+    fences
+}
+
+fn quoted(line: &str) -> bool {
+    line.trim_start().starts_with('>')
+}
+
+/// The fence that begins at byte `at` of a line which begins at byte `offset`.
+fn fence(line: &str, offset: usize, at: usize) -> Option<Fence> {
+    let rest = line.get(at..)?;
+    let mark = rest.bytes().next().filter(|byte| matches!(byte, b'`' | b'~'))?;
+    let run = rest.bytes().take_while(|byte| *byte == mark).count();
+    if run < 3 {
+        return None;
+    }
+    let info = rest.get(run..)?;
+    let (holds, words) = holds(info);
+    let inline_body = info.get(words..).and_then(|after| {
+        let body = after.trim_start();
+        body.starts_with('{').then(|| offset + at + run + words + after.len() - body.len())
+    });
+    let inert = mark == b'`' && info.contains('`') && inline_body.is_none();
+    Some(Fence {
+        start: offset + at,
+        end: offset + line.len(),
+        mark,
+        run,
+        holds,
+        inline_body,
+        inert,
+        bare: info.trim().is_empty(),
+    })
+}
+
+/// What an info string says, and how much of it was needed to say so.
+fn holds(info: &str) -> (Holds, usize) {
+    let Some(first) = word(info, 0) else { return (Holds::PerhapsJson, 0) };
+    let is_one_of = |word: &Range<usize>, names: &[&str]| {
+        let written = info.get(word.clone()).unwrap_or_default();
+        names.iter().any(|name| written.eq_ignore_ascii_case(name))
+    };
+    if is_one_of(&first, &QUESTION) {
+        return (Holds::Question, first.end);
+    }
+    if !is_one_of(&first, &["json", "jsonc", "json5"]) {
+        return (Holds::Other, first.end);
+    }
+    match word(info, first.end).filter(|second| is_one_of(second, &QUESTION)) {
+        Some(second) => (Holds::Question, second.end),
+        None => (Holds::PerhapsJson, first.end),
+    }
+}
+
+const QUESTION: [&str; 3] = [FENCE, "abide_question", "abidequestion"];
+
+/// The first word of an info string from some byte on. An object that begins there is the body and no word.
+fn word(info: &str, from: usize) -> Option<Range<usize>> {
+    let is_part = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
+    let rest = info.get(from..)?;
+    let start = from + rest.find(is_part).filter(|at| !rest.get(..*at).unwrap_or_default().contains('"'))?;
+    let length = info.get(start..)?.find(|character| !is_part(character)).unwrap_or(info.len() - start);
+    Some(start..start + length)
+}
+
+fn after_newline(text: &str, end: usize) -> usize {
+    text.get(end..).and_then(|rest| rest.find('\n')).map_or(text.len(), |at| end + at + 1)
+}

@@ -1,0 +1,135 @@
+//! What is added to a prompt or a skill, so that the engine knows where files go and whether it may ask (D3).
+//!
+//! The person's words come first and stay as they are. What is added stands in one element at the end, so that
+//! [`own_words`] can tell the two apart. Which skill is patched, and where its copy lies, is not known here.
+
+use abide_domain::settings::ExecutionMode;
+
+/// Where the engine puts files that are meant for the person, below the workspace.
+pub const ARTIFACTS: &str = ".abide/artifacts";
+
+/// The info string of the block that is a question.
+pub const FENCE: &str = "abide-question";
+
+const OPEN: &str = "\n\n<abide-runtime>";
+const CLOSE: &str = "</abide-runtime>";
+
+/// What the engine is told in the `turn_index`-th turn of its session, counted from 1. The whole contract is said once;
+/// later turns are reminded in one line where asking is possible.
+pub fn prompt(mode: ExecutionMode, text: &str, turn_index: u32) -> String {
+    let added = match (turn_index <= 1, mode) {
+        (true, ExecutionMode::Auto | ExecutionMode::Interactive | ExecutionMode::Chat) => {
+            format!("\n{}\n", rules(mode))
+        }
+        (false, ExecutionMode::Interactive | ExecutionMode::Chat) => REMINDER.to_owned(),
+        (false, ExecutionMode::Auto) => return text.to_owned(),
+    };
+    format!("{text}{OPEN}{added}{CLOSE}")
+}
+
+/// What is added at the end of a run's own copy of a skill, never to the skill itself.
+pub fn skill_patch(mode: ExecutionMode) -> String {
+    format!("\n\n## How this run works\n\n{}\n", rules(mode))
+}
+
+/// The person's part of a prompt that [`prompt`] made; any other text as it is.
+pub fn own_words(prompt: &str) -> &str {
+    match prompt.strip_suffix(CLOSE).and_then(|open| open.rfind(OPEN)) {
+        Some(end) => prompt.get(..end).unwrap_or(prompt),
+        None => prompt,
+    }
+}
+
+fn rules(mode: ExecutionMode) -> String {
+    let asking = match mode {
+        ExecutionMode::Auto => DECIDE,
+        ExecutionMode::Interactive | ExecutionMode::Chat => ASK,
+    };
+    format!(
+        "Files that are meant for the person (reports, images, exports) go to the folder `{ARTIFACTS}` of the \
+         workspace; create it if it is missing. Files that belong to the work itself stay where they belong.\n\n\
+         {asking}"
+    )
+}
+
+const DECIDE: &str = "\
+Nobody is there to answer questions. Decide for yourself and go on; where something is unclear, choose what changes the \
+least and can be undone, and say in your answer what you decided and why. Stop only at an error that makes it \
+impossible to go on, and then say what it is.";
+
+const ASK: &str = "\
+If you need a decision, information or consent from the person before you can go on, ask and end your turn: write what \
+you have found so far, and as the very last thing one fenced block like this.
+
+```abide-question
+{\"kind\": \"choose_one\", \"prompt\": \"Which database shall I use?\", \"options\": [{\"label\": \"SQLite\", \"safe\": true}, {\"label\": \"Postgres\"}], \"default_decision_policy\": \"safe_default\"}
+```
+
+It holds one JSON object:
+- `kind` (required): `choose_one` (one of the options), `confirm` (yes or no), `fill_fields` (several values), \
+`open_text` (anything), or `risk_ack` (consent to something dangerous or irreversible).
+- `prompt` (required): the whole question in the person's language; it must make sense without the rest of your answer.
+- `options`: suggested answers, each `{\"label\": \"…\", \"safe\": true|false}`; mark at most one as safe: the one that \
+does no harm.
+- `ui_hints`: anything that helps to show the question, for instance the names of the fields.
+- `default_decision_policy`: what is right if nobody ever answers: `engine_judgement` (you decide), `safe_default` (the \
+safe option, or no), or `abort` (give up rather than guess; the choice for risks).
+
+Ask one question in a turn, and only if you cannot find the answer yourself. The reply comes as free text in the next \
+message: never demand JSON or any other form. If you have nothing to ask, write no such block.";
+
+const REMINDER: &str =
+    "To ask the person something, end your turn with one ```abide-question block as described before.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asking::recognise;
+    use abide_domain::event::Ending;
+
+    const MODES: [ExecutionMode; 3] = [ExecutionMode::Auto, ExecutionMode::Interactive, ExecutionMode::Chat];
+
+    #[test]
+    fn the_persons_words_come_first_and_can_be_taken_out_again() {
+        for words in
+            ["", "fix it", "/init\r\n  \n", "a\n\n<abide-runtime>b", "x\n\n<abide-runtime>y</abide-runtime>"]
+        {
+            for mode in MODES {
+                for turn in [1, 2, 7] {
+                    let told = prompt(mode, words, turn);
+                    assert!(told.starts_with(words), "{told}");
+                    // A later turn of auto mode adds nothing, so there is nothing to take out.
+                    if told != words {
+                        assert_eq!(own_words(&told), words);
+                    }
+                }
+            }
+        }
+        assert_eq!(own_words("plain"), "plain");
+    }
+
+    #[test]
+    fn every_mode_is_told_about_artifacts_and_only_some_about_asking() {
+        for mode in MODES {
+            for told in [prompt(mode, "do it", 1), skill_patch(mode)] {
+                assert!(told.contains(ARTIFACTS));
+                assert_eq!(told.contains(FENCE), mode != ExecutionMode::Auto);
+                assert_eq!(told.contains("Decide for yourself"), mode == ExecutionMode::Auto);
+            }
+        }
+    }
+
+    #[test]
+    fn later_turns_get_one_line_at_most() {
+        assert_eq!(prompt(ExecutionMode::Auto, "go on", 2), "go on");
+        let told = prompt(ExecutionMode::Chat, "go on", 2);
+        assert_eq!(told.lines().count(), 3, "the words, a blank line, the reminder: {told}");
+    }
+
+    #[test]
+    fn the_example_that_engines_are_shown_is_understood() {
+        let heard = recognise(ASK);
+        assert_eq!(heard.warning, None);
+        assert!(matches!(heard.ending, Ending::Asked { question, .. } if question.options.len() == 2));
+    }
+}

@@ -1,0 +1,77 @@
+//! Elements such as `<ASK_USER>…</ASK_USER>`, in which some skills teach engines to ask.
+//!
+//! An element in code, or a mere mention of its name, is none. What it holds is not known here.
+
+use std::ops::Range;
+
+use super::fences::Block;
+
+/// The names, without case and with `-` read as `_`.
+const NAMES: [&str; 2] = ["ask_user", "abide_question"];
+
+/// An element.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Element {
+    /// What stands between the tags.
+    pub(super) body: Range<usize>,
+    /// The element with its tags.
+    pub(super) whole: Range<usize>,
+}
+
+struct Tag {
+    name: &'static str,
+    closing: bool,
+    whole: Range<usize>,
+}
+
+/// The last element that asks something. `blocks` are the fenced ones: what is inside of them does not count.
+pub(super) fn last(text: &str, blocks: &[Block]) -> Option<Element> {
+    let tags = tags(text, blocks);
+    let mut closing: Option<&Tag> = None;
+    for tag in tags.iter().rev() {
+        if tag.closing {
+            closing = Some(tag);
+            continue;
+        }
+        let closing = closing.take().filter(|closing| closing.name == tag.name);
+        let until = closing.map_or(text.len(), |closing| closing.whole.start);
+        let body = text.get(tag.whole.end..until)?;
+        let before = text.get(..tag.whole.start)?.trim_end_matches([' ', '\t']);
+        let begins_line = before.is_empty() || before.ends_with('\n');
+        let is_object = body.trim_start().starts_with('{');
+        if is_object || (begins_line && closing.is_some()) {
+            return Some(Element {
+                body: tag.whole.end..until,
+                whole: tag.whole.start..closing.map_or(text.len(), |closing| closing.whole.end),
+            });
+        }
+    }
+    None
+}
+
+fn tags(text: &str, blocks: &[Block]) -> Vec<Tag> {
+    let mut blocks = blocks.iter().peekable();
+    let mut tags = vec![];
+    for start in memchr::memchr_iter(b'<', text.as_bytes()) {
+        while blocks.next_if(|block| block.whole.end <= start).is_some() {}
+        let in_block = blocks.peek().is_some_and(|block| block.whole.contains(&start));
+        let in_code = text.get(..start).is_some_and(|before| before.ends_with('`'));
+        let tag = text.get(start + 1..).and_then(|rest| tag(rest, start));
+        tags.extend(tag.filter(|_| !in_block && !in_code));
+    }
+    tags
+}
+
+/// The tag of which this is what follows its `<`, which stands at byte `start`.
+fn tag(rest: &str, start: usize) -> Option<Tag> {
+    let (closing, rest) = rest.strip_prefix('/').map_or((false, rest), |rest| (true, rest));
+    NAMES.into_iter().find_map(|name| {
+        let written = rest.get(..name.len())?;
+        let after = rest.get(name.len()..)?.strip_prefix('>')?;
+        let same = written.bytes().zip(name.bytes()).all(|(byte, expected)| {
+            byte.to_ascii_lowercase() == expected || (expected == b'_' && byte == b'-')
+        });
+        let end = start + 1 + usize::from(closing) + (rest.len() - after.len());
+        same.then_some(Tag { name, closing, whole: start..end })
+    })
+}

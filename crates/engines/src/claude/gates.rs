@@ -1,0 +1,286 @@
+//! The requests inside a turn: what a person is asked, and how the answer is put.
+//!
+//! Permission is given for one call and never as a rule, whatever the program suggests. A question can always be
+//! answered by any text; several questions of one request are one question to the person.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use abide_domain::{
+    approval::Verdict,
+    interaction::{Choice, Kind, Policy, Purpose, Question},
+};
+use abide_ports::engine::{Answer, Unsupported, What};
+use serde_json::{Map, Value};
+
+use super::native::{Asked, AskedQuestion, ControlRequest, Permission, response, shown};
+
+/// The longest input of a tool that is shown whole.
+const LONGEST_SHOWN: usize = 4000;
+
+/// The requests that wait for an answer.
+#[derive(Debug, Default)]
+pub(super) struct Gates(BTreeMap<String, Gate>);
+
+/// A request.
+#[derive(Debug)]
+struct Gate {
+    tool_use_id: Option<String>,
+    /// What the tool would be called with.
+    input: Map<String, Value>,
+    /// The questions, if that is what it is about.
+    asked: Option<Asked>,
+    answered: bool,
+}
+
+impl Gates {
+    /// A tool wants to be used.
+    pub(super) fn raise(&mut self, control: ControlRequest) -> What {
+        let ControlRequest { request_id, request } = control;
+        let asked = (request.tool_name == "AskUserQuestion")
+            .then(|| serde_json::from_value::<Asked>(Value::Object(request.input.clone())).ok())
+            .flatten()
+            .filter(|asked| !asked.questions.is_empty());
+        let (purpose, question) = match &asked {
+            Some(asked) => (Purpose::Input, question(asked)),
+            None => {
+                let mut prompt = format!("May {} be used?", request.tool_name);
+                for more in [request.description, request.decision_reason].into_iter().flatten() {
+                    let _never_fails = write!(prompt, "\n{more}");
+                }
+                (Purpose::Approval, approval(prompt, &request.tool_name, &request.input))
+            }
+        };
+        let gate = Gate { tool_use_id: request.tool_use_id, input: request.input, asked, answered: false };
+        self.0.insert(request_id.clone(), gate);
+        What::Gate { gate: request_id, purpose, question }
+    }
+
+    /// The program no longer wants that answer. Whether it was waiting for it.
+    pub(super) fn withdraw(&mut self, request_id: &str) -> bool {
+        self.0.remove(request_id).is_some()
+    }
+
+    /// That call of a tool is over, so it no longer waits.
+    pub(super) fn over(&mut self, tool_use_id: &str) {
+        self.0.retain(|_, gate| gate.tool_use_id.as_deref() != Some(tool_use_id));
+    }
+
+    /// The turn is over.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether one has not been answered, as far as is known here.
+    pub(super) fn wait(&self) -> bool {
+        self.0.values().any(|gate| !gate.answered)
+    }
+
+    /// The bytes that answer a request.
+    pub(super) fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+        let Some(gate) = self.0.get_mut(answer.gate) else {
+            let reason = format!("there is no open request {:?}", answer.gate);
+            return Err(Unsupported::Refused { reason });
+        };
+        gate.answered = true;
+        let permission = match (&gate.asked, answer.verdict) {
+            (Some(asked), _) => {
+                let answers = answers(asked, answer.text);
+                let mut input = gate.input.clone();
+                input.insert("answers".to_owned(), Value::Object(answers));
+                return Ok(response(answer.gate, &Permission::Allow { updated_input: &input }));
+            }
+            (None, Some(Verdict::Approved)) => Permission::Allow { updated_input: &gate.input },
+            // Whoever did not say that it is a yes did not say yes.
+            (None, Some(Verdict::Declined) | None) => Permission::Deny {
+                message: match answer.text.trim() {
+                    "" => "The person declined.",
+                    reason => reason,
+                },
+            },
+        };
+        Ok(response(answer.gate, &permission))
+    }
+}
+
+fn approval(mut prompt: String, tool: &str, input: &Map<String, Value>) -> Question {
+    for (name, value) in input {
+        // It is said already.
+        if name != "description" {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let _never_fails = write!(prompt, "\n{name}: {}", shown(&text, LONGEST_SHOWN));
+        }
+    }
+    Question {
+        kind: Kind::Confirm,
+        prompt,
+        options: vec![
+            Choice { label: "Allow".to_owned(), safe: false },
+            Choice { label: "Deny".to_owned(), safe: true },
+        ],
+        ui_hints: Some(Value::from_iter([("tool", tool)]).to_string()),
+        default_decision_policy: Policy::SafeDefault,
+    }
+}
+
+fn question(asked: &Asked) -> Question {
+    let (kind, prompt, options) = match asked.questions.as_slice() {
+        [only] => {
+            let kind = match (only.options.is_empty(), only.multi_select) {
+                (true, _) => Kind::OpenText,
+                (false, false) => Kind::ChooseOne,
+                (false, true) => Kind::FillFields,
+            };
+            let label = |label: &String| Choice { label: label.clone(), safe: false };
+            let options = only.options.iter().map(|option| label(&option.label)).collect();
+            (kind, told(only), options)
+        }
+        several => {
+            let numbered =
+                several.iter().zip(1..).map(|(each, number)| format!("{number}. {}\n", told(each)));
+            let mut prompt: String = numbered.collect();
+            prompt.push_str("Please answer each in a line of its own, as in \"1: …\". Any text will do.");
+            (Kind::FillFields, prompt, vec![])
+        }
+    };
+    let default_decision_policy = Policy::EngineJudgement;
+    Question { kind, prompt, options, ui_hints: None, default_decision_policy }
+}
+
+/// One question with its suggestions.
+fn told(asked: &AskedQuestion) -> String {
+    let mut told = asked.question.clone();
+    if asked.multi_select {
+        told.push_str(" (several may be chosen)");
+    }
+    for option in &asked.options {
+        let _never_fails = write!(told, "\n- {}", option.label);
+        if !option.description.is_empty() {
+            let _never_fails = write!(told, ": {}", option.description);
+        }
+    }
+    told
+}
+
+/// A person's text, told apart by question. What cannot be told apart is the answer to each of them: then nothing of it
+/// is lost, and the model will understand it.
+fn answers(asked: &Asked, text: &str) -> Map<String, Value> {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let several = asked.questions.len() > 1;
+    let numbered: Vec<Option<&str>> = (1..=asked.questions.len()).map(|number| nth(&lines, number)).collect();
+    let all_numbered = several && numbered.iter().all(Option::is_some) && lines.len() == numbered.len();
+    let one_each = several && lines.len() == asked.questions.len();
+    let answer = |at: usize| {
+        let own = if all_numbered { numbered.get(at).copied().flatten() } else { lines.get(at).copied() };
+        own.filter(|_| one_each).unwrap_or_else(|| text.trim())
+    };
+    asked
+        .questions
+        .iter()
+        .enumerate()
+        .map(|(at, each)| {
+            let said = answer(at);
+            // People do not type labels letter by letter.
+            let label = each.options.iter().find(|option| option.label.to_lowercase() == said.to_lowercase());
+            (each.question.clone(), Value::from(label.map_or(said, |option| &option.label)))
+        })
+        .collect()
+}
+
+/// What stands in the line that begins with this number and `:`, `.` or `)`.
+fn nth<'a>(lines: &[&'a str], number: usize) -> Option<&'a str> {
+    let number = number.to_string();
+    lines.iter().find_map(|line| Some(line.strip_prefix(&number)?.strip_prefix([':', '.', ')'])?.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: &str = r#"{"questions":[
+        {"question":"Which colour?","options":[{"label":"Red"},{"label":"Blue","description":"as the sky"}]},
+        {"question":"Which sizes?","multiSelect":true,"options":[{"label":"S"},{"label":"L"}]}]}"#;
+
+    fn raised(tool: &str, input: &str) -> (Gates, What) {
+        let line = format!(
+            r#"{{"request_id":"r1","request":{{"subtype":"can_use_tool","tool_name":"{tool}","input":{input}}}}}"#
+        );
+        let mut gates = Gates::default();
+        let what = gates.raise(serde_json::from_str(&line).expect("the request is well-formed"));
+        (gates, what)
+    }
+
+    fn check(tool: &str, input: &str, text: &str, verdict: Option<Verdict>, expected: &str) {
+        let (mut gates, _) = raised(tool, input);
+        let bytes = gates.answer(&Answer { gate: "r1", text, verdict }).expect("the request is open");
+        let line: Value = serde_json::from_slice(&bytes).expect("an answer is a line of JSON");
+        let expected: Value = serde_json::from_str(expected).expect("the expectation is JSON");
+        assert_eq!(line["response"]["response"], expected, "{text:?}");
+    }
+
+    fn answered(input: &str, text: &str, expected: &str) {
+        let (mut gates, _) = raised("AskUserQuestion", input);
+        let bytes = gates.answer(&Answer { gate: "r1", text, verdict: None }).expect("the request is open");
+        let line: Value = serde_json::from_slice(&bytes).expect("an answer is a line of JSON");
+        let updated = &line["response"]["response"]["updatedInput"];
+        let expected: Value = serde_json::from_str(expected).expect("the expectation is JSON");
+        assert_eq!(updated["answers"], expected, "{text:?}");
+        assert!(updated["questions"].is_array(), "the questions are sent back whole");
+    }
+
+    #[test]
+    fn permission_is_given_once_for_exactly_what_was_asked() {
+        let input = r#"{"command":"touch x"}"#;
+        let allowed = r#"{"behavior":"allow","updatedInput":{"command":"touch x"}}"#;
+        check("Bash", input, "yes", Some(Verdict::Approved), allowed);
+    }
+
+    #[test]
+    fn a_refusal_carries_the_reason_and_no_verdict_is_no_permission() {
+        let input = r#"{"command":"touch x"}"#;
+        let denied = r#"{"behavior":"deny","message":"use the workspace"}"#;
+        check("Bash", input, "use the workspace", Some(Verdict::Declined), denied);
+        check("Bash", input, "use the workspace", None, denied);
+        let silent = r#"{"behavior":"deny","message":"The person declined."}"#;
+        check("Bash", input, " ", Some(Verdict::Declined), silent);
+    }
+
+    #[test]
+    fn any_text_answers_one_question() {
+        let one = r#"{"questions":[{"question":"Which?","options":[{"label":"Red"}]}]}"#;
+        answered(one, "red", r#"{"Which?":"Red"}"#);
+        answered(one, "1: warm\n2: soft", r#"{"Which?":"1: warm\n2: soft"}"#);
+    }
+
+    #[test]
+    fn several_answers_are_told_apart_by_number_or_by_line_or_not_at_all() {
+        answered(TWO, "2) S and L\n1) blue", r#"{"Which colour?":"Blue","Which sizes?":"S and L"}"#);
+        answered(TWO, "a warm one\n\nL", r#"{"Which colour?":"a warm one","Which sizes?":"L"}"#);
+        let unclear = "whatever you like";
+        answered(TWO, unclear, r#"{"Which colour?":"whatever you like","Which sizes?":"whatever you like"}"#);
+    }
+
+    #[test]
+    fn several_questions_are_one_gate_that_lists_them() {
+        let (_, what) = raised("AskUserQuestion", TWO);
+        let What::Gate { purpose, question, .. } = what else { panic!("{what:?} is no gate") };
+        assert_eq!(purpose, Purpose::Input);
+        assert_eq!(
+            question.prompt,
+            "1. Which colour?\n- Red\n- Blue: as the sky\n\
+             2. Which sizes? (several may be chosen)\n- S\n- L\n\
+             Please answer each in a line of its own, as in \"1: …\". Any text will do."
+        );
+    }
+
+    #[test]
+    fn a_request_that_is_over_cannot_be_answered() {
+        let (mut gates, _) = raised("Bash", "{}");
+        assert!(gates.withdraw("r1"));
+        let late = gates.answer(&Answer { gate: "r1", text: "yes", verdict: Some(Verdict::Approved) });
+        assert!(matches!(late, Err(Unsupported::Refused { .. })), "{late:?}");
+    }
+}

@@ -1,0 +1,201 @@
+//! How Claude Code is started.
+//!
+//! | sandbox | is |
+//! |---|---|
+//! | none | nothing: the program's own settings decide |
+//! | read-only | `--permission-mode plan`, which must not be left (`ExitPlanMode` is taken away) and in which no model may wave commands through (`useAutoModeDuringPlan`) |
+//! | workspace-write | `--permission-mode acceptEdits`: files in the workspace change freely, other commands are asked for |
+//! | danger-full-access | `--permission-mode bypassPermissions`; as root the program takes this only with `IS_SANDBOX=1` |
+//!
+//! These are rules of the program, not walls of the system: what must be asked for is asked where the run may ask, and
+//! refused where it may not. Rules in the program's own settings files still count, and so does a `--settings` of the
+//! owner, which replaces ours.
+//!
+//! The prompt goes in by standard input, where it may be long and may begin with a dash.
+
+use std::collections::BTreeMap;
+
+use abide_domain::{effect::Session, engine::Handle};
+use abide_ports::engine::{Installation, Launch, Order, Sandbox, Stdin, Unsupported};
+
+use super::{Form, native};
+
+/// What a Claude Code leaves in the environment of its children, by which they would take themselves for a part of it.
+const NESTING: [&str; 11] = [
+    "CLAUDECODE",
+    "CLAUDE_CODE_ENTRYPOINT",
+    "CLAUDE_CODE_SESSION_ID",
+    "CLAUDE_CODE_CHILD_SESSION",
+    "CLAUDE_CODE_SESSION_ATTENDED",
+    "CLAUDE_CODE_EXECPATH",
+    "CLAUDE_CODE_SSE_PORT",
+    "CLAUDE_PROJECT_DIR",
+    "CLAUDE_PID",
+    "CLAUDE_EFFORT",
+    "AI_AGENT",
+];
+
+pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
+    let form = Form::of(order);
+    let mut argv = order.installation.command.clone();
+    let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+    add(&["-p", "--output-format", "stream-json", "--verbose"]);
+    match form {
+        Form::Print => {}
+        Form::Stream { asks: false } => add(&["--input-format", "stream-json"]),
+        Form::Stream { asks: true } => {
+            add(&["--input-format", "stream-json", "--permission-prompt-tool", "stdio"]);
+        }
+    }
+    match order.sandbox {
+        None => {}
+        Some(Sandbox::ReadOnly) => add(&[
+            "--permission-mode",
+            "plan",
+            "--disallowedTools=ExitPlanMode",
+            "--settings",
+            r#"{"useAutoModeDuringPlan":false}"#,
+        ]),
+        Some(Sandbox::WorkspaceWrite) => add(&["--permission-mode", "acceptEdits"]),
+        Some(Sandbox::FullAccess) => add(&["--permission-mode", "bypassPermissions"]),
+    }
+    if let Some(model) = order.model {
+        add(&["--model", model]);
+    }
+    let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
+    add(&own);
+    match order.session {
+        Session::New => {}
+        Session::Named(handle) => add(&["--session-id", session_id(handle)?]),
+        Session::Resumed(handle) => add(&["--resume", session_id(handle)?]),
+    }
+    Ok(Launch {
+        argv,
+        env: environment(order, form),
+        without_env: NESTING.map(str::to_owned).to_vec(),
+        files: vec![],
+        stdin: match form {
+            Form::Print => Stdin::Whole(order.prompt.as_bytes().to_vec()),
+            Form::Stream { .. } => Stdin::Open(native::prompt(order.prompt)),
+        },
+        not_before: None,
+    })
+}
+
+/// What keeps the program from changing itself in the middle of a run; the owner's own settings count more.
+pub(super) fn quiet(installation: &Installation) -> Vec<(String, String)> {
+    merged(installation, &["DISABLE_AUTOUPDATER"])
+}
+
+fn environment(order: &Order<'_>, form: Form) -> Vec<(String, String)> {
+    let mut switches = vec!["DISABLE_AUTOUPDATER"];
+    if matches!(form, Form::Stream { .. }) {
+        // The end of a task in the background, or an alarm, makes the program begin a turn that nobody ordered, and
+        // a prompt that comes then vanishes in it. The print form waits for such tasks by itself.
+        switches.extend(["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "CLAUDE_CODE_DISABLE_CRON"]);
+    }
+    if order.sandbox == Some(Sandbox::FullAccess) {
+        switches.push("IS_SANDBOX");
+    }
+    merged(order.installation, &switches)
+}
+
+fn merged(installation: &Installation, switches: &[&str]) -> Vec<(String, String)> {
+    let mut env: BTreeMap<String, String> =
+        switches.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect();
+    env.extend(installation.env.clone());
+    env.into_iter().collect()
+}
+
+/// The id in a handle. Anything but a UUID would be searched for among the titles of sessions.
+fn session_id(handle: &Handle) -> Result<&str, Unsupported> {
+    let id = handle.handle_value.as_str();
+    let is_uuid = id.len() == 36
+        && id.char_indices().all(|(at, character)| match at {
+            8 | 13 | 18 | 23 => character == '-',
+            _ => character.is_ascii_hexdigit(),
+        });
+    if is_uuid { Ok(id) } else { Err(Unsupported::Refused { reason: format!("{id:?} is not a session id") }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use abide_domain::{
+        engine::{HandleType, ProfileKind},
+        settings::ExecutionMode,
+    };
+
+    use super::*;
+
+    fn launched(
+        kind: ProfileKind,
+        mode: ExecutionMode,
+        sandbox: Option<Sandbox>,
+        session: &Session,
+    ) -> Launch {
+        let installation = Installation::named("claude");
+        launch(&Order {
+            installation: &installation,
+            kind,
+            session,
+            prompt: "-hello",
+            workspace: "/somewhere",
+            private: "/elsewhere",
+            mode,
+            model: None,
+            sandbox,
+            session_since: None,
+        })
+        .expect("the session id is one")
+    }
+
+    fn handle(id: &str) -> Handle {
+        Handle {
+            engine: "claude".to_owned(),
+            handle_type: HandleType::SessionId,
+            handle_value: id.to_owned(),
+            created_at_turn: 1,
+        }
+    }
+
+    #[test]
+    fn a_run_that_never_asks_prints_and_one_that_may_ask_converses() {
+        use {ExecutionMode as Mode, ProfileKind as Kind};
+        for (kind, mode, streams, asks) in [
+            (Kind::Resumable, Mode::Auto, false, false),
+            (Kind::Resumable, Mode::Interactive, true, true),
+            (Kind::Resumable, Mode::Chat, true, true),
+            (Kind::StickyProcess, Mode::Auto, true, false),
+            (Kind::StickyProcess, Mode::Interactive, true, true),
+        ] {
+            let launch = launched(kind, mode, None, &Session::New);
+            let has = |option: &str| launch.argv.iter().any(|argument| argument == option);
+            assert_eq!(has("--input-format"), streams, "{kind:?} {mode:?}");
+            assert_eq!(has("--permission-prompt-tool"), asks, "{kind:?} {mode:?}");
+            assert_eq!(matches!(launch.stdin, Stdin::Open(_)), streams, "{kind:?} {mode:?}");
+        }
+    }
+
+    #[test]
+    fn only_full_access_claims_to_be_in_a_sandbox() {
+        for sandbox in
+            [None, Some(Sandbox::ReadOnly), Some(Sandbox::WorkspaceWrite), Some(Sandbox::FullAccess)]
+        {
+            let launch = launched(ProfileKind::Resumable, ExecutionMode::Auto, sandbox, &Session::New);
+            let claims = launch.env.iter().any(|(name, _)| name == "IS_SANDBOX");
+            assert_eq!(claims, sandbox == Some(Sandbox::FullAccess), "{sandbox:?}");
+        }
+    }
+
+    #[test]
+    fn a_session_is_named_once_and_resumed_later() {
+        let id = "01a1e0b7-8feb-4f42-a76c-eeeb075097aa";
+        for (session, option) in
+            [(Session::Named(handle(id)), "--session-id"), (Session::Resumed(handle(id)), "--resume")]
+        {
+            let launch = launched(ProfileKind::Resumable, ExecutionMode::Auto, None, &session);
+            assert!(launch.argv.ends_with(&[option.to_owned(), id.to_owned()]), "{:?}", launch.argv);
+        }
+        assert!(session_id(&handle("my session")).is_err(), "titles are not ids");
+    }
+}

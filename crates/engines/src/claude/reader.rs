@@ -1,0 +1,399 @@
+//! What the lines of Claude Code mean, and how it is spoken to.
+//!
+//! In the print form a turn has succeeded when its last `result` is no error *and* the process left with 0. In the
+//! stream form each `result` ends the turn of one prompt, except those that say that something else began their turn.
+
+use std::borrow::Cow;
+
+use abide_domain::{
+    engine::HandleType,
+    event::Ending,
+    failure::{Failure, FailureCode},
+    process::Exit,
+    settings::ExecutionMode,
+};
+use abide_ports::engine::{
+    Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
+};
+
+use serde::de::IgnoredAny;
+
+use super::{
+    Form,
+    gates::Gates,
+    native::{self, Block, ControlCancel, ControlRequest, Head, Permission, Spoken, System, leading_kind},
+    outcome::{self, Outcome},
+};
+use crate::tongue::{Facts, Tongue};
+
+/// What has been heard of one process.
+#[derive(Debug)]
+pub(super) struct Reader {
+    form: Form,
+    mode: ExecutionMode,
+    session: Option<String>,
+    /// How many turns have ended.
+    ended: u32,
+    /// A prompt has been given whose turn has not ended.
+    at_work: bool,
+    /// The program began a turn by itself, which is nobody's.
+    stray: bool,
+    /// Tasks in the background are not done, so that a result is not the last one.
+    busy_behind: bool,
+    gates: Gates,
+    /// The latest result of the print form.
+    outcome: Option<Outcome>,
+}
+
+impl Reader {
+    pub(super) fn new(order: &Order<'_>) -> Self {
+        Self {
+            form: Form::of(order),
+            mode: order.mode,
+            session: None,
+            ended: 0,
+            at_work: true,
+            stray: false,
+            busy_behind: false,
+            gates: Gates::default(),
+            outcome: None,
+        }
+    }
+
+    /// Reads a line, if it is one of those that we know.
+    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+        let kind = match leading_kind(line) {
+            Some(kind) => Cow::Borrowed(kind),
+            None => {
+                let late: Option<native::Outcome<'_>> = serde_json::from_slice(line).ok();
+                if let Some(result) = late.filter(|late| late.kind == "result") {
+                    self.result(&result, facts);
+                    return Some(());
+                }
+                serde_json::from_slice::<Head<'_>>(line).ok()?.kind
+            }
+        };
+        match kind.as_ref() {
+            "system" => self.system(&serde_json::from_slice(line).ok()?, facts)?,
+            "assistant" => {
+                let spoken: Spoken<'_> = serde_json::from_slice(line).ok()?;
+                let by_subagent = spoken.parent_tool_use_id.get().is_some();
+                if !spoken.is_api_error_message && !self.stray {
+                    spoken.message.content.0.iter().for_each(|block| said(block, by_subagent, facts));
+                }
+            }
+            // Results of tools, which may be long and matter only to requests that wait.
+            "user" if self.gates.is_empty() => {
+                serde_json::from_slice::<IgnoredAny>(line).ok()?;
+            }
+            "user" => {
+                let spoken: Spoken<'_> = serde_json::from_slice(line).ok()?;
+                let over = spoken.message.content.0.iter().filter_map(|block| block.tool_use_id.get());
+                over.for_each(|id| self.gates.over(id));
+            }
+            "result" => self.result(&serde_json::from_slice(line).ok()?, facts),
+            "control_request" => self.asked(line, facts)?,
+            "control_cancel_request" => {
+                let cancel: ControlCancel = serde_json::from_slice(line).ok()?;
+                if self.gates.withdraw(&cancel.request_id) {
+                    facts.say(What::Withdrawn { gate: cancel.request_id });
+                }
+            }
+            // The echo of what we sent, and pieces of what comes whole later.
+            "control_response" | "command_lifecycle" | "stream_event" | "keep_alive" | "tool_progress" => {}
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn system(&mut self, system: &System<'_>, facts: &mut Facts) -> Option<()> {
+        match system.subtype.or_empty() {
+            "init" => {
+                let id = system.session_id.get().filter(|id| !id.is_empty())?;
+                self.at_work |= !self.stray;
+                // It is said at the beginning of each turn; the same name once is enough.
+                if self.session.as_deref() != Some(id) {
+                    self.session = Some(id.to_owned());
+                    let value = id.to_owned();
+                    facts.say(What::Session { handle_type: HandleType::SessionId, value });
+                }
+            }
+            "api_retry" => {
+                let status = system.error_status.map_or_else(String::new, |status| format!(" {status}"));
+                facts.say(What::Warning(format!(
+                    "the model's service failed ({}{status}); retry {} of {}",
+                    system.error.get().unwrap_or("unknown"),
+                    system.attempt.unwrap_or_default(),
+                    system.max_retries.unwrap_or_default(),
+                )));
+            }
+            "permission_denied" => {
+                let (tool, message) = (system.tool_name.or_empty(), system.message.or_empty());
+                facts.say(What::Progress(format!("was refused {tool}: {message}")));
+            }
+            "informational" => facts.say(What::Warning(system.content.or_empty().to_owned())),
+            "task_started" | "task_progress" if !self.stray => {
+                if let Some(description) = system.description.get() {
+                    facts.say(What::Progress(description.to_owned()));
+                }
+            }
+            "task_notification" => self.stray |= matches!(self.form, Form::Stream { .. }) && !self.at_work,
+            "background_tasks_changed" => self.busy_behind = !system.tasks.is_empty(),
+            "compact_boundary" => facts.say(What::Progress("summarised the conversation".to_owned())),
+            "status" | "task_started" | "task_progress" | "task_updated" | "hook_started"
+            | "hook_progress" | "hook_response" => {}
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn result(&mut self, line: &native::Outcome<'_>, facts: &mut Facts) {
+        let ours =
+            line.origin.as_ref().and_then(|origin| origin.kind.get()).is_none_or(|kind| kind == "human");
+        if ours && self.mode == ExecutionMode::Auto && !line.permission_denials.is_empty() {
+            let denied = line
+                .permission_denials
+                .iter()
+                .map(|denial| called(denial.tool_name.or_empty(), &denial.tool_input));
+            let denied: Vec<String> = denied.collect();
+            facts.say(What::Warning(format!(
+                "refused, because a run in auto mode asks nobody and its sandbox does not allow it: {}",
+                denied.join("; ")
+            )));
+        }
+        let outcome = outcome::of(line);
+        match self.form {
+            Form::Print => {
+                self.outcome = Some(outcome);
+                if !self.busy_behind {
+                    facts.say(What::Finishing);
+                }
+            }
+            Form::Stream { .. } => {
+                self.stray = false;
+                self.gates.clear();
+                // A prompt that came meanwhile will begin its own turn; the first one was given at the start.
+                self.at_work &= self.ended == 0;
+                if ours {
+                    self.at_work = false;
+                    self.ended += 1;
+                    match outcome {
+                        Outcome::Answered(text) => facts.answered(self.ended, &text),
+                        Outcome::Stopped => facts.ended(self.ended, Ending::Interrupted),
+                        Outcome::Failed(failure) => facts.ended(self.ended, Ending::Failed { failure }),
+                    }
+                }
+            }
+        }
+    }
+
+    fn asked(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+        if self.form == Form::Print {
+            return None;
+        }
+        let control: ControlRequest = serde_json::from_slice(line).ok()?;
+        let id = control.request_id.as_str();
+        if control.request.subtype != "can_use_tool" {
+            // Nobody here can do that. Unanswered, it would hold up the turn for ever.
+            let error = format!("{} is not supported by this client", control.request.subtype);
+            facts.say(What::Write(native::refusal(id, &error)));
+            return None;
+        }
+        if self.stray || !self.at_work || self.session.is_none() {
+            let message = "No turn is at work that a person could be asked for.";
+            facts.say(What::Write(native::response(id, &Permission::Deny { message })));
+            return Some(());
+        }
+        facts.say(self.gates.raise(control));
+        Some(())
+    }
+}
+
+/// What a part of the model's message shows to people who watch. What a subagent says is no part of the answer.
+fn said(block: &Block<'_>, by_subagent: bool, facts: &mut Facts) {
+    match (block.kind.as_ref(), block.text.get()) {
+        ("text", Some(text)) if !by_subagent => facts.say(What::Text(text.to_owned())),
+        ("thinking", _) => facts.say(What::Progress("thinks".to_owned())),
+        ("tool_use" | "server_tool_use", _) => {
+            facts.say(What::Progress(called(block.name.or_empty(), &block.input)));
+        }
+        _ => {}
+    }
+}
+
+fn called(tool: &str, input: &native::ToolInput<'_>) -> String {
+    input.gist().map_or_else(|| tool.to_owned(), |gist| format!("{tool}: {gist}"))
+}
+
+/// The end of a one-shot turn.
+fn ending(outcome: Option<Outcome>, departure: &Departure<'_>) -> Result<String, Ending> {
+    let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
+    match outcome {
+        Some(Outcome::Answered(text)) if left_well => Ok(text),
+        Some(Outcome::Stopped) => Err(Ending::Interrupted),
+        _ if departure.cause == Cause::Interrupted => Err(Ending::Interrupted),
+        Some(Outcome::Answered(_)) => {
+            let how = match departure.exit {
+                Exit::Code(code) => format!("left with code {code}"),
+                Exit::Unseen => "is gone".to_owned(),
+            };
+            let message = format!("the engine gave an answer but {how}, so that it cannot be relied on");
+            Err(Ending::Failed { failure: Failure::new(FailureCode::EngineFailed, message) })
+        }
+        Some(Outcome::Failed(failure)) => Err(Ending::Failed { failure }),
+        None => Err(Ending::Failed { failure: outcome::of_departure(departure) }),
+    }
+}
+
+impl Tongue for Reader {
+    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+        if self.known(line, facts).is_none() {
+            facts.unknown(line);
+        }
+    }
+
+    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
+        if self.at_work {
+            let turn = self.ended + 1;
+            match ending(self.outcome.take(), departure) {
+                Ok(text) => facts.answered(turn, &text),
+                Err(ending) => facts.ended(turn, ending),
+            }
+        }
+    }
+
+    fn status(&self) -> Status {
+        match self.session {
+            None => Status::Starting,
+            Some(_) if self.gates.wait() => Status::AtGate,
+            Some(_) if self.at_work => Status::Working,
+            Some(_) => Status::BetweenTurns,
+        }
+    }
+
+    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported> {
+        match self.form {
+            Form::Print => {
+                Err(Unsupported::Refused { reason: "this process was started for one turn".to_owned() })
+            }
+            Form::Stream { .. } => {
+                self.at_work = true;
+                Ok(native::prompt(prompt))
+            }
+        }
+    }
+
+    fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+        self.gates.answer(answer)
+    }
+
+    fn steer(&mut self, _text: &str) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Steer })
+    }
+
+    fn interrupt(&mut self) -> Stop {
+        match self.form {
+            // It notes the interruption in the session; SIGTERM would leave the turn looking unfinished.
+            Form::Print => Stop::Signal(Signal::Interrupt),
+            Form::Stream { .. } => {
+                Stop::Write(native::interruption(&format!("interrupt-{}", self.ended + 1)))
+            }
+        }
+    }
+
+    fn leave(&mut self) -> Leave {
+        match self.form {
+            Form::Print => Leave::Signal(Signal::Terminate),
+            Form::Stream { .. } => Leave::CloseInput,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use abide_domain::{approval::Verdict, effect::Session, engine::ProfileKind};
+    use abide_ports::engine::{Engine, Installation, Interpreter, Said};
+
+    use super::*;
+    use crate::claude::Claude;
+
+    const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s1"}"#;
+    const BASH: &str = r#"{"type":"control_request","request_id":"r1","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"ls"},"tool_use_id":"t1"}}"#;
+    const DONE: &str = r#"{"is_error":false,"result":"done","type":"result"}"#;
+
+    fn interpreter() -> Box<dyn Interpreter> {
+        let installation = Installation::named("claude");
+        Claude.interpreter(&Order {
+            installation: &installation,
+            kind: ProfileKind::StickyProcess,
+            session: &Session::New,
+            prompt: "hello",
+            workspace: "/somewhere",
+            private: "/elsewhere",
+            mode: ExecutionMode::Chat,
+            model: None,
+            sandbox: None,
+            session_since: None,
+        })
+    }
+
+    fn fed(interpreter: &mut dyn Interpreter, lines: &[&str]) -> Vec<What> {
+        let bytes: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        interpreter.feed(bytes.as_bytes()).into_iter().map(|Said { what, .. }| what).collect()
+    }
+
+    fn written(what: Option<&What>) -> String {
+        match what {
+            Some(What::Write(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+            other => panic!("{other:?} is no order to write"),
+        }
+    }
+
+    #[test]
+    fn a_request_that_nobody_knows_is_refused_so_that_the_turn_goes_on() {
+        let odd = r#"{"type":"control_request","request_id":"r9","request":{"subtype":"hook_callback"}}"#;
+        let facts = fed(&mut *interpreter(), &[INIT, odd]);
+        let refused = r#"{"type":"control_response","response":{"subtype":"error","request_id":"r9","error":"hook_callback is not supported by this client"}}"#;
+        assert_eq!(written(facts.get(1)).trim_end(), refused);
+        assert_eq!(facts.get(2), Some(&What::Unknown(odd.to_owned())));
+    }
+
+    #[test]
+    fn a_turn_that_nobody_ordered_gets_no_permission_and_ends_nothing() {
+        let notified = r#"{"type":"system","subtype":"task_notification"}"#;
+        let foreign =
+            r#"{"is_error":false,"result":"mine","origin":{"kind":"task-notification"},"type":"result"}"#;
+        let mut interpreter = interpreter();
+        let facts = fed(&mut *interpreter, &[INIT, DONE, notified, INIT, BASH, foreign]);
+        assert_eq!(facts.len(), 3, "a session, an end and an answer: {facts:?}");
+        assert!(written(facts.last()).contains(r#""behavior":"deny""#), "{facts:?}");
+        assert_eq!(interpreter.status(), Status::BetweenTurns);
+        let ended = fed(&mut *interpreter, &[INIT, DONE]);
+        assert!(matches!(ended.as_slice(), [What::Ended { turn: 2, .. }]), "{ended:?}");
+    }
+
+    #[test]
+    fn a_reader_that_never_saw_the_answer_can_still_give_it() {
+        let (mut first, mut second) = (interpreter(), interpreter());
+        let answer = Answer { gate: "r1", text: "yes", verdict: Some(Verdict::Approved) };
+        assert_eq!(fed(&mut *first, &[INIT, BASH]), fed(&mut *second, &[INIT, BASH]));
+        assert_eq!(first.status(), Status::AtGate);
+        assert_eq!(first.answer(&answer), second.answer(&answer));
+        assert_eq!(first.status(), Status::Working);
+        let result = r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t1"}]}}"#;
+        assert_eq!(fed(&mut *first, &[result]), []);
+        assert!(first.answer(&answer).is_err(), "the call is over");
+    }
+
+    #[test]
+    fn what_a_subagent_says_is_not_shown_as_the_answer() {
+        let sub = r#"{"type":"assistant","parent_tool_use_id":"t1","message":{"content":[{"type":"text","text":"sub"}]}}"#;
+        assert_eq!(fed(&mut *interpreter(), &[INIT, sub]).len(), 1);
+    }
+
+    #[test]
+    fn an_odd_field_does_not_cost_the_line() {
+        let odd = r#"{"type":"assistant","parent_tool_use_id":null,"message":{"content":[{"type":"tool_use","name":"mcp","input":{"query":{"a":[1]},"path":7,"url":"u"}}]}}"#;
+        assert_eq!(fed(&mut *interpreter(), &[odd]), [What::Progress("mcp: u".to_owned())]);
+    }
+}

@@ -1,0 +1,57 @@
+//! How iFlow is started.
+//!
+//! Its own way is to approve everything, and no option is known for certain that would confine a turn. So a turn of its
+//! own is started without a sandbox setting or with full access, and refused otherwise. Held, its modes are known by
+//! the protocol, and the sandbox is settled there.
+
+use abide_domain::{effect::Session, engine::ProfileKind};
+use abide_ports::engine::{Launch, Order, Sandbox, Stdin, Unsupported};
+
+use crate::acp;
+
+pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
+    let mut argv = order.installation.command.clone();
+    let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+    let stdin = match order.kind {
+        ProfileKind::Resumable => {
+            match order.sandbox {
+                None => {}
+                Some(Sandbox::FullAccess) => add(&["--yolo"]),
+                Some(Sandbox::ReadOnly | Sandbox::WorkspaceWrite) => {
+                    return Err(Unsupported::Refused {
+                        reason: "iflow cannot be confined; choose danger-full-access or another engine"
+                            .to_owned(),
+                    });
+                }
+            }
+            if let Some(model) = order.model {
+                add(&["--model", model]);
+            }
+            Stdin::Whole(order.prompt.as_bytes().to_vec())
+        }
+        ProfileKind::StickyProcess => {
+            add(&["--experimental-acp"]);
+            acp::launch::opening()
+        }
+    };
+    let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
+    add(&own);
+    match (order.kind, order.session) {
+        (ProfileKind::StickyProcess, _) | (ProfileKind::Resumable, Session::New | Session::Named(_)) => {}
+        (ProfileKind::Resumable, Session::Resumed(handle)) => {
+            let id = handle.handle_value.as_str();
+            if !id.starts_with(|first: char| first.is_ascii_alphanumeric()) {
+                return Err(Unsupported::Refused { reason: format!("{id:?} is not a session id") });
+            }
+            add(&["--resume", id]);
+        }
+    }
+    Ok(Launch {
+        argv,
+        env: order.installation.env.clone().into_iter().collect(),
+        without_env: vec![],
+        files: vec![],
+        stdin,
+        not_before: None,
+    })
+}

@@ -1,0 +1,90 @@
+//! iFlow CLI: one process for each turn, which prints its answer as plain text and then an `<Execution Info>` block.
+//!
+//! The program was withdrawn from its registry before this was written. Everything here follows what was documented
+//! and reported of it, and is tried on a stand-in only: see [`Evidence::Documented`]. Its held form speaks the Agent
+//! Client Protocol, which is another module's language.
+
+mod launch;
+mod native;
+mod reader;
+
+use abide_domain::engine::{Handle, ProbeMethod, ProfileKind, ResumeCapability};
+use abide_ports::engine::{
+    Abilities, Ability, Check, Engine, Evidence, Health, Installation, Interpreter, Launch, Observed, Order,
+    Speech, Unsupported,
+};
+
+use crate::{acp, failing::unusable, tongue::LineInterpreter};
+
+/// The adapter.
+#[derive(Debug)]
+pub(crate) struct IFlow;
+
+/// Its name.
+const NAME: &str = "iflow";
+
+impl Engine for IFlow {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities::of(&[Ability::Resume, Ability::Hold])
+    }
+
+    fn speech(&self) -> Speech {
+        Speech::Prose
+    }
+
+    fn evidence(&self) -> Evidence {
+        Evidence::Documented
+    }
+
+    fn installation(&self) -> Installation {
+        Installation::named("iflow")
+    }
+
+    fn checks(&self, installation: &Installation) -> Vec<Check> {
+        let call = |argument: &str| {
+            let argv = installation.command.iter().cloned().chain([argument.to_owned()]);
+            Check { env: installation.env.clone().into_iter().collect(), ..Check::command(argv) }
+        };
+        vec![call("--version"), call("--help")]
+    }
+
+    fn judge(&self, observed: &[Observed]) -> Health {
+        let [version, help] = observed else { return Health::unseen() };
+        let resumes = help.success().is_some_and(|help| help.contains("--resume"));
+        let detail =
+            if resumes { "`iflow --help` shows --resume" } else { "`iflow --help` shows no --resume" };
+        Health {
+            version: version.success().and_then(|text| text.split_whitespace().last()).map(str::to_owned),
+            trouble: unusable(NAME, version, "npm install -g @iflow-ai/iflow-cli"),
+            resume: ResumeCapability {
+                supported: resumes,
+                probe_method: ProbeMethod::Command,
+                detail: detail.to_owned(),
+            },
+            abilities: if resumes { self.abilities() } else { self.abilities().except(Ability::Resume) },
+        }
+    }
+
+    fn name_session(&self, _fresh: &str) -> Option<Handle> {
+        None
+    }
+
+    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+        launch::launch(order)
+    }
+
+    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
+        match order.kind {
+            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::Reader::new(order))),
+            ProfileKind::StickyProcess => acp::interpreter(order),
+        }
+    }
+
+    fn skills_folder(&self) -> &str {
+        ".iflow/skills"
+    }
+}

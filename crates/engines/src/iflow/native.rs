@@ -1,0 +1,29 @@
+//! How iFlow's `<Execution Info>` block looks, as far as it is read.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+const BEGIN: &str = "<Execution Info>";
+const END: &str = "</Execution Info>";
+
+/// What the block holds.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct ExecutionInfo<'a> {
+    #[serde(borrow, rename = "session-id")]
+    pub(super) session_id: Option<Cow<'a, str>>,
+}
+
+/// Whether a line begins the block.
+pub(super) fn begins_block(line: &str) -> bool {
+    line.trim_start().starts_with(BEGIN)
+}
+
+/// What stands before the last block of a text, and the block, if there is a whole one at its end.
+pub(super) fn split(text: &str) -> Option<(&str, ExecutionInfo<'_>)> {
+    // The last one: an answer may well speak of such blocks.
+    let (before, from) = text.rsplit_once(BEGIN)?;
+    let (inside, after) = from.split_once(END)?;
+    let info = serde_json::from_str(inside.trim()).ok()?;
+    after.trim().is_empty().then_some((before, info))
+}

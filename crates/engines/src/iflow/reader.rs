@@ -1,0 +1,121 @@
+//! What iFlow's output means: all of it is the answer, but for the `<Execution Info>` block at its end.
+//!
+//! There is no line that says how the turn ended. It has succeeded when the process left with 0, gave an answer, and
+//! printed the block, which it does when it is done. The block stands on standard output or, as one version does it,
+//! on standard error; there it is read when the process is over.
+
+use abide_domain::{
+    effect::Session,
+    engine::HandleType,
+    event::Ending,
+    failure::{Failure, FailureCode},
+    process::Exit,
+};
+use abide_ports::engine::{
+    Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
+};
+
+use super::native::{begins_block, split};
+use crate::{
+    failing::{complaint, went_silently},
+    lines::LONGEST,
+    tongue::{Facts, Tongue},
+};
+
+/// The only turn of a process.
+const TURN: u32 = 1;
+
+/// What has been heard of one process.
+#[derive(Debug)]
+pub(super) struct Reader {
+    resumes: bool,
+    /// Everything that it printed.
+    text: String,
+    /// A block has begun, so what follows is not shown to people.
+    in_block: bool,
+}
+
+impl Reader {
+    pub(super) fn new(order: &Order<'_>) -> Self {
+        let resumes = matches!(order.session, Session::Resumed(_));
+        Self { resumes, text: String::new(), in_block: false }
+    }
+
+    /// Adds a line, up to the bound for one line of others: beyond it nobody reads an answer.
+    fn keep(&mut self, line: &str) {
+        if self.text.len() + line.len() < LONGEST {
+            self.text.push_str(line);
+            self.text.push('\n');
+        }
+    }
+
+    fn failure(&self, departure: &Departure<'_>) -> Failure {
+        if self.resumes && departure.exit != Exit::Code(0) && self.text.trim().is_empty() {
+            let complaint = complaint(departure.stderr);
+            let message = format!("the session could not be resumed: {complaint}");
+            return Failure::new(FailureCode::SessionResumeFailed, message);
+        }
+        went_silently(departure)
+    }
+}
+
+impl Tongue for Reader {
+    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+        let line = String::from_utf8_lossy(line);
+        self.in_block = self.in_block || begins_block(&line);
+        if !self.in_block {
+            facts.say(What::Text(line.clone().into_owned()));
+        }
+        self.keep(&line);
+    }
+
+    fn blank_line(&mut self) {
+        self.keep("");
+    }
+
+    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
+        let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
+        let complaints = String::from_utf8_lossy(departure.stderr);
+        let (answer, info) = match split(&self.text) {
+            Some((answer, info)) => (answer, Some(info)),
+            None => (self.text.as_str(), split(&complaints).map(|(_, info)| info)),
+        };
+        let answer = answer.trim();
+        let session = info.as_ref().and_then(|info| info.session_id.as_deref()).filter(|id| !id.is_empty());
+        if let Some(id) = session {
+            facts.say(What::Session { handle_type: HandleType::SessionId, value: id.to_owned() });
+        }
+        if left_well && info.is_some() && !answer.is_empty() {
+            facts.answered(TURN, answer);
+        } else if departure.cause == Cause::Interrupted {
+            facts.ended(TURN, Ending::Interrupted);
+        } else {
+            facts.ended(TURN, Ending::Failed { failure: self.failure(departure) });
+        }
+    }
+
+    fn status(&self) -> Status {
+        // Its session has no name before the end.
+        Status::Starting
+    }
+
+    fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Hold })
+    }
+
+    fn answer(&mut self, _answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Gates })
+    }
+
+    fn steer(&mut self, _text: &str) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Steer })
+    }
+
+    fn interrupt(&mut self) -> Stop {
+        Stop::Signal(Signal::Interrupt)
+    }
+
+    fn leave(&mut self) -> Leave {
+        Leave::Signal(Signal::Terminate)
+    }
+}

@@ -1,0 +1,56 @@
+//! How OpenCode is started.
+//!
+//! The directory is always said: a session that is resumed from another one works on, but the program then never
+//! prints a word and never ends. The prompt goes in by standard input; words that are arguments reach the model in
+//! quotes.
+
+use abide_domain::{effect::Session, engine::ProfileKind};
+use abide_ports::engine::{Installation, Launch, Order, Stdin, Unsupported};
+
+use super::permission;
+use crate::acp;
+
+pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
+    let mut env = environment(order.installation).into_iter().collect();
+    permission::configure(order, &mut env)?;
+    let mut argv = order.installation.command.clone();
+    let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+    let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
+    let stdin = match order.kind {
+        ProfileKind::StickyProcess => {
+            add(&["acp", "--cwd", order.workspace]);
+            add(&own);
+            acp::launch::opening()
+        }
+        ProfileKind::Resumable => {
+            add(&["run", "--format", "json", "--dir", order.workspace]);
+            if let Some(sandbox) = order.sandbox {
+                add(&["--agent", permission::agent(sandbox)]);
+            }
+            if let Some(model) = order.model {
+                add(&["--model", model]);
+            }
+            add(&own);
+            match order.session {
+                Session::New | Session::Named(_) => {}
+                Session::Resumed(handle) => add(&[&format!("--session={}", handle.handle_value)]),
+            }
+            Stdin::Whole(order.prompt.as_bytes().to_vec())
+        }
+    };
+    Ok(Launch {
+        argv,
+        env: env.into_iter().collect(),
+        without_env: vec![],
+        files: vec![],
+        stdin,
+        not_before: None,
+    })
+}
+
+/// What the owner sets, and no update in the middle of a run.
+pub(super) fn environment(installation: &Installation) -> Vec<(String, String)> {
+    let mut env = installation.env.clone();
+    env.entry("OPENCODE_DISABLE_AUTOUPDATE".to_owned()).or_insert_with(|| "1".to_owned());
+    env.into_iter().collect()
+}

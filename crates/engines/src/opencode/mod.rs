@@ -1,0 +1,95 @@
+//! OpenCode by `opencode run`: one process for each turn; a new process resumes the session. Held by `opencode acp`.
+//!
+//! Its session has no name before the model has said its first word: a turn that is killed earlier leaves a session
+//! that nobody knows, and the run starts afresh. A turn of `opencode run` cannot wait for a person; what the program
+//! would ask is refused there, and asked in the held form.
+
+mod launch;
+mod native;
+mod permission;
+mod reader;
+
+use abide_domain::engine::{Handle, ProbeMethod, ProfileKind, ResumeCapability};
+use abide_ports::engine::{
+    Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
+    Unsupported,
+};
+
+use crate::{acp, failing::unusable, tongue::LineInterpreter};
+
+/// The adapter.
+#[derive(Debug)]
+pub(crate) struct OpenCode;
+
+/// Its name.
+const NAME: &str = "opencode";
+
+impl Engine for OpenCode {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    /// Not [`Ability::Gates`]: only the held form has it, and a program that can resume is not held.
+    fn abilities(&self) -> Abilities {
+        Abilities::of(&[Ability::Resume, Ability::Hold, Ability::Progress])
+    }
+
+    fn installation(&self) -> Installation {
+        Installation::named("opencode")
+    }
+
+    fn checks(&self, installation: &Installation) -> Vec<Check> {
+        let call = |arguments: &[&str]| {
+            let arguments = arguments.iter().map(|argument| (*argument).to_owned());
+            let argv = installation.command.iter().cloned().chain(arguments);
+            Check { env: launch::environment(installation), ..Check::command(argv) }
+        };
+        vec![call(&["--version"]), call(&["run", "--help"])]
+    }
+
+    fn judge(&self, observed: &[Observed]) -> Health {
+        let [version, help] = observed else { return Health::unseen() };
+        let resumes = match help {
+            // It prints its help on one stream or the other, depending on who asks.
+            Observed::Ran { stdout, stderr, .. } => {
+                stdout.contains("--session") || stderr.contains("--session")
+            }
+            Observed::NotFound { .. } | Observed::TimedOut => false,
+        };
+        let detail = if resumes {
+            "`opencode run` takes --session"
+        } else {
+            "`opencode run --help` shows no --session"
+        };
+        Health {
+            version: version.success().and_then(|text| text.split_whitespace().last()).map(str::to_owned),
+            trouble: unusable(NAME, version, "npm install -g opencode-ai"),
+            resume: ResumeCapability {
+                supported: resumes,
+                probe_method: ProbeMethod::Command,
+                detail: detail.to_owned(),
+            },
+            abilities: if resumes { self.abilities() } else { self.abilities().except(Ability::Resume) },
+        }
+    }
+
+    fn name_session(&self, _fresh: &str) -> Option<Handle> {
+        None
+    }
+
+    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+        launch::launch(order)
+    }
+
+    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
+        match order.kind {
+            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::Reader::new(order))),
+            // The sandbox is settled by the launch.
+            ProfileKind::StickyProcess => acp::interpreter(&Order { sandbox: None, ..*order }),
+        }
+    }
+
+    fn skills_folder(&self) -> &str {
+        ".opencode/skills"
+    }
+}

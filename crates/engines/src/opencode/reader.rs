@@ -1,0 +1,209 @@
+//! What the lines of `opencode run --format json` mean.
+//!
+//! There is no event for the end of a turn: it has succeeded when the last step finished with the reason `stop` *and*
+//! the process left with 0.
+
+use abide_domain::{
+    effect::Session,
+    engine::HandleType,
+    event::Ending,
+    failure::{Failure, FailureCode},
+    process::Exit,
+};
+use abide_ports::engine::{
+    Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
+};
+
+use super::native::{ErrorLine, Head, StepLine, TextLine, ToolLine, Trouble};
+use crate::{
+    failing::{complaint, engine_failed, went_silently},
+    tongue::{Facts, Tongue},
+};
+
+/// The only turn of a process.
+const TURN: u32 = 1;
+
+/// What has been heard of one process.
+#[derive(Debug)]
+pub(super) struct Reader {
+    resumes: bool,
+    session: Option<String>,
+    /// The latest message of the agent: at the end, its answer.
+    answer: String,
+    /// The message that the answer is.
+    message: String,
+    trouble: Option<Failure>,
+    /// What the last step finished with.
+    last_step: Step,
+}
+
+/// How far the last step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// At work, or another one follows.
+    Open,
+    /// It was the last, and good.
+    Stopped,
+}
+
+impl Reader {
+    pub(super) fn new(order: &Order<'_>) -> Self {
+        Self {
+            resumes: matches!(order.session, Session::Resumed(_)),
+            session: None,
+            answer: String::new(),
+            message: String::new(),
+            trouble: None,
+            last_step: Step::Open,
+        }
+    }
+
+    /// Reads a line, if it is one of those that we know.
+    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+        let head: Head<'_> = serde_json::from_slice(line).ok()?;
+        match head.kind.as_ref() {
+            "step_start" => {
+                self.named(&head, facts);
+                self.last_step = Step::Open;
+            }
+            "text" => {
+                let TextLine { part } = serde_json::from_slice(line).ok()?;
+                self.named(&head, facts);
+                if self.message != part.message_id {
+                    self.answer.clear();
+                    self.message = part.message_id.into_owned();
+                } else if !self.answer.is_empty() {
+                    self.answer.push_str("\n\n");
+                }
+                self.answer.push_str(&part.text);
+                facts.say(What::Text(part.text.into_owned()));
+            }
+            "tool_use" => {
+                let ToolLine { part } = serde_json::from_slice(line).ok()?;
+                self.named(&head, facts);
+                let title = part.state.title.filter(|title| !title.is_empty()).unwrap_or(part.tool);
+                facts.say(What::Progress(match &part.state.error {
+                    Some(error) => format!("{title}: {error}"),
+                    None => format!("{title}: {}", part.state.status),
+                }));
+                if let Some(error) = part.state.error {
+                    // If nothing better comes, the turn ended because of this.
+                    self.trouble = Some(engine_failed(&format!("{title}: {error}")));
+                }
+            }
+            "reasoning" => {
+                self.named(&head, facts);
+                facts.say(What::Progress("thinks".to_owned()));
+            }
+            "step_finish" => {
+                let StepLine { part } = serde_json::from_slice(line).ok()?;
+                self.named(&head, facts);
+                match part.reason.as_ref() {
+                    "stop" => {
+                        self.last_step = Step::Stopped;
+                        facts.say(What::Finishing);
+                    }
+                    "tool-calls" | "unknown" => {}
+                    "length" => {
+                        let message =
+                            "the model reached its limit before it was done; ask for less at a time";
+                        self.trouble = Some(Failure::new(FailureCode::EngineFailed, message));
+                    }
+                    other => {
+                        let message = format!("the model stopped before it was done: {other}");
+                        self.trouble = Some(Failure::new(FailureCode::EngineFailed, message));
+                    }
+                }
+            }
+            "error" => {
+                let ErrorLine { error } = serde_json::from_slice(line).ok()?;
+                self.named(&head, facts);
+                self.last_step = Step::Open;
+                let failure = failure(&error);
+                facts.say(What::Warning(failure.message.clone()));
+                self.trouble = Some(failure);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Every line names the session; it is said when it is new.
+    fn named(&mut self, head: &Head<'_>, facts: &mut Facts) {
+        if !head.session_id.is_empty() && self.session.as_deref() != Some(&*head.session_id) {
+            let value = head.session_id.to_string();
+            self.session = Some(value.clone());
+            facts.say(What::Session { handle_type: HandleType::SessionId, value });
+        }
+    }
+
+    fn failed(&self, departure: &Departure<'_>) -> Failure {
+        match &self.trouble {
+            Some(failure) => failure.clone(),
+            None if self.resumes && self.session.is_none() => Failure::new(
+                FailureCode::SessionResumeFailed,
+                format!("the session could not be resumed: {}", complaint(departure.stderr)),
+            ),
+            None => went_silently(departure),
+        }
+    }
+}
+
+fn failure(trouble: &Trouble<'_>) -> Failure {
+    let name = trouble.name.as_deref().unwrap_or("error");
+    let data = trouble.data.as_ref();
+    let message = data.and_then(|data| data.message.as_deref()).unwrap_or("no details");
+    let mut failure = engine_failed(&format!("{name}: {message}"));
+    if data.and_then(|data| data.status_code) == Some(401) || name == "ProviderAuthError" {
+        failure.code = FailureCode::EngineAuthRequired;
+        failure.message.push_str("; log in with `opencode auth login`");
+    }
+    failure
+}
+
+impl Tongue for Reader {
+    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+        if self.known(line, facts).is_none() {
+            facts.unknown(line);
+        }
+    }
+
+    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
+        let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
+        match self.last_step {
+            Step::Stopped if left_well => facts.answered(TURN, &self.answer),
+            Step::Stopped | Step::Open if departure.cause == Cause::Interrupted => {
+                facts.ended(TURN, Ending::Interrupted);
+            }
+            Step::Stopped | Step::Open => {
+                facts.ended(TURN, Ending::Failed { failure: self.failed(departure) });
+            }
+        }
+    }
+
+    fn status(&self) -> Status {
+        if self.session.is_some() { Status::Working } else { Status::Starting }
+    }
+
+    fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Refused {
+            reason: "`opencode run` takes one prompt; hold `opencode acp`".to_owned(),
+        })
+    }
+
+    fn answer(&mut self, _answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Gates })
+    }
+
+    fn steer(&mut self, _text: &str) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Steer })
+    }
+
+    fn interrupt(&mut self) -> Stop {
+        Stop::Signal(Signal::Terminate)
+    }
+
+    fn leave(&mut self) -> Leave {
+        Leave::Signal(Signal::Terminate)
+    }
+}

@@ -1,0 +1,156 @@
+//! How Qwen Code is started.
+//!
+//! | sandbox | approval mode | and rules |
+//! |---|---|---|
+//! | read-only | `plan` | no shell commands, no edits |
+//! | workspace-write | `default` | edits below the workspace, no shell commands |
+//! | danger-full-access | `yolo` | none |
+//!
+//! The mode `auto-edit` would be too wide: it edits files outside the workspace too (0.24.4). A rule in the owner's own
+//! settings that allows more edits still counts. Held, it is `qwen --acp` with the same options.
+
+use abide_domain::{effect::Session, engine::ProfileKind};
+use abide_ports::engine::{Installation, Launch, Order, Sandbox, Stdin, Unsupported};
+
+use crate::{acp, ids::is_uuid};
+
+/// Tools that run commands.
+const COMMANDS: [&str; 2] = ["run_shell_command", "monitor"];
+/// Tools that change files.
+const EDITS: [&str; 3] = ["edit", "write_file", "notebook_edit"];
+
+pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
+    let mut argv = order.installation.command.clone();
+    argv.extend(match order.kind {
+        ProfileKind::Resumable => ["--output-format".to_owned(), "stream-json".to_owned()].to_vec(),
+        ProfileKind::StickyProcess => ["--acp".to_owned()].to_vec(),
+    });
+    // Without a record there is nothing to resume, and its owner may have switched it off.
+    argv.push("--chat-recording".to_owned());
+    if let Some(sandbox) = order.sandbox {
+        argv.extend(confined(sandbox, order.workspace)?);
+    }
+    if let Some(model) = order.model {
+        argv.extend(["--model".to_owned(), model.to_owned()]);
+    }
+    argv.extend(order.installation.args.iter().cloned());
+    if order.kind == ProfileKind::StickyProcess {
+        // The session is begun or loaded by the protocol, which knows no names of ours.
+        return Ok(Launch {
+            argv,
+            env: environment(order.installation),
+            without_env: vec![],
+            files: vec![],
+            stdin: acp::launch::opening(),
+            not_before: None,
+        });
+    }
+    match order.session {
+        Session::New => {}
+        Session::Named(handle) => argv.extend(["--session-id".to_owned(), handle.handle_value.clone()]),
+        Session::Resumed(handle) => {
+            let id = &handle.handle_value;
+            if !is_uuid(id) {
+                // Anything else is taken for a session's title.
+                return Err(Unsupported::Refused { reason: format!("{id:?} is not a session id") });
+            }
+            argv.extend(["--resume".to_owned(), id.clone()]);
+        }
+    }
+    Ok(Launch {
+        argv,
+        env: environment(order.installation),
+        without_env: vec![],
+        files: vec![],
+        stdin: Stdin::Whole(order.prompt.as_bytes().to_vec()),
+        not_before: None,
+    })
+}
+
+/// What is set for every call of the program.
+pub(super) fn environment(installation: &Installation) -> Vec<(String, String)> {
+    let mut env = installation.env.clone();
+    env.insert("QWEN_CODE_SKIP_UPDATE_CHECK_ONCE".to_owned(), "true".to_owned());
+    // Complaints are shown to people, without the codes that make them red.
+    env.insert("NO_COLOR".to_owned(), "1".to_owned());
+    env.into_iter().collect()
+}
+
+/// The id that is made of a new UUID. Only those of versions 1 to 5 are accepted, others are taken for a mistake.
+pub(super) fn accepted_id(fresh: &str) -> String {
+    let changed = |(at, character)| match (at, character) {
+        (14, _) => '4',
+        (19, '8' | '9' | 'a' | 'b' | 'A' | 'B') => character,
+        (19, _) => '8',
+        (_, _) => character,
+    };
+    fresh.char_indices().map(changed).collect()
+}
+
+fn confined(sandbox: Sandbox, workspace: &str) -> Result<Vec<String>, Unsupported> {
+    let mut arguments = vec!["--approval-mode".to_owned()];
+    let mut forbid = |mode: &str, tools: &[&str]| {
+        arguments.push(mode.to_owned());
+        for tool in tools {
+            arguments.extend(["--exclude-tools".to_owned(), (*tool).to_owned()]);
+        }
+    };
+    match sandbox {
+        Sandbox::ReadOnly => forbid("plan", &[COMMANDS.as_slice(), EDITS.as_slice()].concat()),
+        Sandbox::WorkspaceWrite => {
+            if !workspace.starts_with('/') || workspace.contains(PATTERN) {
+                return Err(Unsupported::Refused {
+                    reason: format!(
+                        "qwen cannot be confined to {workspace:?}, because the path would be a pattern; rename the \
+                         directory, or choose another sandbox"
+                    ),
+                });
+            }
+            forbid("default", &COMMANDS);
+            for tool in EDITS {
+                // A path in a rule is absolute with a second slash in front.
+                arguments.extend(["--allowed-tools".to_owned(), format!("{tool}(/{workspace}/**)")]);
+            }
+        }
+        Sandbox::FullAccess => forbid("yolo", &[]),
+    }
+    Ok(arguments)
+}
+
+/// Characters that mean something in a rule.
+const PATTERN: [char; 11] = ['(', ')', '*', '?', '[', ']', '{', '}', ',', '!', '\\'];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_uuid_becomes_one_that_is_accepted() {
+        assert_eq!(
+            accepted_id("01a1e0b7-8feb-7f42-c76c-eeeb075097aa"),
+            "01a1e0b7-8feb-4f42-876c-eeeb075097aa"
+        );
+        let fourth = "0f8fad5b-d9cb-469f-a165-70867728950e";
+        assert_eq!(accepted_id(fourth), fourth);
+    }
+
+    #[test]
+    fn edits_are_allowed_below_the_workspace_and_commands_nowhere() {
+        let arguments = confined(Sandbox::WorkspaceWrite, "/some/where").unwrap().join(" ");
+        assert_eq!(
+            arguments,
+            "--approval-mode default --exclude-tools run_shell_command --exclude-tools monitor \
+             --allowed-tools edit(//some/where/**) --allowed-tools write_file(//some/where/**) \
+             --allowed-tools notebook_edit(//some/where/**)"
+        );
+        let read_only = confined(Sandbox::ReadOnly, "/some/where").unwrap();
+        assert!(EDITS.iter().chain(&COMMANDS).all(|tool| read_only.iter().any(|argument| argument == tool)));
+    }
+
+    #[test]
+    fn a_workspace_that_would_be_a_pattern_is_refused() {
+        for path in ["/some/(where)", "/some/*", "relative"] {
+            assert!(matches!(confined(Sandbox::WorkspaceWrite, path), Err(Unsupported::Refused { .. })));
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Qwen Code by `qwen -o stream-json`: one process for each turn, under a session id that we choose.
+//!
+//! Headless, it never asks: tools that would need a yes are declined. Its held form speaks the Agent Client Protocol,
+//! which is another module's language. Its entry script starts the real program as a child, so whoever ends it must
+//! end the process group.
+
+mod launch;
+mod native;
+mod reader;
+
+use abide_domain::engine::{Handle, HandleType, ProbeMethod, ProfileKind, ResumeCapability};
+use abide_ports::engine::{
+    Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
+    Unsupported,
+};
+
+use crate::{acp, failing::unusable, tongue::LineInterpreter};
+
+/// The adapter.
+#[derive(Debug)]
+pub(crate) struct Qwen;
+
+/// Its name.
+const NAME: &str = "qwen";
+
+impl Engine for Qwen {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn abilities(&self) -> Abilities {
+        // The held form has gates too; they are not claimed because the form that is used first has none.
+        Abilities::of(&[Ability::Resume, Ability::Hold, Ability::NamedSessions, Ability::Progress])
+    }
+
+    fn installation(&self) -> Installation {
+        Installation::named("qwen")
+    }
+
+    fn checks(&self, installation: &Installation) -> Vec<Check> {
+        let call = |argument: &str| {
+            let argv = installation.command.iter().cloned().chain([argument.to_owned()]);
+            Check { env: launch::environment(installation), ..Check::command(argv) }
+        };
+        vec![call("--version"), call("--help")]
+    }
+
+    fn judge(&self, observed: &[Observed]) -> Health {
+        let [version, help] = observed else { return Health::unseen() };
+        let help = help.success().unwrap_or_default();
+        let (resumes, names) = (help.contains("--resume"), help.contains("--session-id"));
+        let detail =
+            if resumes { "`qwen --resume` takes a session id" } else { "`qwen --help` shows no --resume" };
+        let mut abilities = self.abilities();
+        if !resumes {
+            abilities = abilities.except(Ability::Resume);
+        }
+        if !help.contains("--acp") {
+            abilities = abilities.except(Ability::Hold);
+        }
+        if !names {
+            abilities = abilities.except(Ability::NamedSessions);
+        }
+        Health {
+            version: version.success().and_then(|text| text.split_whitespace().last()).map(str::to_owned),
+            trouble: unusable(NAME, version, "npm install -g @qwen-code/qwen-code"),
+            resume: ResumeCapability {
+                supported: resumes,
+                probe_method: ProbeMethod::Command,
+                detail: detail.to_owned(),
+            },
+            abilities,
+        }
+    }
+
+    fn name_session(&self, fresh: &str) -> Option<Handle> {
+        Some(Handle {
+            engine: NAME.to_owned(),
+            handle_type: HandleType::SessionId,
+            handle_value: launch::accepted_id(fresh),
+            created_at_turn: 1,
+        })
+    }
+
+    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+        launch::launch(order)
+    }
+
+    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
+        match order.kind {
+            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::Reader::new(order))),
+            // Model and sandbox were settled by the command line.
+            ProfileKind::StickyProcess => acp::interpreter(&Order { model: None, sandbox: None, ..*order }),
+        }
+    }
+
+    fn skills_folder(&self) -> &str {
+        ".qwen/skills"
+    }
+}

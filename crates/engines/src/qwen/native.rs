@@ -1,0 +1,80 @@
+//! How the lines of `qwen -o stream-json` look, as far as they are read. What is not named here is skipped unread.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+/// What every line has.
+#[derive(Debug, Deserialize)]
+pub(super) struct Head<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(super) kind: Cow<'a, str>,
+    /// Set when a helper of the agent speaks.
+    #[serde(borrow)]
+    pub(super) parent_tool_use_id: Option<Cow<'a, str>>,
+}
+
+/// `system`
+#[derive(Debug, Deserialize)]
+pub(super) struct System<'a> {
+    #[serde(borrow)]
+    pub(super) subtype: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) session_id: Cow<'a, str>,
+}
+
+/// `assistant`, and `user` with the results of tools
+#[derive(Debug, Deserialize)]
+pub(super) struct Spoken<'a> {
+    #[serde(borrow)]
+    pub(super) message: Message<'a>,
+}
+
+/// What was said.
+#[derive(Debug, Deserialize)]
+pub(super) struct Message<'a> {
+    #[serde(borrow)]
+    pub(super) content: Vec<Block<'a>>,
+}
+
+/// A piece of a message.
+#[derive(Debug, Deserialize)]
+pub(super) struct Block<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(super) kind: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) text: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) name: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) input: Input<'a>,
+    pub(super) is_error: Option<bool>,
+}
+
+/// What a tool is given, as far as it tells people something.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Input<'a> {
+    #[serde(borrow)]
+    pub(super) command: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) file_path: Option<Cow<'a, str>>,
+}
+
+/// `result`
+#[derive(Debug, Deserialize)]
+pub(super) struct Outcome<'a> {
+    #[serde(borrow)]
+    pub(super) subtype: Cow<'a, str>,
+    pub(super) is_error: bool,
+    #[serde(borrow)]
+    pub(super) result: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) error: Option<Trouble<'a>>,
+}
+
+/// Why a turn failed.
+#[derive(Debug, Deserialize)]
+pub(super) struct Trouble<'a> {
+    #[serde(borrow)]
+    pub(super) message: Cow<'a, str>,
+}

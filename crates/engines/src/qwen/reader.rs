@@ -1,0 +1,174 @@
+//! What the lines of `qwen -o stream-json` mean.
+//!
+//! A turn has succeeded when a `result` says so in both of its ways and the process left with 0.
+
+use abide_domain::{
+    effect::Session,
+    engine::HandleType,
+    event::Ending,
+    failure::{Failure, FailureCode},
+    process::Exit,
+};
+use abide_ports::engine::{
+    Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
+};
+
+use super::native::{Block, Head, Outcome, Spoken, System};
+use crate::{
+    failing::{complaint, engine_failed, went_silently},
+    tongue::{Facts, Tongue},
+};
+
+/// The only turn of a process.
+const TURN: u32 = 1;
+
+/// What it complains about when it does not find a session.
+const NO_SUCH_SESSION: &str = "No saved session found";
+/// What it complains about when nobody has logged in.
+const NO_LOGIN: &str = "No auth type is selected";
+
+/// What has been heard of one process.
+#[derive(Debug)]
+pub(super) struct Reader {
+    resumes: bool,
+    has_session: bool,
+    trouble: Option<String>,
+    verdict: Option<Verdict>,
+}
+
+/// What the program says of its turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verdict {
+    Completed { answer: String },
+    Failed,
+}
+
+impl Reader {
+    pub(super) fn new(order: &Order<'_>) -> Self {
+        let resumes = matches!(order.session, Session::Resumed(_));
+        Self { resumes, has_session: false, trouble: None, verdict: None }
+    }
+
+    /// Reads a line, if it is one of those that we know.
+    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+        let head: Head<'_> = serde_json::from_slice(line).ok()?;
+        match head.kind.as_ref() {
+            "system" => {
+                let system: System<'_> = serde_json::from_slice(line).ok()?;
+                if system.subtype != "init" || system.session_id.is_empty() {
+                    return None;
+                }
+                self.has_session = true;
+                let value = system.session_id.into_owned();
+                facts.say(What::Session { handle_type: HandleType::SessionId, value });
+            }
+            "assistant" | "user" => {
+                let Spoken { message } = serde_json::from_slice(line).ok()?;
+                let by_helper = head.parent_tool_use_id.is_some();
+                for block in message.content {
+                    heard(block, by_helper, facts);
+                }
+            }
+            "stream_event" => {}
+            "result" => {
+                let outcome: Outcome<'_> = serde_json::from_slice(line).ok()?;
+                self.verdict = Some(match outcome.result {
+                    Some(answer) if outcome.subtype == "success" && !outcome.is_error => {
+                        Verdict::Completed { answer: answer.into_owned() }
+                    }
+                    Some(complaint) => {
+                        self.trouble = Some(complaint.into_owned());
+                        Verdict::Failed
+                    }
+                    None => Verdict::Failed,
+                });
+                if let Some(error) = outcome.error {
+                    self.trouble = Some(error.message.into_owned());
+                }
+                facts.say(What::Finishing);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn failure(&self, departure: &Departure<'_>) -> Failure {
+        let complaint = complaint(departure.stderr);
+        match &self.trouble {
+            None if self.resumes && !self.has_session && complaint.contains(NO_SUCH_SESSION) => Failure::new(
+                FailureCode::SessionResumeFailed,
+                format!(
+                    "the session could not be resumed; Qwen finds a session only in the directory where it was \
+                     begun: {complaint}"
+                ),
+            ),
+            Some(trouble) if trouble.contains(NO_LOGIN) => Failure::new(
+                FailureCode::EngineAuthRequired,
+                format!("qwen wants a login; run `qwen` once and log in: {trouble}"),
+            ),
+            Some(trouble) => engine_failed(trouble),
+            None => went_silently(departure),
+        }
+    }
+}
+
+/// Says what a piece of a message is about. What helpers of the agent write is not its answer.
+fn heard(block: Block<'_>, by_helper: bool, facts: &mut Facts) {
+    match (block.kind.as_ref(), block.text, block.name) {
+        ("text", Some(text), _) if !by_helper => facts.say(What::Text(text.into_owned())),
+        ("tool_use", _, Some(tool)) => {
+            facts.say(What::Progress(match (block.input.command, block.input.file_path) {
+                (Some(command), _) => format!("runs {command}"),
+                (None, Some(path)) => format!("{} {path}", tool.replace('_', " ")),
+                (None, None) => tool.replace('_', " "),
+            }));
+        }
+        ("tool_result", ..) if block.is_error == Some(true) => {
+            facts.say(What::Progress("that did not work".to_owned()));
+        }
+        _ => {}
+    }
+}
+
+impl Tongue for Reader {
+    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+        if self.known(line, facts).is_none() {
+            facts.unknown(line);
+        }
+    }
+
+    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
+        let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
+        match &self.verdict {
+            Some(Verdict::Completed { answer }) if left_well && self.has_session => {
+                facts.answered(TURN, answer);
+            }
+            _ if departure.cause == Cause::Interrupted => facts.ended(TURN, Ending::Interrupted),
+            _ => facts.ended(TURN, Ending::Failed { failure: self.failure(departure) }),
+        }
+    }
+
+    fn status(&self) -> Status {
+        if self.has_session { Status::Working } else { Status::Starting }
+    }
+
+    fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Hold })
+    }
+
+    fn answer(&mut self, _answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Gates })
+    }
+
+    fn steer(&mut self, _text: &str) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Steer })
+    }
+
+    fn interrupt(&mut self) -> Stop {
+        Stop::Signal(Signal::Interrupt)
+    }
+
+    fn leave(&mut self) -> Leave {
+        Leave::Signal(Signal::Terminate)
+    }
+}
