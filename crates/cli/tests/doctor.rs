@@ -139,6 +139,16 @@ fn people_get_a_table_without_colours_where_nobody_looks() {
 }
 
 #[test]
+fn an_engine_that_was_never_tried_on_its_program_is_called_unverified() {
+    let machine = Machine::new("").program("codex", CODEX);
+    let (told, _) = machine.json(&["iflow", "codex"]);
+    let verified = ["iflow", "codex"].map(|name| engine(&told, name)["verified"].clone());
+    assert_eq!(verified, [Value::from(false), Value::from(true)], "{told:#}");
+    let (table, _) = machine.text(&["iflow", "codex"]);
+    assert!(table.contains("iflow (unverified)") && !table.contains("codex (unverified)"), "{table}");
+}
+
+#[test]
 fn without_an_engine_or_with_broken_settings_it_fails() {
     let machine = Machine::new("");
     assert_eq!(machine.text(&["codex"]).1, Some(1));
