@@ -128,13 +128,24 @@ fn people_get_a_table_without_colours_where_nobody_looks() {
         found.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
     };
     let program = machine.path("bin/codex");
-    assert_eq!(row("codex"), format!("codex resumable 1.2.3 resume, progress {}", program.display()));
+    assert!(row("codex").starts_with("codex resumable 1.2.3 resume, "), "{table}");
+    assert!(row("codex").ends_with(&format!(" {}", program.display())), "{table}");
     assert_eq!(row("gemini"), "gemini missing - - -");
     assert!(table.contains("npm install -g @google/gemini-cli"), "{table}");
     assert!(table.contains("git       lacking"), "{table}");
     assert!(!table.contains('\x1b') && !table.contains("each turn is a new process"), "{table}");
     let (table, _) = machine.text(&["codex", "--all"]);
     assert!(table.contains("each turn is a new process that resumes the session"), "{table}");
+}
+
+#[test]
+fn an_engine_that_was_never_tried_on_its_program_is_called_unverified() {
+    let machine = Machine::new("").program("codex", CODEX);
+    let (told, _) = machine.json(&["iflow", "codex"]);
+    let verified = ["iflow", "codex"].map(|name| engine(&told, name)["verified"].clone());
+    assert_eq!(verified, [Value::from(false), Value::from(true)], "{told:#}");
+    let (table, _) = machine.text(&["iflow", "codex"]);
+    assert!(table.contains("iflow (unverified)") && !table.contains("codex (unverified)"), "{table}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::{
 use abide_daemon::probe::{self, Examination};
 use abide_ports::{
     catalogue::Entry,
-    engine::{Health, Installation},
+    engine::{Evidence, Health, Installation},
     processes::Processes,
 };
 use anyhow::Context;
@@ -30,6 +30,8 @@ pub(super) struct Engine {
     pub(super) command: Vec<String>,
     /// Where its program lies.
     pub(super) program: Option<PathBuf>,
+    /// What its adapter was made from.
+    pub(super) evidence: Evidence,
     pub(super) state: State,
 }
 
@@ -51,7 +53,8 @@ pub(super) enum Ended {
 
 impl Engine {
     pub(super) fn off(name: &str) -> Self {
-        Self { name: name.to_owned(), command: vec![], program: None, state: State::Off }
+        let state = State::Off;
+        Self { name: name.to_owned(), command: vec![], program: None, evidence: Evidence::Recorded, state }
     }
 
     pub(super) fn is_usable(&self) -> bool {
@@ -151,6 +154,7 @@ fn collect(
         name: entry.engine.name().to_owned(),
         command: entry.installation.command.clone(),
         program: program(&entry.installation),
+        evidence: entry.engine.evidence(),
         state: State::Seen(health),
     });
     Ok(Ended::Done(engines.collect()))

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use abide_domain::engine::ProfileKind;
-use abide_ports::engine::{Ability, Health};
+use abide_ports::engine::{Ability, Evidence, Health};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -68,8 +68,12 @@ fn engines(report: &Report) -> Vec<Vec<Cell>> {
         let arguments = engine.command.iter().skip(1).map(|argument| format!(" {argument}"));
         let program = engine.program.as_ref().map(|path| path.display().to_string());
         let program = program.map(|path| path + &arguments.collect::<String>());
+        let name = match engine.evidence {
+            Evidence::Recorded => engine.name.clone(),
+            Evidence::Documented => format!("{} (unverified)", engine.name),
+        };
         vec![
-            Look::Plain.cell(&engine.name),
+            Look::Plain.cell(name),
             state(engine),
             Look::Plain.cell(version.unwrap_or_else(nothing)),
             Look::Plain.cell(if engine.is_usable() && !abilities.is_empty() { abilities } else { nothing() }),
@@ -114,7 +118,13 @@ fn reason(engine: &Engine) -> String {
 }
 
 fn note(engine: &Engine) -> Vec<Cell> {
-    vec![Look::Plain.cell(&engine.name), Look::Plain.cell(reason(engine))]
+    let doubt = match engine.evidence {
+        Evidence::Recorded => "",
+        Evidence::Documented => {
+            "; unverified: its adapter is made from what is documented, and was never tried on the program itself"
+        }
+    };
+    vec![Look::Plain.cell(&engine.name), Look::Plain.cell(reason(engine) + doubt)]
 }
 
 /// Every ability of an engine, and what happens without those that it lacks.
@@ -153,6 +163,7 @@ fn as_json(report: &Report) -> Value {
         let mut told = json!({
             "name": engine.name, "available": usable, "state": state(engine).text, "reason": reason(engine),
             "command": engine.command, "program": engine.program,
+            "verified": matches!(engine.evidence, Evidence::Recorded),
         });
         if let State::Seen(health) = &engine.state {
             let lacks = Ability::ALL.into_iter().filter(|ability| usable && !health.abilities.has(*ability));
