@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{Rpc, home};
+use crate::support::{Rpc, home, survivors};
 use serde_json::{Value, json};
 
 /// A runtime that keeps house all the time.
@@ -122,6 +122,9 @@ fn a_runtime_that_dies_leaves_no_waiting_keeper_behind() {
     };
     rpc.kill();
     while std::fs::read_link(format!("/proc/{spare}/exe")).is_ok() {}
+    // The sessions live on; whoever comes next takes them along in order.
+    assert_eq!(Rpc::start(home.path()).close(), Some(0));
+    assert!(survivors(home.path()).is_empty());
 }
 
 fn children(pid: u32) -> Vec<u32> {
