@@ -35,10 +35,13 @@ pub(crate) fn dress(program: &Program, home: &Path, model: &str) -> EngineConfig
             set("IS_SANDBOX", "1");
         }
         "gemini" | "gemini-acp" => {
+            // Over the agent protocol it names its sessions itself, and then only the owner can keep it from clearing
+            // them away: docs/engines.md says so.
+            let retention = json!({"enabled": program.engine == "gemini"});
             let settings = json!({
                 "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": false}},
                 "privacy": {"usageStatisticsEnabled": false},
-                "general": {"enableAutoUpdate": false},
+                "general": {"enableAutoUpdate": false, "sessionRetention": retention},
             });
             fs::write(folder(".gemini").join("settings.json"), settings.to_string())
                 .expect("the home can be written");

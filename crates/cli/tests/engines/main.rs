@@ -6,6 +6,7 @@
 
 mod dressing;
 mod programs;
+mod special;
 mod stage;
 mod stories;
 

@@ -230,6 +230,13 @@ impl Stage {
         turns.expect("memory can be read").items
     }
 
+    /// Waits for the next minute of the clock: some programs name their files by it.
+    pub(crate) fn next_minute(&self) {
+        let now = SystemClock.stamp().at.0;
+        let left = 60_000_000 - now.rem_euclid(60_000_000) + 500_000;
+        self.runtime.block_on(tokio::time::sleep(Duration::from_micros(left.unsigned_abs())));
+    }
+
     /// The processes that are held.
     pub(crate) fn held(&self) -> Vec<String> {
         self.processes.names()

@@ -11,7 +11,7 @@ use abide_testkit::model::{Answer, Gate, Script};
 use crate::stage::Stage;
 
 /// An answer that ends the turn with a question.
-fn asking(prompt: &str) -> Answer {
+pub(crate) fn asking(prompt: &str) -> Answer {
     Answer::say(format!(
         "I have looked around.\n\n```abide-question\n{{\"kind\": \"choose_one\", \"prompt\": \"{prompt}\", \
          \"options\": [\"red\", {{\"label\": \"blue\", \"safe\": true}}]}}\n```\n"
@@ -204,7 +204,7 @@ pub(crate) fn twenty_turns_in_a_row_carry_the_whole_history(engine: &str) {
     }
 }
 
-fn kill(pid: u32, signal: rustix::process::Signal) {
+pub(crate) fn kill(pid: u32, signal: rustix::process::Signal) {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a pid");
     rustix::process::kill_process(pid, signal).expect("the process was just there");
 }

@@ -2,7 +2,7 @@
 //!
 //! Whatever an agent might leave out or send as `null` is optional here: the protocol is young and agents differ.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -224,6 +224,33 @@ pub(super) struct Update<'a> {
     pub(super) status: Option<Cow<'a, str>>,
     #[serde(borrow)]
     pub(super) entries: Option<Vec<PlanEntry<'a>>>,
+    #[serde(borrow, rename = "_meta")]
+    pub(super) meta: Option<&'a RawValue>,
+}
+
+/// What an agent adds about its thread, under a name of its own choosing.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Addition<'a> {
+    #[serde(borrow)]
+    pub(super) thread_status: Option<ThreadStatus<'a>>,
+}
+
+/// How a thread is.
+#[derive(Debug, Deserialize)]
+pub(super) struct ThreadStatus<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(super) kind: Cow<'a, str>,
+}
+
+impl Update<'_> {
+    /// How the agent says that its thread is, if it does.
+    pub(super) fn thread_status(&self) -> Option<String> {
+        let additions: BTreeMap<&str, &RawValue> = serde_json::from_str(self.meta?.get()).ok()?;
+        let told =
+            additions.into_values().filter_map(|one| serde_json::from_str::<Addition<'_>>(one.get()).ok());
+        told.filter_map(|one| one.thread_status).map(|status| status.kind.into_owned()).next()
+    }
 }
 
 /// A piece of content.

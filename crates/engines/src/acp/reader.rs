@@ -84,6 +84,8 @@ struct Turn {
     /// The next piece of text begins another message.
     interrupted: bool,
     thinks: bool,
+    /// The agent says that its thread is in error.
+    is_broken: bool,
     /// The titles of tools at work.
     tools: BTreeMap<String, String>,
 }
@@ -196,6 +198,9 @@ impl Conversation {
                 self.gates.forget();
                 match ending {
                     Some(ending) => facts.ended(turn, ending),
+                    None if heard.is_broken => {
+                        facts.ended(turn, Ending::Failed { failure: engine_failed(heard.answer.trim()) });
+                    }
                     None => facts.answered(turn, &heard.answer),
                 }
             }
@@ -278,6 +283,12 @@ impl Conversation {
                 self.turn.told(&update, facts);
             }
             "user_message_chunk" if tells => self.turn.begin_anew(),
+            // An agent may end its turn as if all were well and give the error as its answer, but it says so here.
+            "session_info_update" if tells => {
+                if let Some(status) = update.thread_status() {
+                    self.turn.is_broken = status == "systemError";
+                }
+            }
             // History, another agent's doings, and what only editors show.
             "agent_message_chunk"
             | "agent_thought_chunk"

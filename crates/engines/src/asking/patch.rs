@@ -3,6 +3,8 @@
 //! The person's words come first and stay as they are. What is added stands in one element at the end, so that
 //! [`own_words`] can tell the two apart. Which skill is patched, and where its copy lies, is not known here.
 
+use std::ops::Range;
+
 use abide_domain::settings::ExecutionMode;
 
 /// Where the engine puts files that are meant for the person, below the workspace.
@@ -38,6 +40,19 @@ pub fn own_words(prompt: &str) -> &str {
         Some(end) => prompt.get(..end).unwrap_or(prompt),
         None => prompt,
     }
+}
+
+/// Where a text repeats what [`prompt`] added.
+pub(super) fn repeated(text: &str) -> Vec<Range<usize>> {
+    let mut repeated = vec![];
+    let mut from = 0;
+    while let Some(start) = text.get(from..).and_then(|rest| rest.find(OPEN.trim_start())).map(|at| from + at)
+    {
+        let Some(end) = text.get(start..).and_then(|rest| rest.find(CLOSE)) else { break };
+        from = start + end + CLOSE.len();
+        repeated.push(start..from);
+    }
+    repeated
 }
 
 fn rules(mode: ExecutionMode) -> String {
@@ -106,6 +121,16 @@ mod tests {
             }
         }
         assert_eq!(own_words("plain"), "plain");
+    }
+
+    #[test]
+    fn an_engine_that_repeats_what_it_was_told_does_not_ask() {
+        for mode in MODES {
+            let echo = format!("You said: {} And I say: fine.", prompt(mode, "do it", 1));
+            assert!(matches!(recognise(&echo).ending, Ending::Completed { .. }), "{echo}");
+            let asks = format!("{echo}\n```abide-question\n{{\"prompt\": \"Really?\"}}\n```");
+            assert!(matches!(recognise(&asks).ending, Ending::Asked { .. }), "{asks}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use abide_domain::{
 use super::{
     envelope::{self, LONGEST_PROMPT, Likeness},
     fences::{self, Block, Holds},
-    lenient, tags,
+    lenient, patch, tags,
 };
 
 /// An answer, understood.
@@ -28,7 +28,10 @@ pub struct Heard {
 
 /// Reads the text with which an engine finished its turn.
 pub fn recognise(text: &str) -> Heard {
-    let blocks = fences::blocks(text);
+    let mut blocks = fences::blocks(text);
+    // An engine that repeats what it was told about asking does not ask.
+    let repeated = patch::repeated(text);
+    blocks.retain(|block| !repeated.iter().any(|told| told.contains(&block.whole.start)));
     match named(text, &blocks).or_else(|| unnamed(text, &blocks)).or_else(|| bare(text, &blocks)) {
         Some(found) => asked(text, &found),
         None => Heard { ending: Ending::Completed { text: text.to_owned() }, warning: None },

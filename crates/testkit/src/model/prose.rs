@@ -7,6 +7,7 @@ use super::errand;
 
 /// The part of a piece of text that a person wrote, if any.
 pub(super) fn written(block: &str) -> Option<String> {
+    let block = without_instructions(block);
     let mut rest = block.trim();
     loop {
         if rest.is_empty()
@@ -21,6 +22,20 @@ pub(super) fn written(block: &str) -> Option<String> {
     // Notes at the end of what the person wrote: the text ends where the first of them begins.
     let end = TRAILING.iter().filter_map(|tag| rest.find(&format!("\n<{tag}>"))).min().unwrap_or(rest.len());
     Some(rest[..end].trim_end().to_owned())
+}
+
+/// The text without what we ourselves tell engines about their run. Programs join several prompts into one message, so
+/// it may stand anywhere.
+fn without_instructions(text: &str) -> String {
+    let (open, close) = ("<abide-runtime>", "</abide-runtime>");
+    let mut kept = String::new();
+    let mut rest = text;
+    while let Some((before, told)) = rest.split_once(open) {
+        let Some((_, after)) = told.split_once(close) else { break };
+        kept.push_str(before);
+        rest = after;
+    }
+    kept + rest
 }
 
 /// What follows a note that opens `text`, or nothing when it never closes.
@@ -82,6 +97,13 @@ mod tests {
         let wrapped = "<system-reminder>a</system-reminder>\n<system-reminder>b</system-reminder>\nhello";
         assert_eq!(written(wrapped), Some("hello".to_owned()));
         assert_eq!(written("hello\n\n<system-reminder>c</system-reminder>"), Some("hello".to_owned()));
+    }
+
+    #[test]
+    fn what_we_tell_engines_is_not_a_persons() {
+        let joined =
+            "dig\n\n<abide-runtime>ask so</abide-runtime>\n\nrest\n\n<abide-runtime>or so</abide-runtime>";
+        assert_eq!(written(joined), Some("dig\n\n\n\nrest".to_owned()));
     }
 
     #[test]

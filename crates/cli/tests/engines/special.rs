@@ -1,0 +1,219 @@
+//! What only some engines can do, or have to be kept from doing.
+
+use std::os::unix::fs::PermissionsExt;
+
+use abide_domain::{
+    engine::ProfileKind,
+    failure::FailureCode,
+    interaction::Asker,
+    run::Status,
+    settings::ExecutionMode::{Auto, Chat, Interactive},
+};
+use abide_testkit::model::{Answer, Script};
+
+use crate::{
+    stage::Stage,
+    stories::{asking, kill},
+};
+
+/// A permission is asked for inside the turn, by a process that waits; a yes lets it happen, a no does not.
+fn permissions_are_asked_for_inside_the_turn(engine: &str) {
+    let script = Script::new()
+        .once(|heard| heard.asks("write yes"), Answer::shell("echo done > yes.txt"))
+        .once(|heard| heard.asks("write no"), Answer::shell("echo done > no.txt"))
+        .when(|heard| !heard.returned().is_empty(), Answer::say("I have tried."));
+    let Some(stage) = Stage::of(engine, script) else { return };
+    for (prompt, answer, file, happens) in
+        [("write yes", "yes", "yes.txt", true), ("write no", "no, leave it", "no.txt", false)]
+    {
+        let run = stage.start(Interactive, prompt);
+        let waiting = stage.wait_until(run, "a request", |run| run.status() == Status::WaitingUser);
+        assert!(matches!(stage.question(run).asker, Asker::Gate { .. }), "{:?}", stage.question(run));
+        assert!(waiting.live().is_some(), "the process waits");
+        assert!(!stage.workspace.join(file).exists(), "nothing happens before the answer");
+        stage.reply(run, answer);
+        let settled = [Status::Succeeded, Status::WaitingUser];
+        let after =
+            stage.wait_until(run, "an end", |run| settled.contains(&run.status()) && run.owed.is_empty());
+        assert_eq!(stage.workspace.join(file).exists(), happens, "after {answer:?}");
+        if after.status() == Status::WaitingUser {
+            // Some agents stop altogether when they are told no; then a person says how to go on.
+            assert!(!happens);
+            stage.cancel(run);
+        }
+    }
+}
+
+#[test]
+fn claude_asks_for_permission_inside_the_turn() {
+    permissions_are_asked_for_inside_the_turn("claude");
+}
+
+#[test]
+fn claude_over_acp_asks_for_permission_inside_the_turn() {
+    permissions_are_asked_for_inside_the_turn("claude-acp");
+}
+
+#[test]
+fn gemini_over_acp_asks_for_permission_inside_the_turn() {
+    permissions_are_asked_for_inside_the_turn("gemini-acp");
+}
+
+/// A program that hides its resume is held: the run is not rejected, and the reply goes to the same process (A3).
+fn without_resume_the_process_is_held(engine: &str) {
+    let script = Script::new()
+        .once(|heard| heard.asks("paint the shed"), asking("Which colour?"))
+        .once(|heard| heard.asks("crimson"), Answer::say("All is painted."));
+    let Some(stage) = Stage::altered(engine, script, |config, home| {
+        let command = config.command.take().expect("a program that is installed has a command");
+        let quoted: Vec<String> = command.iter().map(|word| format!("'{word}'")).collect();
+        let words = quoted.join(" ");
+        // Whatever its help says about resuming is left out.
+        let wrapper = format!(
+            "#!/bin/sh\nfor word in \"$@\"; do case $word in --help) {words} \"$@\" | grep -viE 'resum|session|continue'; exit 0;; esac; done\nexec {words} \"$@\"\n"
+        );
+        let path = home.join("wrapper");
+        std::fs::write(&path, wrapper).expect("the home can be written");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))
+            .expect("it can be made executable");
+        config.command = Some(vec![path.to_string_lossy().into_owned()]);
+    }) else {
+        return;
+    };
+    let run = stage.start(Interactive, "paint the shed");
+    let waiting = stage.wait(run, Status::WaitingUser);
+    let profile = waiting.profile.clone().expect("it was resolved before the first turn");
+    assert_eq!(profile.kind, ProfileKind::StickyProcess, "{}", profile.reason);
+    let held = waiting.live().expect("the process is held").process.clone();
+    assert!(waiting.deadline().is_some(), "a held process is not held for ever");
+    stage.reply(run, "crimson");
+    stage.wait(run, Status::Succeeded);
+    let pids: Vec<u32> = stage
+        .turns(run)
+        .iter()
+        .flat_map(|turn| turn.attempts.iter().filter_map(|attempt| attempt.process.as_ref().map(|it| it.pid)))
+        .collect();
+    assert_eq!(pids, [held.pid, held.pid], "one process for both turns");
+    stage.wait_until(run, "the end of all processes", |_| stage.held().is_empty());
+}
+
+#[test]
+fn claude_without_resume_is_held() {
+    without_resume_the_process_is_held("claude");
+}
+
+#[test]
+fn gemini_without_resume_is_held() {
+    without_resume_the_process_is_held("gemini");
+}
+
+#[test]
+fn qwen_without_resume_is_held() {
+    without_resume_the_process_is_held("qwen");
+}
+
+#[test]
+fn opencode_without_resume_is_held() {
+    without_resume_the_process_is_held("opencode");
+}
+
+/// One whose program can be neither resumed nor held is not rejected either: its first turn runs.
+#[test]
+fn codex_without_resume_runs_and_cannot_be_asked_back() {
+    let hide = |config: &mut abide::catalogue::EngineConfig, home: &std::path::Path| {
+        let command = config.command.take().expect("a program that is installed has a command");
+        let wrapper = format!(
+            "#!/bin/sh\ncase \"$*\" in *resume*--help*) exit 2;; esac\nexec '{}' \"$@\"\n",
+            command.join("' '")
+        );
+        let path = home.join("wrapper");
+        std::fs::write(&path, wrapper).expect("the home can be written");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))
+            .expect("it can be made executable");
+        config.command = Some(vec![path.to_string_lossy().into_owned()]);
+    };
+    let script = Script::new()
+        .once(|heard| heard.asks("just do it"), Answer::say("Done."))
+        .once(|heard| heard.asks("paint"), asking("Which colour?"));
+    let Some(stage) = Stage::altered("codex", script, hide) else { return };
+    let run = stage.start(Auto, "just do it");
+    let done = stage.wait(run, Status::Succeeded);
+    assert_eq!(done.profile.map(|profile| profile.kind), Some(ProfileKind::StickyProcess));
+    let run = stage.start(Interactive, "paint");
+    let failed = stage.wait(run, Status::Failed);
+    assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::InteractionProcessLost));
+    assert_eq!(stage.open_questions(), 0);
+}
+
+/// The sandbox of the first turn holds on the second (A4).
+fn the_sandbox_holds_on_the_second_turn(engine: &str) {
+    let script = Script::new()
+        .once(|heard| heard.asks("look"), Answer::say("I have looked."))
+        .once(|heard| heard.asks("touch"), Answer::shell("touch touched.txt; echo tried"))
+        .when(|heard| !heard.returned().is_empty(), Answer::say("I have tried."));
+    let Some(stage) = Stage::of(engine, script) else { return };
+    let run = stage.start_with(Chat, "look", |settings| settings.sandbox = Some("read-only".to_owned()));
+    stage.wait(run, Status::Idle);
+    stage.say(run, "touch");
+    let settled = [Status::Idle, Status::WaitingUser];
+    let after = stage
+        .wait_until(run, "an end of turn 2", |run| settled.contains(&run.status()) && run.turn_index == 2);
+    assert!(!stage.workspace.join("touched.txt").exists(), "nothing was written on turn 2");
+    if after.status() == Status::WaitingUser {
+        stage.reply(run, "no");
+        stage.wait(run, Status::Idle);
+        assert!(!stage.workspace.join("touched.txt").exists(), "nothing was written after a no");
+    }
+}
+
+#[test]
+fn codex_is_as_narrow_on_the_second_turn() {
+    the_sandbox_holds_on_the_second_turn("codex");
+}
+
+#[test]
+fn claude_is_as_narrow_on_the_second_turn() {
+    the_sandbox_holds_on_the_second_turn("claude");
+}
+
+#[test]
+fn gemini_is_as_narrow_on_the_second_turn() {
+    the_sandbox_holds_on_the_second_turn("gemini");
+}
+
+/// Gemini clears away sessions that were resumed in a later minute when another session is started in the same
+/// folder. Ours survive that.
+#[test]
+fn gemini_does_not_lose_a_session_that_was_resumed_later() {
+    let Some(stage) = Stage::of("gemini", Script::new()) else { return };
+    let run = stage.start(Chat, "stone 1 of the wall");
+    stage.wait(run, Status::Idle);
+    stage.next_minute();
+    stage.say(run, "stone 2 of the wall");
+    stage.wait_until(run, "turn 2", |run| run.status() == Status::Idle && run.turn_index == 2);
+    for number in 0..2 {
+        // Another session's start is what clears away.
+        let other = stage.start(Interactive, &format!("something else {number}"));
+        stage.wait(other, Status::Succeeded);
+    }
+    stage.say(run, "stone 3 of the wall");
+    stage.wait_until(run, "turn 3", |run| run.status() == Status::Idle && run.turn_index == 3);
+    let heard = stage.model.turns();
+    let last = heard.last().expect("the model was asked");
+    let stones = last.user_texts().iter().filter(|text| text.contains("of the wall")).count();
+    assert_eq!(stones, 3, "{:?}", last.user_texts());
+}
+
+/// A process that is held and dies while a person is asked is not waited for (A10).
+#[test]
+fn a_held_process_that_dies_while_it_waits_is_reported() {
+    let script = Script::new().once(|heard| heard.asks("write"), Answer::shell("echo done > yes.txt"));
+    let Some(stage) = Stage::of("claude", script) else { return };
+    let run = stage.start(Interactive, "write");
+    let waiting = stage.wait_until(run, "a request", |run| run.status() == Status::WaitingUser);
+    kill(waiting.live().expect("it waits").process.pid, rustix::process::Signal::KILL);
+    let failed = stage.wait(run, Status::Failed);
+    let codes = [FailureCode::InteractionProcessLost, FailureCode::EngineFailed];
+    assert!(failed.error().is_some_and(|failure| codes.contains(&failure.code)), "{:?}", failed.error());
+    assert_eq!(stage.open_questions(), 0);
+}
