@@ -36,13 +36,17 @@ enum Chore {
         filter: Vec<String>,
     },
     /// Install the agent programs that the tests drive, and show which of them run.
-    #[command(after_help = "Examples:\n  cargo xtask engines\n  cargo xtask engines --json\n\n\
+    #[command(after_help = "Examples:\n  cargo xtask engines\n  cargo xtask engines --json\n  \
+        cargo xtask engines --write    # docs/engines.md, from what `cargo xtask test` saw\n\n\
         They go to .cache/engines, about 1.5 GB, at the versions in xtask/engines. The table is on standard error.\n\
         With ABIDE_REQUIRE_ENGINES=1 one that is not verified is a failure.")]
     Engines {
         /// Also print what tests are told: each engine's command and environment.
         #[arg(long)]
         json: bool,
+        /// Write docs/engines.md from what the tests last saw.
+        #[arg(long, conflicts_with = "json")]
+        write: bool,
     },
     /// Run the simulator, optimised and with every assertion on.
     #[command(after_help = "Examples:\n  cargo xtask sim --seeds 20000\n  \
@@ -83,8 +87,12 @@ pub(crate) fn main() -> ExitCode {
         shell::watch_signals().and_then(|()| Workspace::load()).and_then(|workspace| match args.chore {
             Chore::Up { args } => up::run(&workspace, &args),
             Chore::Test { filter } => test::run(&workspace, &filter),
-            Chore::Engines { json } => {
-                let format = if json { engines::Format::Json } else { engines::Format::Table };
+            Chore::Engines { json, write } => {
+                let format = match (json, write) {
+                    (true, _) => engines::Format::Json,
+                    (false, true) => engines::Format::Document,
+                    (false, false) => engines::Format::Table,
+                };
                 engines::run(&workspace, format)
             }
             Chore::Sim { args } => sim::run(&workspace, &args),

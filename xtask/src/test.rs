@@ -46,7 +46,10 @@ pub(crate) fn tests(workspace: &Workspace, filter: &[String], demand: Demand) ->
         None if filter.is_empty() => cargo(&[]),
         None => cargo(&["--"]).args(filter),
     };
-    tests = tests.env(postgres::URL_VARIABLE, server.url()).env(engines::FOUND_VARIABLE, engines.found());
+    tests = tests
+        .env(postgres::URL_VARIABLE, server.url())
+        .env(engines::FOUND_VARIABLE, engines.found())
+        .env(engines::RECORD_VARIABLE, workspace.root.join(engines::RECORD));
     if demand == Demand::Required {
         tests = tests.env(engines::REQUIRE_VARIABLE, "1");
     }

@@ -7,6 +7,7 @@
 
 mod install;
 mod list;
+mod matrix;
 mod pin;
 mod report;
 
@@ -18,6 +19,8 @@ use std::time::Duration;
 use std::{env, io};
 
 use anyhow::{Context, Result, bail};
+
+pub(crate) use self::matrix::{RECORD, RECORD_VARIABLE};
 
 use self::install::Installer;
 use self::list::{ENGINES, Engine, NODE, Start};
@@ -60,6 +63,8 @@ pub(crate) struct Engines {
 pub(crate) enum Format {
     Table,
     Json,
+    /// Writes what the tests saw to the documents.
+    Document,
 }
 
 /// The chore `cargo xtask engines`.
@@ -68,6 +73,9 @@ pub(crate) fn run(workspace: &Workspace, format: Format) -> Result<()> {
     engines.report();
     if format == Format::Json {
         print!("{}", fs::read_to_string(engines.found()).context("could not read what was just written")?);
+    }
+    if format == Format::Document {
+        matrix::write(workspace, &engines.rows)?;
     }
     engines.judge(Demand::from_environment())
 }

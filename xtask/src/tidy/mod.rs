@@ -4,6 +4,7 @@
 //! Whether generated files are fresh is not decided here but by the tests that generate them.
 
 mod arrows;
+mod engines;
 mod header;
 mod length;
 mod links;
@@ -43,8 +44,16 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 }
 
 /// The rules that need nothing but the files. The arrows need the workspace too.
-const RULES: &[fn(&Tree) -> Vec<Finding>] =
-    &[header::check, length::check, links::check, marks::check, names::check, places::check, purity::check];
+const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
+    engines::check,
+    header::check,
+    length::check,
+    links::check,
+    marks::check,
+    names::check,
+    places::check,
+    purity::check,
+];
 
 /// One thing that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

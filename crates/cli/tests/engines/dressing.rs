@@ -81,6 +81,11 @@ pub(crate) fn dress(program: &Program, home: &Path, model: &str) -> EngineConfig
                 .expect("the home can be written");
             set("OPENCODE_DISABLE_DEFAULT_PLUGINS", "1");
         }
+        "iflow" => {
+            set("IFLOW_STAND_IN", &folder("iflow").to_string_lossy());
+            set("IFLOW_STAND_IN_MODEL", &format!("{model}/v1"));
+            set("IFLOW_API_KEY", KEY);
+        }
         other => panic!("nobody knows how to dress {other}"),
     }
     set("HOME", &home.to_string_lossy());

@@ -6,6 +6,7 @@
 
 mod dressing;
 mod programs;
+mod record;
 mod special;
 mod stage;
 mod stories;
@@ -19,41 +20,49 @@ macro_rules! engine {
             #[test]
             fn it_asks_is_answered_by_a_new_process_and_asks_again() {
                 stories::it_asks_is_answered_by_a_new_process_and_asks_again($name);
+                crate::record::seen($name, "it_asks_is_answered_by_a_new_process_and_asks_again");
             }
 
             #[test]
             fn a_lost_session_is_caught_and_reported() {
                 stories::a_lost_session_is_caught_and_reported($name);
+                crate::record::seen($name, "a_lost_session_is_caught_and_reported");
             }
 
             #[test]
             fn a_success_that_is_none_is_a_failure() {
                 stories::a_success_that_is_none_is_a_failure($name);
+                crate::record::seen($name, "a_success_that_is_none_is_a_failure");
             }
 
             #[test]
             fn a_wrong_key_wants_a_login() {
                 stories::a_wrong_key_wants_a_login($name);
+                crate::record::seen($name, "a_wrong_key_wants_a_login");
             }
 
             #[test]
             fn a_missing_program_and_a_missing_workspace_are_told_apart() {
                 stories::a_missing_program_and_a_missing_workspace_are_told_apart($name);
+                crate::record::seen($name, "a_missing_program_and_a_missing_workspace_are_told_apart");
             }
 
             #[test]
             fn killed_in_the_middle_of_a_turn_the_chat_goes_on() {
                 stories::killed_in_the_middle_of_a_turn_the_chat_goes_on($name);
+                crate::record::seen($name, "killed_in_the_middle_of_a_turn_the_chat_goes_on");
             }
 
             #[test]
             fn what_a_tool_left_behind_is_ended() {
                 stories::what_a_tool_left_behind_is_ended($name);
+                crate::record::seen($name, "what_a_tool_left_behind_is_ended");
             }
 
             #[test]
             fn twenty_turns_in_a_row_carry_the_whole_history() {
                 stories::twenty_turns_in_a_row_carry_the_whole_history($name);
+                crate::record::seen($name, "twenty_turns_in_a_row_carry_the_whole_history");
             }
         }
     };
@@ -64,6 +73,7 @@ engine!(claude, "claude");
 engine!(gemini, "gemini");
 engine!(qwen, "qwen");
 engine!(opencode, "opencode");
+engine!(iflow, "iflow");
 engine!(codex_acp, "codex-acp");
 engine!(claude_acp, "claude-acp");
 engine!(gemini_acp, "gemini-acp");

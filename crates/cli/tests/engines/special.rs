@@ -70,7 +70,7 @@ fn without_resume_the_process_is_held(engine: &str) {
         let words = quoted.join(" ");
         // Whatever its help says about resuming is left out.
         let wrapper = format!(
-            "#!/bin/sh\nfor word in \"$@\"; do case $word in --help) {words} \"$@\" | grep -viE 'resum|session|continue'; exit 0;; esac; done\nexec {words} \"$@\"\n"
+            "#!/bin/sh\nfor word in \"$@\"; do case $word in --help) {words} \"$@\" 2>&1 | grep -viE 'resum|session|continue'; exit 0;; esac; done\nexec {words} \"$@\"\n"
         );
         let path = home.join("wrapper");
         std::fs::write(&path, wrapper).expect("the home can be written");

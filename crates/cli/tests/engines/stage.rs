@@ -234,7 +234,8 @@ impl Stage {
     pub(crate) fn next_minute(&self) {
         let now = SystemClock.stamp().at.0;
         let left = 60_000_000 - now.rem_euclid(60_000_000) + 500_000;
-        self.runtime.block_on(tokio::time::sleep(Duration::from_micros(left.unsigned_abs())));
+        let left = Duration::from_micros(left.unsigned_abs());
+        self.runtime.block_on(async { tokio::time::sleep(left).await });
     }
 
     /// The processes that are held.

@@ -1,0 +1,21 @@
+//! What these tests saw, for the matrix in `docs/engines.md`.
+
+use std::{fs, path::PathBuf};
+
+use abide::clock::SystemClock;
+use abide_ports::clock::Clock;
+
+use crate::programs::installed;
+
+/// Notes that an engine has lived through a story, where somebody wants to know (`ABIDE_TEST_RECORD`, a folder).
+#[expect(clippy::disallowed_methods, reason = "the tests are told by their environment who wants to know")]
+pub(crate) fn seen(engine: &str, story: &str) {
+    let Ok(folder) = std::env::var("ABIDE_TEST_RECORD") else { return };
+    if installed(engine).is_none() {
+        return;
+    }
+    let folder = PathBuf::from(folder).join(engine);
+    fs::create_dir_all(&folder).expect("the record can be written");
+    let seconds = SystemClock.stamp().at.0 / 1_000_000;
+    fs::write(folder.join(story), seconds.to_string()).expect("the record can be written");
+}

@@ -1,0 +1,213 @@
+//! `docs/engines.md`: which agent programs work, as the tests saw it, with versions and dates.
+//!
+//! What was seen comes from the tests' record, what a program can do from `abide doctor`. Nothing is filled in by hand
+//! but the words around the tables.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use super::report::{Row, State};
+use crate::shell::Shell;
+use crate::workspace::Workspace;
+
+/// Where tests note what they saw, and the variable that tells them.
+pub(crate) const RECORD: &str = ".cache/engines/record";
+pub(crate) const RECORD_VARIABLE: &str = "ABIDE_TEST_RECORD";
+
+const DOCUMENT: &str = "docs/engines.md";
+
+/// When each story was last lived through, in seconds since the epoch, by engine.
+type Record = BTreeMap<String, BTreeMap<String, i64>>;
+
+/// What the doctor says of one engine.
+#[derive(Debug, Deserialize)]
+struct Examined {
+    name: String,
+    version: Option<String>,
+    profile: Option<String>,
+    abilities: Vec<String>,
+    verified: bool,
+    probe: Probe,
+    #[serde(default)]
+    without: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Probe {
+    detail: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Doctor {
+    engines: Vec<Examined>,
+}
+
+/// Writes the document.
+pub(super) fn write(workspace: &Workspace, rows: &[Row]) -> Result<()> {
+    let record = read(&workspace.root.join(RECORD))?;
+    if record.is_empty() {
+        bail!("nothing was recorded yet; run `cargo xtask test engines` first");
+    }
+    let doctor = examine(workspace, rows, &record)?;
+    fs::write(workspace.root.join(DOCUMENT), told(&record, &doctor))
+        .with_context(|| format!("could not write {DOCUMENT}"))?;
+    eprintln!("engines: {DOCUMENT} is written");
+    Ok(())
+}
+
+fn read(folder: &Path) -> Result<Record> {
+    let mut record = Record::new();
+    for engine in entries(folder) {
+        let stories = entries(&folder.join(&engine)).into_iter().map(|story| {
+            let seconds = fs::read_to_string(folder.join(&engine).join(&story))?;
+            Ok((story, seconds.trim().parse().context("a record is a number of seconds")?))
+        });
+        let stories: Result<BTreeMap<String, i64>> = stories.collect();
+        record.insert(engine, stories?);
+    }
+    Ok(record)
+}
+
+fn entries(folder: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(std::io::Result::ok);
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// Asks the doctor about the installed programs, called as the tests call them.
+fn examine(workspace: &Workspace, rows: &[Row], record: &Record) -> Result<Doctor> {
+    Shell::new("cargo").args(["build", "--quiet", "--package", "abide"]).dir(&workspace.root).run()?;
+    let home = tempfile::tempdir().context("could not make a home for the doctor")?;
+    let mut doctor = Shell::new(workspace.root.join("target/debug/abide"))
+        .args(["doctor", "--json", "--all"])
+        .clean()
+        .env("HOME", home.path())
+        .env("ABIDE_HOME", home.path());
+    for name in record.keys() {
+        let own = rows.iter().find(|row| row.engine == name);
+        let base = rows.iter().find(|row| Some(row.engine) == name.strip_suffix("-acp"));
+        let Some(State::Ready { command, env, .. }) = own.or(base).map(|row| &row.state) else { continue };
+        let mut command = command.clone();
+        if own.is_none() {
+            command.push("--acp".to_owned());
+        }
+        let key = format!("ABIDE_ENGINES_{}", name.to_uppercase().replace('-', "_"));
+        doctor = doctor.env(&format!("{key}_COMMAND"), serde_json::to_string(&command)?);
+        if !env.is_empty() {
+            doctor = doctor.env(&format!("{key}_ENV"), serde_json::to_string(env)?);
+        }
+        if name.ends_with("-acp") {
+            doctor = doctor.env(&format!("{key}_PROTOCOL"), "acp");
+        }
+    }
+    serde_json::from_str(&doctor.read()?).context("the doctor's answer cannot be read")
+}
+
+fn told(record: &Record, doctor: &Doctor) -> String {
+    let mut text = String::from(HEAD);
+    let found: BTreeMap<&str, &Examined> =
+        doctor.engines.iter().map(|one| (one.name.as_str(), one)).collect();
+    text.push_str("| engine | version | last seen | waits | abilities |\n|---|---|---|---|---|\n");
+    for (engine, stories) in record {
+        let seen = stories.values().max().map_or_else(|| "never".to_owned(), |seconds| day(*seconds));
+        let one = found.get(engine.as_str());
+        let real = one.is_some_and(|one| one.verified);
+        let version = match one.and_then(|one| one.version.as_deref()) {
+            Some(version) if real => version,
+            _ => "UNVERIFIED: a stand-in made from documents",
+        };
+        let profile = one.and_then(|one| one.profile.as_deref()).unwrap_or("as its own help says");
+        let abilities = one.map(|one| one.abilities.join(", ")).unwrap_or_default();
+        let _never_fails = writeln!(text, "| {engine} | {version} | {seen} | {profile} | {abilities} |");
+    }
+    text.push_str(STORIES);
+    let stories: BTreeSet<&String> = record.values().flat_map(BTreeMap::keys).collect();
+    let engines: Vec<&str> = record.keys().map(String::as_str).collect();
+    let _never_fails = writeln!(text, "| | {} |\n|---|{}", engines.join(" | "), "---|".repeat(engines.len()));
+    for story in stories {
+        let cells: Vec<&str> =
+            record.values().map(|seen| if seen.contains_key(story) { "seen" } else { "-" }).collect();
+        let _never_fails = writeln!(text, "| {} | {} |", story.replace('_', " "), cells.join(" | "));
+    }
+    text.push_str("\n## Why each waits as it does\n\n");
+    for one in doctor.engines.iter().filter(|one| record.contains_key(&one.name)) {
+        let _never_fails = writeln!(text, "- {}: {}", one.name, one.probe.detail);
+    }
+    text.push_str("\n## Without an ability\n\n| lacking | what happens instead |\n|---|---|\n");
+    let without: BTreeMap<&String, &String> = doctor.engines.iter().flat_map(|one| &one.without).collect();
+    for (ability, instead) in without {
+        let _never_fails = writeln!(text, "| {ability} | {instead} |");
+    }
+    text.push_str(NOTES);
+    text
+}
+
+/// A day of the calendar, in UTC.
+fn day(seconds: i64) -> String {
+    jiff::Timestamp::from_second(seconds)
+        .map_or_else(|_| "?".to_owned(), |at| at.strftime("%Y-%m-%d").to_string())
+}
+
+const HEAD: &str = "\
+# Engines
+
+Written by `cargo xtask engines --write` from what `cargo xtask test` saw: real programs at these versions, driven end to
+end against a model on the loopback interface. `abide doctor` says the same of the machine at hand.
+
+";
+
+const STORIES: &str = "
+## What each has lived through
+
+";
+
+const NOTES: &str = "
+## Worth knowing
+
+- Without a sandbox setting the program's own configuration decides what it may do. With one, it holds on every turn.
+- Gemini CLI over the Agent Client Protocol names its sessions itself and clears them away when another is started; set
+  `general.sessionRetention.enabled` to `false` in its settings if you configure it as an ACP agent. The built-in adapter
+  gives its sessions names that it spares.
+- A configured ACP agent is not resumed within the minute in which its session was begun: one program destroys a session
+  that is loaded so early. A reply within that minute waits for the next.
+- iFlow has been withdrawn; its adapter is made from documents and tried on a stand-in only.
+- Codex by `codex exec` cannot wait inside a turn. Where its program lacks `resume` too, a question ends the run.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_seen_is_not_claimed() {
+        let record = Record::from([
+            ("alpha".to_owned(), BTreeMap::from([("it_asks".to_owned(), 1_794_000_000)])),
+            ("beta".to_owned(), BTreeMap::from([("it_dies".to_owned(), 1_794_100_000)])),
+        ]);
+        let doctor = Doctor {
+            engines: vec![Examined {
+                name: "alpha".to_owned(),
+                version: Some("1.2".to_owned()),
+                profile: Some("resumable".to_owned()),
+                abilities: vec!["resume".to_owned()],
+                verified: true,
+                probe: Probe { detail: "it says so".to_owned() },
+                without: BTreeMap::from([("steer".to_owned(), "it waits".to_owned())]),
+            }],
+        };
+        let text = told(&record, &doctor);
+        for line in [
+            "| alpha | 1.2 | 2026-11-06 | resumable | resume |",
+            "| beta | UNVERIFIED: a stand-in made from documents | 2026-11-08 | as its own help says |  |",
+            "| it asks | seen | - |",
+            "| it dies | - | seen |",
+            "| steer | it waits |",
+        ] {
+            assert!(text.contains(line), "{line} is missing in {text}");
+        }
+    }
+}

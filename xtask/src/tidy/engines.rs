@@ -1,0 +1,89 @@
+//! No name of an engine stands outside its adapter, the registry, and what people read: nobody asks which engine it is.
+//!
+//! The names are the folders of adapters, so a new one is known here without being told. The scripted engine is a part
+//! of this program and is named where it is started. Help texts are documents; tests may name whom they test.
+
+use std::collections::BTreeSet;
+
+use super::Finding;
+use super::source::is_name;
+use super::tree::Tree;
+
+const ADAPTERS: &str = "crates/engines/src/";
+/// Folders beside the adapters that are none: a protocol, the questions, and our own scripted engine.
+const NO_ENGINES: &[&str] = &["acp", "asking", "parrot"];
+/// Where all of them may be named: the registry, the list of modules, the help texts.
+const FREE: &[&str] =
+    &["crates/engines/src/registry.rs", "crates/engines/src/lib.rs", "crates/cli/src/args.rs"];
+/// It imitates models and must know who asks them.
+const TESTKIT: &str = "crates/testkit/";
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let names: BTreeSet<&str> = tree
+        .ending("/mod.rs")
+        .filter_map(|(path, _)| path.strip_prefix(ADAPTERS)?.strip_suffix("/mod.rs"))
+        .filter(|folder| !folder.contains('/') && !NO_ENGINES.contains(folder))
+        .collect();
+    let mut findings = Vec::new();
+    for (path, text) in tree.ending(".rs").filter(|(path, _)| is_shipped(path)) {
+        let own = path.strip_prefix(ADAPTERS).and_then(|rest| rest.split_once('/')).map(|(folder, _)| folder);
+        for (index, line) in text.lines().enumerate() {
+            if line.trim() == "#[cfg(test)]" {
+                break;
+            }
+            let strangers = names.iter().filter(|name| Some(**name) != own);
+            for name in strangers.filter(|name| names_it(line, name)) {
+                let wrong = format!("the engine {name} is named outside its adapter");
+                let remedy = "ask what an engine can do, not which one it is";
+                findings.push(Finding::new(path, index + 1, wrong, remedy));
+            }
+        }
+    }
+    findings
+}
+
+fn is_shipped(path: &str) -> bool {
+    path.starts_with("crates/")
+        && path.contains("/src/")
+        && !path.starts_with(TESTKIT)
+        && !path.ends_with("/tests.rs")
+        && !FREE.contains(&path)
+}
+
+fn names_it(line: &str, name: &str) -> bool {
+    let lower = line.to_ascii_lowercase();
+    lower.match_indices(name).any(|(at, _)| {
+        let before = lower[..at].chars().next_back();
+        let after = lower[at + name.len()..].chars().next();
+        !before.is_some_and(is_name) && !after.is_some_and(is_name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::told;
+    use super::check;
+
+    const ADAPTER: (&str, &str) =
+        ("crates/engines/src/wren/mod.rs", "//! Wren.\nconst NAME: &str = \"wren\";\n");
+
+    #[test]
+    fn an_engine_is_named_in_its_adapter_the_registry_and_tests() {
+        let tree = [
+            ADAPTER,
+            ("crates/engines/src/registry.rs", "use crate::wren::Wren;\n"),
+            ("crates/daemon/src/lib.rs", "//! The wrench.\n#[cfg(test)]\nmod tests { /* wren */ }\n"),
+            ("crates/cli/tests/engines/main.rs", "engine!(wren);\n"),
+        ];
+        assert!(told(check, &tree).is_empty());
+    }
+
+    #[test]
+    fn an_engine_that_is_named_elsewhere_is_found() {
+        let tree = [ADAPTER, ("crates/daemon/src/lib.rs", "//! Loop.\nif engine == \"Wren\" {}\n")];
+        let expected = [
+            "crates/daemon/src/lib.rs:2: the engine wren is named outside its adapter; ask what an engine can do, not which one it is",
+        ];
+        assert_eq!(told(check, &tree), expected);
+    }
+}
