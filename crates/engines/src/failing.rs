@@ -73,11 +73,23 @@ pub(crate) fn went_silently(departure: &Departure<'_>) -> Failure {
     }
 }
 
+/// Whether a process left by its own decision, as one does that was given a session which it does not know. One that was
+/// killed says nothing about its session.
+pub(crate) fn left_by_itself(departure: &Departure<'_>) -> bool {
+    matches!(departure.exit, Exit::Code(0..=128))
+}
+
 /// The last lines of standard error, short enough to be shown.
 pub(crate) fn complaint(stderr: &[u8]) -> String {
     const MOST: usize = 2000;
     let text = plain(&String::from_utf8_lossy(stderr));
-    let text = text.trim();
+    // What follows is for the program's own developers.
+    let text = text.split("\nStack backtrace:").next().unwrap_or_default();
+    // A warning that something goes on is no complaint about its end, unless there is no other.
+    let complaints: Vec<&str> =
+        text.lines().filter(|line| !line.starts_with("WARNING: proceeding")).collect();
+    let without = complaints.join("\n");
+    let text = if without.trim().is_empty() { text.trim() } else { without.trim() };
     let from = text.char_indices().rev().nth(MOST).map_or(0, |(at, _)| at);
     text.get(from..).unwrap_or_default().to_owned()
 }

@@ -16,7 +16,7 @@ use abide_ports::engine::{
 
 use super::native::{Head, ItemLine, ThreadStarted, Trouble, TurnFailed};
 use crate::{
-    failing::{complaint, engine_failed, went_silently},
+    failing::{complaint, engine_failed, left_by_itself, went_silently},
     tongue::{Facts, Tongue},
 };
 
@@ -107,7 +107,7 @@ impl Reader {
 
     fn failure(&self, departure: &Departure<'_>) -> Failure {
         let said = self.trouble.as_deref();
-        match (said, self.resumes && !self.has_session) {
+        match (said, self.resumes && !self.has_session && left_by_itself(departure)) {
             (_, true) => Failure::new(
                 FailureCode::SessionResumeFailed,
                 format!("the thread could not be resumed: {}", complaint(departure.stderr)),

@@ -17,7 +17,7 @@ use abide_ports::engine::{
 
 use super::native::{begins_block, split};
 use crate::{
-    failing::{complaint, went_silently},
+    failing::{complaint, left_by_itself, went_silently},
     lines::LONGEST,
     tongue::{Facts, Tongue},
 };
@@ -50,7 +50,11 @@ impl Reader {
     }
 
     fn failure(&self, departure: &Departure<'_>) -> Failure {
-        if self.resumes && departure.exit != Exit::Code(0) && self.text.trim().is_empty() {
+        if self.resumes
+            && left_by_itself(departure)
+            && departure.exit != Exit::Code(0)
+            && self.text.trim().is_empty()
+        {
             let complaint = complaint(departure.stderr);
             let message = format!("the session could not be resumed: {complaint}");
             return Failure::new(FailureCode::SessionResumeFailed, message);

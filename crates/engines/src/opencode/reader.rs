@@ -16,7 +16,7 @@ use abide_ports::engine::{
 
 use super::native::{ErrorLine, Head, StepLine, TextLine, ToolLine, Trouble};
 use crate::{
-    failing::{complaint, engine_failed, went_silently},
+    failing::{complaint, engine_failed, left_by_itself, went_silently},
     tongue::{Facts, Tongue},
 };
 
@@ -152,7 +152,7 @@ impl Reader {
     fn failed(&self, departure: &Departure<'_>) -> Failure {
         match &self.trouble {
             Some(failure) => failure.clone(),
-            None if self.resumes && self.session.is_none() => Failure::new(
+            None if self.resumes && self.session.is_none() && left_by_itself(departure) => Failure::new(
                 FailureCode::SessionResumeFailed,
                 format!("the session could not be resumed: {}", complaint(departure.stderr)),
             ),
