@@ -6,6 +6,7 @@
 
 mod dressing;
 mod programs;
+mod skills;
 mod stage;
 mod stories;
 
