@@ -14,5 +14,6 @@ pub mod processes;
 mod rpc;
 mod sessions;
 mod table;
+pub mod workspace;
 
 pub use exit::main;

@@ -32,7 +32,8 @@ pub struct Settings {
     pub model: Option<String>,
     /// The sandbox setting; carried over to every turn, never widened (A4).
     pub sandbox: Option<String>,
-    /// A folder with a skill to be copied into the workspace.
+    /// A folder with a skill (`SKILL.md`) to be copied to where the engine looks for skills in the workspace. A relative
+    /// one is meant from the workspace.
     pub skill: Option<String>,
     /// The owner's own notes.
     pub labels: BTreeMap<String, String>,

@@ -81,6 +81,7 @@ fn turn(
         mode: ExecutionMode::Interactive,
         model: Some("a-model"),
         sandbox: None,
+        skill: None,
         session_since: None,
     };
     let launch = engine.launch(&order).expect("a turn can be started");

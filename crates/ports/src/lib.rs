@@ -7,6 +7,7 @@ pub mod clock;
 pub mod engine;
 pub mod processes;
 pub mod store;
+pub mod workspace;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -7,6 +7,7 @@
 mod dressing;
 mod programs;
 mod record;
+mod skills;
 mod special;
 mod stage;
 mod stories;

@@ -13,6 +13,7 @@ use abide::{
     catalogue::{EngineCatalogue, EngineConfig},
     clock::SystemClock,
     processes::Keepers,
+    workspace::Folders,
 };
 use abide_daemon::{Desk, Performer, World};
 use abide_domain::{
@@ -104,6 +105,7 @@ impl Stage {
                 clock,
                 catalogue: Arc::new(EngineCatalogue::new(&configured, &binary)),
                 processes: processes.clone(),
+                workspaces: Arc::new(Folders),
                 private: home.path().join("runs").to_string_lossy().into_owned(),
             });
             (desk, performer)

@@ -55,8 +55,8 @@ impl Performer {
         let listed = self.world.store.turns_of(run.run_id, page).await.ok()?;
         let given = |turn: &Turn| turn.attempts.iter().any(|record| record.attempt == attempt);
         let turns: Vec<Turn> = listed.items.into_iter().filter(given).collect();
-        let launched = Launched::of(run, turns.first()?, attempt)?;
         let entry = self.world.catalogue.engine(&run.settings.engine)?;
+        let launched = Launched::of(run, turns.first()?, attempt, entry.engine.skills_folder())?;
         let interpreter =
             entry.engine.interpreter(&launched.order(&entry.installation, &self.private(run.run_id)));
         let turns = turns.into_iter().map(|turn| turn.turn_id).collect();

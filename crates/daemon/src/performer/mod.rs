@@ -29,6 +29,7 @@ use abide_ports::{
     clock::Clock,
     processes::{Found, Processes},
     store::Store,
+    workspace::Workspaces,
 };
 use tokio::runtime::Handle;
 
@@ -51,6 +52,8 @@ pub struct World {
     pub catalogue: Arc<dyn Catalogue>,
     /// Who holds processes.
     pub processes: Arc<dyn Processes>,
+    /// Who prepares the directories that runs work in.
+    pub workspaces: Arc<dyn Workspaces>,
     /// The directory in which each run has its private one.
     pub private: String,
 }

@@ -33,7 +33,7 @@ fn told(order: &Order<'_>) -> String {
         Session::New | Session::Named(_) => 1,
         Session::Resumed(_) => LATER,
     };
-    patch::prompt(order.mode, order.prompt, turn_index)
+    patch::prompt(order.mode, order.prompt, turn_index, order.skill)
 }
 
 /// Any turn but the first of its session.
@@ -100,7 +100,7 @@ impl Interpreter for Reminding {
     }
 
     fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported> {
-        self.interpreter.say(&patch::prompt(self.mode, prompt, LATER))
+        self.interpreter.say(&patch::prompt(self.mode, prompt, LATER, None))
     }
 
     fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {

@@ -17,11 +17,12 @@ const OPEN: &str = "\n\n<abide-runtime>";
 const CLOSE: &str = "</abide-runtime>";
 
 /// What the engine is told in the `turn_index`-th turn of its session, counted from 1. The whole contract is said once;
-/// later turns are reminded in one line where asking is possible.
-pub fn prompt(mode: ExecutionMode, text: &str, turn_index: u32) -> String {
+/// later turns are reminded in one line where asking is possible. `skill` is the folder of the run's copy of its skill:
+/// engines differ in whether and how they call a skill by its name, and all of them can read a file.
+pub fn prompt(mode: ExecutionMode, text: &str, turn_index: u32, skill: Option<&str>) -> String {
     let added = match (turn_index <= 1, mode) {
         (true, ExecutionMode::Auto | ExecutionMode::Interactive | ExecutionMode::Chat) => {
-            format!("\n{}\n", rules(mode))
+            format!("\n{}{}\n", skill.map(use_skill).unwrap_or_default(), rules(mode))
         }
         (false, ExecutionMode::Interactive | ExecutionMode::Chat) => REMINDER.to_owned(),
         (false, ExecutionMode::Auto) => return text.to_owned(),
@@ -53,6 +54,11 @@ pub(super) fn repeated(text: &str) -> Vec<Range<usize>> {
         repeated.push(start..from);
     }
     repeated
+}
+
+fn use_skill(folder: &str) -> String {
+    let name = folder.rsplit('/').next().unwrap_or(folder);
+    format!("Use the skill `{name}` for this work: follow `{folder}/SKILL.md` in the workspace.\n\n")
 }
 
 fn rules(mode: ExecutionMode) -> String {
@@ -110,8 +116,8 @@ mod tests {
             ["", "fix it", "/init\r\n  \n", "a\n\n<abide-runtime>b", "x\n\n<abide-runtime>y</abide-runtime>"]
         {
             for mode in MODES {
-                for turn in [1, 2, 7] {
-                    let told = prompt(mode, words, turn);
+                for (turn, skill) in [(1, None), (1, Some(".agents/skills/review")), (2, None), (7, None)] {
+                    let told = prompt(mode, words, turn, skill);
                     assert!(told.starts_with(words), "{told}");
                     // A later turn of auto mode adds nothing, so there is nothing to take out.
                     if told != words {
@@ -126,7 +132,7 @@ mod tests {
     #[test]
     fn an_engine_that_repeats_what_it_was_told_does_not_ask() {
         for mode in MODES {
-            let echo = format!("You said: {} And I say: fine.", prompt(mode, "do it", 1));
+            let echo = format!("You said: {} And I say: fine.", prompt(mode, "do it", 1, None));
             assert!(matches!(recognise(&echo).ending, Ending::Completed { .. }), "{echo}");
             let asks = format!("{echo}\n```abide-question\n{{\"prompt\": \"Really?\"}}\n```");
             assert!(matches!(recognise(&asks).ending, Ending::Asked { .. }), "{asks}");
@@ -136,7 +142,7 @@ mod tests {
     #[test]
     fn every_mode_is_told_about_artifacts_and_only_some_about_asking() {
         for mode in MODES {
-            for told in [prompt(mode, "do it", 1), skill_patch(mode)] {
+            for told in [prompt(mode, "do it", 1, None), skill_patch(mode)] {
                 assert!(told.contains(ARTIFACTS));
                 assert_eq!(told.contains(FENCE), mode != ExecutionMode::Auto);
                 assert_eq!(told.contains("Decide for yourself"), mode == ExecutionMode::Auto);
@@ -145,9 +151,19 @@ mod tests {
     }
 
     #[test]
+    fn the_first_turn_is_told_which_skill_to_use_and_where_it_lies() {
+        for mode in MODES {
+            let told = prompt(mode, "do it", 1, Some(".agents/skills/review"));
+            assert!(told.contains("the skill `review`"), "{told}");
+            assert!(told.contains("`.agents/skills/review/SKILL.md`"), "{told}");
+            assert!(!prompt(mode, "do it", 1, None).contains("skill"));
+        }
+    }
+
+    #[test]
     fn later_turns_get_one_line_at_most() {
-        assert_eq!(prompt(ExecutionMode::Auto, "go on", 2), "go on");
-        let told = prompt(ExecutionMode::Chat, "go on", 2);
+        assert_eq!(prompt(ExecutionMode::Auto, "go on", 2, Some("s/review")), "go on");
+        let told = prompt(ExecutionMode::Chat, "go on", 2, Some("s/review"));
         assert_eq!(told.lines().count(), 3, "the words, a blank line, the reminder: {told}");
     }
 

@@ -144,6 +144,7 @@ mod tests {
             mode,
             model: None,
             sandbox,
+            skill: None,
             session_since: None,
         })
         .expect("the session id is one")

@@ -333,6 +333,7 @@ mod tests {
             mode: ExecutionMode::Chat,
             model: None,
             sandbox: None,
+            skill: None,
             session_since: None,
         })
     }

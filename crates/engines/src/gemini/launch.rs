@@ -141,6 +141,7 @@ mod tests {
             mode: ExecutionMode::Auto,
             model: None,
             sandbox,
+            skill: None,
             session_since: None,
         })?;
         assert_eq!(launch.stdin, Stdin::Whole(b"-5 + 3?".to_vec()));
@@ -181,6 +182,7 @@ mod tests {
             mode: ExecutionMode::Interactive,
             model: Some("a-model"),
             sandbox: Some(Sandbox::ReadOnly),
+            skill: None,
             session_since: None,
         });
         let held = held.unwrap();

@@ -49,6 +49,8 @@ pub struct Order<'a> {
     pub model: Option<&'a str>,
     /// What the engine may do to the machine, if not as its own configuration says.
     pub sandbox: Option<Sandbox>,
+    /// The run's copy of its skill, as a folder from the workspace.
+    pub skill: Option<&'a str>,
     /// When the session was begun, if it is not new.
     pub session_since: Option<Timestamp>,
 }

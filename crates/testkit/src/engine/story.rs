@@ -108,6 +108,7 @@ impl Story {
             mode: self.mode,
             model: None,
             sandbox: None,
+            skill: None,
             session_since: None,
         }
     }

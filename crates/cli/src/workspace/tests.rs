@@ -1,0 +1,348 @@
+//! What a workspace holds after it was prepared, and what no skill folder can do to it.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Path, PathBuf},
+};
+
+use abide_domain::settings::ExecutionMode::{self, Auto, Interactive};
+use tempfile::TempDir;
+
+use super::*;
+
+const WORDS: &str = "---\nname: review\ndescription: looks twice\n---\nLook twice.\n";
+
+/// A workspace, and next to it a skill.
+struct Place {
+    home: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self { home: tempfile::tempdir().expect("a folder can be made") };
+        fs::create_dir(place.workspace()).expect("it can be written");
+        fs::create_dir_all(place.source().join("scripts")).expect("it can be written");
+        place.write("skills/review/SKILL.md", WORDS);
+        place.write("skills/review/scripts/run.sh", "#!/bin/sh\n");
+        place
+    }
+
+    fn workspace(&self) -> PathBuf {
+        self.home.path().join("workspace")
+    }
+
+    fn source(&self) -> PathBuf {
+        self.home.path().join("skills/review")
+    }
+
+    fn copy(&self) -> PathBuf {
+        self.workspace().join(".agents/skills/review")
+    }
+
+    fn skill_file(&self) -> String {
+        fs::read_to_string(self.copy().join("SKILL.md")).expect("there is a copy")
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.home.path().join(path);
+        fs::create_dir_all(path.parent().expect("it lies in the home")).expect("it can be written");
+        fs::write(path, text).expect("it can be written");
+    }
+
+    fn prepare(&self, run: &str, mode: ExecutionMode) -> Result<(), String> {
+        self.prepare_from(&self.source().to_string_lossy(), run, mode)
+    }
+
+    fn prepare_from(&self, source: &str, run: &str, mode: ExecutionMode) -> Result<(), String> {
+        let skill = Skill::new(source, ".agents/skills").expect("it has a name");
+        let workspace = self.workspace();
+        let workspace = workspace.to_str().expect("it is UTF-8");
+        let preparation = Preparation { run, workspace, mode, skill: Some(&skill) };
+        Folders.prepare(&preparation).map_err(|Unusable(reason)| reason)
+    }
+
+    fn nothing_is_staged(&self) -> bool {
+        fs::read_dir(self.workspace().join(STAGING)).map_or(true, |mut staged| staged.next().is_none())
+    }
+
+    /// Refused with words like these, and nothing is left of the try.
+    fn refused(&self, words: &str) {
+        let reason = self.prepare("run_1", Auto).expect_err("it is refused");
+        assert!(reason.contains(words), "{reason}");
+        assert!(self.nothing_is_staged());
+        assert!(!self.copy().exists());
+    }
+}
+
+fn patched(mode: ExecutionMode) -> String {
+    format!("{WORDS}{}", skill_patch(mode))
+}
+
+#[test]
+fn a_skill_is_copied_and_only_the_copy_is_patched() {
+    let place = Place::new();
+    let script = place.source().join("scripts/run.sh");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o555)).unwrap();
+    place.prepare("run_1", Interactive).unwrap();
+    assert_eq!(place.skill_file(), patched(Interactive));
+    let mode = fs::metadata(place.copy().join("scripts/run.sh")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o111, 0o111, "scripts stay executable");
+    assert_eq!(fs::read_to_string(place.copy().join(".gitignore")).unwrap(), "*\n");
+    assert_eq!(fs::read_to_string(place.source().join("SKILL.md")).unwrap(), WORDS);
+    assert_eq!(fs::read_dir(place.source()).unwrap().count(), 2, "the original is as it was");
+    assert!(place.nothing_is_staged());
+}
+
+#[test]
+fn preparing_again_changes_nothing_even_when_the_original_changed_or_went() {
+    let place = Place::new();
+    place.prepare("run_1", Auto).unwrap();
+    place.write("skills/review/SKILL.md", "Look thrice.");
+    place.prepare("run_1", Auto).unwrap();
+    fs::remove_dir_all(place.source()).unwrap();
+    place.prepare("run_1", Auto).unwrap();
+    assert_eq!(place.skill_file(), patched(Auto));
+}
+
+#[test]
+fn what_a_crash_left_in_the_middle_of_copying_is_done_anew() {
+    let place = Place::new();
+    place.write("workspace/.abide/skills/run_1/SKILL.md", "half a fi");
+    place.write("workspace/.abide/skills/run_1.old/SKILL.md", "what stood there");
+    place.prepare("run_1", Auto).unwrap();
+    assert_eq!(place.skill_file(), patched(Auto));
+    assert!(place.nothing_is_staged());
+}
+
+#[test]
+fn runs_that_want_the_same_share_a_copy_and_others_replace_it() {
+    let place = Place::new();
+    place.prepare("run_1", Auto).unwrap();
+    place.prepare("run_2", Auto).unwrap();
+    assert_eq!(fs::read_to_string(place.copy().join(MARK)).unwrap(), "run_1\n");
+    place.prepare("run_3", Interactive).unwrap();
+    assert_eq!(place.skill_file(), patched(Interactive));
+    assert_eq!(fs::read_to_string(place.copy().join(MARK)).unwrap(), "run_3\n");
+    place.prepare("run_1", Auto).unwrap();
+    assert_eq!(place.skill_file(), patched(Auto));
+}
+
+#[test]
+fn runs_that_prepare_at_the_same_moment_all_find_a_whole_copy() {
+    let place = Place::new();
+    std::thread::scope(|scope| {
+        for run in ["run_1", "run_2", "run_3", "run_4"] {
+            let place = &place;
+            scope.spawn(move || place.prepare(run, Auto).unwrap());
+        }
+    });
+    assert_eq!(place.skill_file(), patched(Auto));
+    place.prepare("run_5", Auto).unwrap();
+}
+
+#[test]
+fn a_copy_that_an_engine_has_spoilt_is_made_anew() {
+    let place = Place::new();
+    place.prepare("run_1", Auto).unwrap();
+    fs::remove_file(place.copy().join("SKILL.md")).unwrap();
+    place.prepare("run_1", Auto).unwrap();
+    assert_eq!(place.skill_file(), patched(Auto));
+}
+
+#[test]
+fn a_skill_of_the_workspaces_own_is_not_overwritten() {
+    let place = Place::new();
+    place.write("workspace/.agents/skills/review/SKILL.md", "mine");
+    let reason = place.prepare("run_1", Auto).unwrap_err();
+    assert!(reason.contains("not overwritten"), "{reason}");
+    assert_eq!(place.skill_file(), "mine");
+    let itself = place.prepare_from(".agents/skills/review", "run_1", Auto).unwrap_err();
+    assert!(itself.contains("without the skill"), "{itself}");
+    assert_eq!(place.skill_file(), "mine");
+}
+
+#[test]
+fn a_link_in_the_copys_place_is_the_owners() {
+    let place = Place::new();
+    fs::create_dir_all(place.workspace().join(".agents/skills")).unwrap();
+    symlink(place.source(), place.copy()).unwrap();
+    assert!(place.prepare("run_1", Auto).unwrap_err().contains("not overwritten"));
+    assert_eq!(fs::read_to_string(place.source().join("SKILL.md")).unwrap(), WORDS);
+}
+
+#[test]
+fn a_relative_skill_is_meant_from_the_workspace() {
+    let place = Place::new();
+    place.prepare_from("../skills/review/", "run_1", Auto).unwrap();
+    assert_eq!(place.skill_file(), patched(Auto));
+}
+
+#[test]
+fn a_missing_folder_a_file_and_a_folder_without_a_skill_are_refused() {
+    let place = Place::new();
+    fs::remove_file(place.source().join("SKILL.md")).unwrap();
+    place.refused("has no SKILL.md");
+    fs::create_dir(place.source().join("SKILL.md")).unwrap();
+    place.refused("not a plain file");
+    fs::remove_dir_all(place.source()).unwrap();
+    place.refused("cannot be found");
+    place.write("skills/review", "a file");
+    place.refused("is not a folder");
+}
+
+#[test]
+fn the_folder_that_holds_the_workspace_and_a_copy_of_ours_are_no_skills() {
+    let place = Place::new();
+    place.write("SKILL.md", WORDS);
+    let home = place.home.path().to_string_lossy().into_owned();
+    // A hidden name would be refused before.
+    let alias = tempfile::tempdir().unwrap();
+    let alias = alias.path().join("alias");
+    symlink(&home, &alias).unwrap();
+    let reason = place.prepare_from(&alias.to_string_lossy(), "run_1", Auto).unwrap_err();
+    assert!(reason.contains("holds the workspace itself"), "{reason}");
+    place.write("skills/review/.abide-copy", "run_0\n");
+    place.refused("is a copy that Abide made");
+}
+
+#[test]
+fn links_that_leave_the_folder_are_refused_and_others_are_copied_as_links() {
+    let place = Place::new();
+    symlink("../SKILL.md", place.source().join("scripts/words.md")).unwrap();
+    symlink("scripts", place.source().join("tools")).unwrap();
+    symlink("./nowhere", place.source().join("dangling")).unwrap();
+    place.prepare("run_1", Auto).unwrap();
+    let inside = fs::read_to_string(place.copy().join("tools/words.md")).unwrap();
+    assert_eq!(inside, patched(Auto), "it leads to the copy");
+    for to in ["/etc/passwd", "../secret", "tools/../../secret", "..", "scripts/../SKILL.md"] {
+        let place = Place::new();
+        symlink(to, place.source().join("link")).unwrap();
+        place.refused("leaves the folder");
+    }
+    let place = Place::new();
+    fs::rename(place.source().join("SKILL.md"), place.home.path().join("outside")).unwrap();
+    symlink("../../outside", place.source().join("SKILL.md")).unwrap();
+    place.refused("not a plain file");
+}
+
+#[test]
+fn a_pipe_in_the_folder_is_refused_and_not_waited_for() {
+    let place = Place::new();
+    let pipe = place.source().join("pipe");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        0,
+    )
+    .unwrap();
+    place.refused("neither a file nor a folder");
+}
+
+#[test]
+fn huge_folders_are_refused() {
+    let place = Place::new();
+    let big = fs::File::create(place.source().join("big")).unwrap();
+    big.set_len(MOST.bytes).unwrap();
+    place.refused("more than 64 MiB");
+    // The folder has three entries; this many are quicker made than ten thousand.
+    let (place, most) = (Place::new(), copy::Most { entries: 2, ..MOST });
+    let target = place.home.path().join("target");
+    let trouble = copy::folder(&place.source(), &target, most, &|_, _| {}).unwrap_err();
+    assert!(trouble.to_string().contains("more than 2 files"), "{trouble}");
+    assert!(!target.exists(), "nothing is written before everything has been looked at");
+    let most = copy::Most { entries: 3, ..MOST };
+    copy::folder(&place.source(), &target, most, &|_, _| {}).unwrap();
+}
+
+#[test]
+fn what_git_keeps_is_not_copied() {
+    let place = Place::new();
+    place.write("skills/review/.git/config", "[core]");
+    place.write("skills/review/.gitignore", "out\n");
+    place.prepare("run_1", Auto).unwrap();
+    assert!(!place.copy().join(".git").exists());
+    assert_eq!(fs::read_to_string(place.copy().join(".gitignore")).unwrap(), "*\n");
+}
+
+#[test]
+fn what_cannot_be_read_or_written_is_named() {
+    if rustix::process::geteuid().is_root() {
+        eprintln!("NOT VERIFIED: root can read and write everything");
+        return;
+    }
+    let none = || fs::Permissions::from_mode(0o000);
+    let place = Place::new();
+    fs::set_permissions(place.source().join("scripts/run.sh"), none()).unwrap();
+    place.refused("scripts/run.sh, which cannot be read");
+    let place = Place::new();
+    fs::set_permissions(place.source().join("scripts"), none()).unwrap();
+    place.refused("scripts, which cannot be read");
+    fs::set_permissions(place.source().join("scripts"), fs::Permissions::from_mode(0o755)).unwrap();
+    let place = Place::new();
+    let read_only = fs::Permissions::from_mode(0o555);
+    fs::set_permissions(place.workspace(), read_only).unwrap();
+    place.refused("cannot make the folder");
+    assert_eq!(plain(&place), Ok(()), "without a skill it can be worked in");
+    fs::set_permissions(place.workspace(), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_workspace_that_leads_elsewhere_is_not_written_through() {
+    let place = Place::new();
+    let elsewhere = place.home.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    symlink(&elsewhere, place.workspace().join(".agents")).unwrap();
+    symlink(&elsewhere, place.workspace().join(".abide")).unwrap();
+    let reason = place.prepare("run_1", Auto).unwrap_err();
+    assert!(reason.contains("leaves the workspace"), "{reason}");
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+    // Skills that the owner's engines share by a link within the project are fine.
+    fs::remove_file(place.workspace().join(".agents")).unwrap();
+    fs::remove_file(place.workspace().join(".abide")).unwrap();
+    fs::create_dir_all(place.workspace().join("shared/skills")).unwrap();
+    symlink("shared", place.workspace().join(".agents")).unwrap();
+    place.prepare("run_1", Auto).unwrap();
+    assert_eq!(place.skill_file(), patched(Auto));
+}
+
+fn plain(place: &Place) -> Result<(), Unusable> {
+    let workspace = place.workspace();
+    let workspace = workspace.to_str().expect("it is UTF-8");
+    Folders.prepare(&Preparation { run: "run_1", workspace, mode: Auto, skill: None })
+}
+
+#[test]
+fn there_is_a_folder_for_artifacts_that_git_overlooks() {
+    let place = Place::new();
+    plain(&place).unwrap();
+    assert!(place.workspace().join(ARTIFACTS).is_dir());
+    assert_eq!(fs::read_to_string(place.workspace().join(".abide/.gitignore")).unwrap(), "*\n");
+    place.write("workspace/.abide/.gitignore", "mine\n");
+    place.write("workspace/.abide/artifacts/report.md", "done");
+    plain(&place).unwrap();
+    assert_eq!(fs::read_to_string(place.workspace().join(".abide/.gitignore")).unwrap(), "mine\n");
+    assert_eq!(fs::read_to_string(place.workspace().join(".abide/artifacts/report.md")).unwrap(), "done");
+}
+
+#[test]
+fn a_workspace_where_no_folder_can_be_made_is_no_failure_without_a_skill() {
+    let place = Place::new();
+    place.write("workspace/.abide", "a file in the way");
+    plain(&place).unwrap();
+    let reason = place.prepare("run_1", Auto).unwrap_err();
+    assert!(reason.contains("cannot copy the skill into the workspace"), "{reason}");
+}
+
+#[test]
+fn a_workspace_that_is_missing_or_a_file_is_unusable_and_not_made() {
+    let place = Place::new();
+    fs::remove_dir(place.workspace()).unwrap();
+    assert!(plain(&place).is_err());
+    assert!(!place.workspace().exists());
+    place.write("workspace", "a file");
+    assert!(plain(&place).is_err());
+    assert!(Path::new(&place.workspace()).is_file());
+}

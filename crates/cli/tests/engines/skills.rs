@@ -1,0 +1,106 @@
+//! Skills and artifacts, with the real programs: what was copied to where an engine looks is really found there (D3).
+//!
+//! The proof is the skill's description, which stands in its `SKILL.md` and nowhere in a prompt of ours.
+
+use std::fs;
+
+use abide_domain::{
+    failure::FailureCode,
+    run::Status,
+    settings::ExecutionMode::{Chat, Interactive},
+};
+use abide_testkit::model::{Answer, Script};
+
+use crate::stage::Stage;
+
+const DESCRIPTION: &str = "counts the herons on every pond before anything else";
+
+/// The tests of one engine that finds skills by itself.
+macro_rules! finds_skills {
+    ($module:ident, $name:literal) => {
+        mod $module {
+            #[test]
+            fn a_skill_is_found_by_the_engine_and_its_original_stays_as_it_was() {
+                super::a_skill_is_found_by_the_engine_and_its_original_stays_as_it_was($name);
+            }
+        }
+    };
+}
+
+finds_skills!(codex, "codex");
+finds_skills!(claude, "claude");
+finds_skills!(gemini, "gemini");
+finds_skills!(qwen, "qwen");
+finds_skills!(opencode, "opencode");
+finds_skills!(codex_acp, "codex-acp");
+finds_skills!(gemini_acp, "gemini-acp");
+
+fn a_skill_is_found_by_the_engine_and_its_original_stays_as_it_was(engine: &str) {
+    let script = Script::new()
+        .once(|heard| heard.asks("survey the marsh"), Answer::say("Surveyed."))
+        .once(|heard| heard.asks("and the lake"), Answer::say("The lake too."));
+    let Some(stage) = Stage::of(engine, script) else { return };
+    let (source, words) = skill(&stage);
+    let run = stage.start_with(Chat, "survey the marsh", |settings| {
+        settings.skill = Some(source.to_string_lossy().into_owned());
+    });
+    stage.wait(run, Status::Idle);
+    let heard = stage.model.turns();
+    let first = heard.first().expect("the model was asked");
+    assert!(first.mentions("the skill `heron-count`"), "the prompt names the skill");
+    let raw = first.raw.to_string();
+    assert!(raw.contains(DESCRIPTION), "{engine} has found the skill: {raw}");
+    assert_eq!(raw.matches(DESCRIPTION).count(), 1, "and only one of that name");
+    assert!(stage.workspace.join(".abide/artifacts").is_dir());
+    // The second turn finds the same copy, even if the original is gone by then.
+    assert_eq!(fs::read_to_string(source.join("SKILL.md")).expect("the original is there"), words);
+    fs::remove_dir_all(&source).expect("the original can go");
+    stage.say(run, "and the lake");
+    let done = stage.wait_until(run, "its second answer", |run| {
+        run.status() == Status::Idle && run.turn_index == 2 && run.owed.is_empty()
+    });
+    assert_eq!(done.result.as_deref().map(str::trim), Some("The lake too."));
+}
+
+/// An agent of the protocol may be any program, so its skill lies where most of them look. This one looks in
+/// `.claude/skills` alone, and reads the file that its prompt names.
+#[test]
+fn an_agent_that_looks_for_skills_elsewhere_is_told_which_file_to_follow() {
+    let script = Script::new().once(|heard| heard.asks("survey the marsh"), Answer::say("Surveyed."));
+    let Some(stage) = Stage::of("claude-acp", script) else { return };
+    let (source, words) = skill(&stage);
+    let run = stage.start_with(Chat, "survey the marsh", |settings| {
+        settings.skill = Some(source.to_string_lossy().into_owned());
+    });
+    stage.wait(run, Status::Idle);
+    let heard = stage.model.turns();
+    let first = heard.first().expect("the model was asked");
+    let file = ".agents/skills/heron-count/SKILL.md";
+    assert!(first.mentions(&format!("follow `{file}`")), "the prompt names the file");
+    let copied = fs::read_to_string(stage.workspace.join(file)).expect("the copy is there");
+    assert!(copied.starts_with(&words) && copied.len() > words.len(), "it is patched: {copied}");
+    assert!(!first.raw.to_string().contains(DESCRIPTION), "it looks there now: say so in the list above");
+}
+
+#[test]
+fn a_skill_that_cannot_be_used_fails_the_run_before_any_process() {
+    let Some(stage) = Stage::of("codex", Script::new()) else { return };
+    for (skill, words) in [("/no/such/skill", "cannot be found"), ("/", "a name of its own")] {
+        let run = stage.start_with(Interactive, "hello", |settings| settings.skill = Some(skill.to_owned()));
+        let failed = stage.wait(run, Status::Failed);
+        let failure = failed.error().expect("it says why").clone();
+        assert_eq!(failure.code, FailureCode::WorkspaceUnusable, "{}", failure.message);
+        assert!(failure.message.contains(words), "{}", failure.message);
+    }
+    assert!(stage.model.exchanges().is_empty());
+}
+
+/// A skill outside the workspace, and what its file says.
+fn skill(stage: &Stage) -> (std::path::PathBuf, String) {
+    let source = stage.home.path().join("given/heron-count");
+    fs::create_dir_all(&source).expect("the home can be written");
+    let words =
+        format!("---\nname: heron-count\ndescription: {DESCRIPTION}\n---\n\nCount all herons twice.\n");
+    fs::write(source.join("SKILL.md"), &words).expect("the home can be written");
+    (source, words)
+}
