@@ -5,7 +5,10 @@
 
 use std::{fs, path::Path};
 
-use abide_domain::{effect::Session, engine::{Handle, HandleType, ProfileKind}};
+use abide_domain::{
+    effect::Session,
+    engine::{Handle, HandleType, ProfileKind},
+};
 use abide_ports::engine::{Engine, Interpreter, Order, Said, What};
 use abide_testkit::engine::Story;
 
@@ -72,7 +75,11 @@ impl Passage {
         self.interpreter(engine, |interpreter| drop(interpreter.feed(&self.opening)))
     }
 
-    fn interpreter(&self, engine: &dyn Engine, first: impl FnOnce(&mut dyn Interpreter)) -> Box<dyn Interpreter> {
+    fn interpreter(
+        &self,
+        engine: &dyn Engine,
+        first: impl FnOnce(&mut dyn Interpreter),
+    ) -> Box<dyn Interpreter> {
         let installation = engine.installation();
         let session = self.story.resumes.as_ref().map_or(Session::New, |id| {
             Session::Resumed(Handle {
@@ -107,7 +114,12 @@ impl Passage {
                 let each = self.middle.iter().enumerate();
                 each.flat_map(|(number, line)| {
                     // Not every length of every line, but every length as often as any other.
-                    LENGTHS.into_iter().cycle().skip(number).take(LENGTHS.len()).map(|length| stretched(line, length))
+                    LENGTHS
+                        .into_iter()
+                        .cycle()
+                        .skip(number)
+                        .take(LENGTHS.len())
+                        .map(|length| stretched(line, length))
                 })
                 .collect()
             }
@@ -126,7 +138,8 @@ impl Passage {
 /// The same line with its longest text said again and again, each time on a line of its own.
 fn stretched(line: &[u8], length: usize) -> Vec<u8> {
     let Some((from, to)) = longest_text(line) else { return line.to_vec() };
-    let (Some(text), Some(before), Some(after)) = (line.get(from..to), line.get(..from), line.get(to..)) else {
+    let (Some(text), Some(before), Some(after)) = (line.get(from..to), line.get(..from), line.get(to..))
+    else {
         return line.to_vec();
     };
     let text = if text.is_empty() { b"something to be said" } else { text };

@@ -40,7 +40,8 @@ impl Judged {
         let bare = median(rounds.bare.iter().map(|bare| bare.whole));
         let bare_session = median(rounds.bare.iter().map(|bare| bare.session));
         let later = ours(|ours| ours.to_handle) - bare_session;
-        let noise = spread(rounds.bare.iter().map(|bare| bare.session)).max(spread(rounds.ours.iter().map(|ours| ours.to_handle)));
+        let noise = spread(rounds.bare.iter().map(|bare| bare.session))
+            .max(spread(rounds.ours.iter().map(|ours| ours.to_handle)));
         let figures = Figures {
             rounds: rounds.bare.len(),
             share: ours(Ours::own) / bare,

@@ -220,7 +220,8 @@ fn taken_apart(kind: ProfileKind, journal: &[JournalEntry], seen: &Seen) -> Opti
         let before = seen.heard.iter().filter(|piece| piece.kind != Kind::Other && piece.returned <= stamp);
         before.map(|piece| piece.returned).max()
     };
-    let first_words = seen.heard.iter().find(|piece| piece.kind == Kind::Stdout).map(|piece| piece.returned)?;
+    let first_words =
+        seen.heard.iter().find(|piece| piece.kind == Kind::Stdout).map(|piece| piece.returned)?;
     // A session that we named ourselves is no news, and then its first words are the ones that name it.
     let announced = when(|event| matches!(event, Event::HandleAnnounced { .. })).unwrap_or(first_words);
     let (named_heard, named) = (heard_before(announced)?, committed(announced)?);

@@ -22,7 +22,9 @@ const PIECE: usize = 64 << 10;
 
 /// Whether every adapter is fast enough.
 pub(crate) fn bench(chosen: impl Fn(&str) -> bool) -> bool {
-    println!("reading, in MB/s on one core; x json is the ratio to serde_json parsing the same lines into values");
+    println!(
+        "reading, in MB/s on one core; x json is the ratio to serde_json parsing the same lines into values"
+    );
     println!(
         "{:<14} {:>8} {:>8}  {:<5} {:>22} {:>8}",
         "", "x json", "MB/s", "", "lines as recorded: x", "MB/s"

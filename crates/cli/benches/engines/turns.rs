@@ -17,9 +17,8 @@ use crate::{
 };
 
 /// All whose programs are driven in the tests too, and the parrot, which lives in our own binary and needs no model.
-const ENGINES: [&str; 9] = [
-    "codex", "claude", "gemini", "qwen", "opencode", "codex-acp", "claude-acp", "gemini-acp", PARROT,
-];
+const ENGINES: [&str; 9] =
+    ["codex", "claude", "gemini", "qwen", "opencode", "codex-acp", "claude-acp", "gemini-acp", PARROT];
 /// What is measured only for its scale: a program that takes no time of its own.
 pub(crate) const PARROT: &str = "parrot";
 
