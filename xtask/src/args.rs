@@ -58,10 +58,13 @@ enum Chore {
         args: Vec<String>,
     },
     /// Measure something by name.
-    #[command(after_help = "Examples:\n  cargo xtask bench store\n  cargo xtask bench terminal\n  \
+    #[command(
+        after_help = "Examples:\n  cargo xtask bench store\n  cargo xtask bench engines --only codex\n  cargo xtask bench terminal\n  \
         cargo xtask bench terminal --no-peers            # only our own figures\n  \
         cargo xtask bench terminal --only-peers --write  # only the comparison, into docs/benchmarks.md\n\n\
-        The terminal's peers are installed into .cache/peers; they are no part of CI.")]
+        The terminal's peers are installed into .cache/peers and the agent programs into .cache/engines, unless\n\
+        ABIDE_TEST_ENGINES names a list of them; they are no part of CI."
+    )]
     Bench {
         /// What to measure; an unknown name lists the known ones.
         name: String,

@@ -3,8 +3,11 @@
 
 mod peers;
 
+use std::env;
+
 use anyhow::{Context, Result, bail};
 
+use crate::engines::{self, Engines};
 use crate::postgres::{self, Postgres};
 use crate::shell::Shell;
 use crate::tools;
@@ -21,10 +24,18 @@ struct Bench {
 enum Needs {
     /// The release binary of the project, and peers to be compared with.
     BinaryAndPeers,
+    /// The agent programs.
+    Engines,
     Postgres,
 }
 
 const BENCHES: &[Bench] = &[
+    Bench {
+        name: "engines",
+        package: "abide",
+        about: "our share of a turn of each agent program, and how fast their words are read (--only NAME, --rounds N)",
+        needs: Needs::Engines,
+    },
     Bench {
         name: "store",
         package: "abide-store",
@@ -62,6 +73,15 @@ pub(crate) fn run(workspace: &Workspace, name: &str, args: &[String]) -> Result<
             }
             peers::run(workspace, wanted)
         }
+        Needs::Engines => match env::var_os(engines::FOUND_VARIABLE) {
+            // Somebody has them installed elsewhere.
+            Some(_) => cargo(args).run(),
+            None => {
+                let engines = Engines::prepare(workspace)?;
+                engines.report();
+                cargo(args).env(engines::FOUND_VARIABLE, engines.found()).run()
+            }
+        },
         Needs::Postgres => {
             tools::for_tests()?;
             let server = Postgres::start(workspace)?;
@@ -88,7 +108,7 @@ mod tests {
     #[test]
     fn an_unknown_name_lists_the_known() {
         let error = find("speed").err().unwrap().to_string();
-        assert!(error.starts_with("there is no benchmark `speed`; these are known:\n  store "), "{error}");
-        assert!(error.contains("\n  terminal "), "{error}");
+        assert!(error.starts_with("there is no benchmark `speed`; these are known:\n  engines "), "{error}");
+        assert!(error.contains("\n  store ") && error.contains("\n  terminal "), "{error}");
     }
 }

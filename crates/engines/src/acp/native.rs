@@ -53,6 +53,26 @@ pub(super) struct ChunkUpdate<'a> {
     pub(super) content: Block<'a>,
 }
 
+/// A `session/update` of any kind, read at one go. Whatever it does not fit is read as a [`Message`].
+#[derive(Debug, Deserialize)]
+pub(super) struct UpdateLine<'a> {
+    #[serde(borrow)]
+    pub(super) id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) method: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) params: Updated<'a>,
+}
+
+/// Whether a line is likely to be a [`Chunk`], from how it begins. It is a guess, and both errors cost only time.
+pub(super) fn looks_like_chunk(line: &[u8]) -> bool {
+    let beginning = line.get(..GUESSED).unwrap_or(line);
+    memchr::memmem::find(beginning, b"agent_message_chunk").is_some()
+}
+
+/// Further from the beginning than the kind of an update stands in anything that was recorded.
+const GUESSED: usize = 300;
+
 /// The `error` of a response.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Trouble<'a> {

@@ -23,7 +23,7 @@ use super::{
     gates::Gates,
     native::{
         Block, Chunk, Greeted, Message, Opened, PermissionAsked, RequestCancelled, Stopped, Trouble,
-        TroubleData, Update, Updated, part,
+        TroubleData, Update, UpdateLine, Updated, looks_like_chunk, part,
     },
     wishes::{Setting, Wishes},
     words,
@@ -112,13 +112,22 @@ impl Conversation {
 
     /// Reads a line, if it is one of those that we know.
     fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
-        if self.is_plain_text(line, facts).is_some() {
-            return Some(());
+        if matches!(self.phase, Phase::Talking) {
+            if looks_like_chunk(line) && self.is_plain_text(line, facts).is_some() {
+                return Some(());
+            }
+            if let Ok(UpdateLine { id: None, method, params }) = serde_json::from_slice(line)
+                && method == "session/update"
+            {
+                return self.updated(params, facts);
+            }
         }
         let message: Message<'_> = serde_json::from_slice(line).ok()?;
         match (message.method, message.id) {
             (Some(method), Some(id)) => self.asked(&method, id, message.params, facts),
-            (Some(method), None) if method == "session/update" => self.updated(message.params, facts)?,
+            (Some(method), None) if method == "session/update" => {
+                self.updated(part(message.params)?, facts)?;
+            }
             (Some(method), None) if method == "$/cancel_request" => {
                 let cancelled: RequestCancelled<'_> = part(message.params)?;
                 let gate = self.gates.withdraw(cancelled.request_id)?;
@@ -139,9 +148,6 @@ impl Conversation {
 
     /// Reads a piece of our session's present message, if the line is one.
     fn is_plain_text(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
-        if !matches!(self.phase, Phase::Talking) {
-            return None;
-        }
         let Chunk { method, params } = serde_json::from_slice(line).ok()?;
         let (update, ours) = (params.update, self.session.as_deref());
         let is_text = method == "session/update" && update.session_update == "agent_message_chunk";
@@ -267,8 +273,8 @@ impl Conversation {
         }
     }
 
-    fn updated(&mut self, params: Option<&RawValue>, facts: &mut Facts) -> Option<()> {
-        let Updated { session_id, update } = part(params)?;
+    fn updated(&mut self, updated: Updated<'_>, facts: &mut Facts) -> Option<()> {
+        let Updated { session_id, update } = updated;
         let is_ours = session_id.is_none_or(|id| Some(&*id) == self.session.as_deref());
         let is_new = match self.phase {
             Phase::Talking => true,

@@ -9,20 +9,6 @@ use serde::{
 };
 use serde_json::{Map, Value};
 
-/// What lines are told apart by, wherever in them it stands.
-#[derive(Debug, Deserialize)]
-pub(super) struct Head<'a> {
-    #[serde(borrow, rename = "type")]
-    pub(super) kind: Cow<'a, str>,
-}
-
-/// The type of a line that begins with it, as most do: then the line is read only once, as what it is.
-pub(super) fn leading_kind(line: &[u8]) -> Option<&str> {
-    let rest = line.strip_prefix(br#"{"type":""#)?;
-    let kind = rest.get(..memchr::memchr(b'"', rest)?)?;
-    std::str::from_utf8(kind).ok().filter(|kind| !kind.contains('\\'))
-}
-
 /// `system` of the subtypes that are read.
 #[derive(Debug, Deserialize)]
 pub(super) struct System<'a> {

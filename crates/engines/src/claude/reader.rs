@@ -16,15 +16,16 @@ use abide_ports::engine::{
     Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
 };
 
-use serde::de::IgnoredAny;
-
 use super::{
     Form,
     gates::Gates,
-    native::{self, Block, ControlCancel, ControlRequest, Head, Permission, Spoken, System, leading_kind},
+    native::{self, Block, ControlCancel, ControlRequest, Permission, Spoken, System},
     outcome::{self, Outcome},
 };
-use crate::tongue::{Facts, Tongue};
+use crate::{
+    kind,
+    tongue::{Facts, Tongue},
+};
 
 /// What has been heard of one process.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ impl Reader {
 
     /// Reads a line, if it is one of those that we know.
     fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
-        let kind = match leading_kind(line) {
+        let kind = match kind::leading(line) {
             Some(kind) => Cow::Borrowed(kind),
             None => {
                 let late: Option<native::Outcome<'_>> = serde_json::from_slice(line).ok();
@@ -70,7 +71,7 @@ impl Reader {
                     self.result(&result, facts);
                     return Some(());
                 }
-                serde_json::from_slice::<Head<'_>>(line).ok()?.kind
+                kind::of(line)?
             }
         };
         match kind.as_ref() {
@@ -83,9 +84,7 @@ impl Reader {
                 }
             }
             // Results of tools, which may be long and matter only to requests that wait.
-            "user" if self.gates.is_empty() => {
-                serde_json::from_slice::<IgnoredAny>(line).ok()?;
-            }
+            "user" if self.gates.is_empty() => kind::is_whole(line)?,
             "user" => {
                 let spoken: Spoken<'_> = serde_json::from_slice(line).ok()?;
                 let over = spoken.message.content.0.iter().filter_map(|block| block.tool_use_id.get());

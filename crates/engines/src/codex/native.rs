@@ -4,13 +4,6 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-/// What every line has.
-#[derive(Debug, Deserialize)]
-pub(super) struct Head<'a> {
-    #[serde(borrow, rename = "type")]
-    pub(super) kind: Cow<'a, str>,
-}
-
 /// `thread.started`
 #[derive(Debug, Deserialize)]
 pub(super) struct ThreadStarted<'a> {

@@ -14,9 +14,10 @@ use abide_ports::engine::{
     Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
 };
 
-use super::native::{Head, ItemLine, ThreadStarted, Trouble, TurnFailed};
+use super::native::{ItemLine, ThreadStarted, Trouble, TurnFailed};
 use crate::{
     failing::{complaint, engine_failed, left_by_itself, went_silently},
+    kind,
     tongue::{Facts, Tongue},
 };
 
@@ -54,18 +55,18 @@ impl Reader {
 
     /// Reads a line, if it is one of those that we know.
     fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
-        let head: Head<'_> = serde_json::from_slice(line).ok()?;
-        match head.kind.as_ref() {
+        let kind = kind::of(line)?;
+        match kind.as_ref() {
             "thread.started" => {
                 let started: ThreadStarted<'_> = serde_json::from_slice(line).ok()?;
                 self.has_session = true;
                 let value = started.thread_id.into_owned();
                 facts.say(What::Session { handle_type: HandleType::SessionId, value });
             }
-            "turn.started" => {}
+            "turn.started" => kind::is_whole(line)?,
             "item.started" | "item.updated" | "item.completed" => {
                 let ItemLine { item } = serde_json::from_slice(line).ok()?;
-                let whole = head.kind == "item.completed";
+                let whole = kind == "item.completed";
                 match (item.kind.as_ref(), item.text, item.command) {
                     ("agent_message", Some(text), _) if whole => {
                         self.answer = text.into_owned();
@@ -86,6 +87,7 @@ impl Reader {
                 }
             }
             "turn.completed" => {
+                kind::is_whole(line)?;
                 self.verdict = Some(Verdict::Completed);
                 facts.say(What::Finishing);
             }

@@ -15,9 +15,10 @@ use abide_ports::engine::{
     Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
 };
 
-use super::native::{Head, Init, Message, Outcome, ToolResult, ToolUse, Trouble};
+use super::native::{Init, Message, Outcome, ToolResult, ToolUse, Trouble};
 use crate::{
     failing::{complaint, engine_failed, went_silently},
+    kind,
     tongue::{Facts, Tongue},
 };
 
@@ -65,8 +66,7 @@ impl Reader {
 
     /// Reads a line, if it is one of those that we know.
     fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
-        let head: Head<'_> = serde_json::from_slice(line).ok()?;
-        match head.kind.as_ref() {
+        match kind::of(line)?.as_ref() {
             "init" => {
                 let init: Init<'_> = serde_json::from_slice(line).ok()?;
                 if init.session_id.is_empty() {

@@ -5,22 +5,22 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-/// What every line has.
+/// What every line has; all there is to `step_start` and `reasoning`
 #[derive(Debug, Deserialize)]
-pub(super) struct Head<'a> {
-    #[serde(borrow, rename = "type")]
-    pub(super) kind: Cow<'a, str>,
+pub(super) struct SessionLine<'a> {
     #[serde(borrow, rename = "sessionID")]
     pub(super) session_id: Cow<'a, str>,
 }
 
-/// `text`
+/// A line that tells of a part of a message.
 #[derive(Debug, Deserialize)]
-pub(super) struct TextLine<'a> {
-    #[serde(borrow)]
-    pub(super) part: TextPart<'a>,
+pub(super) struct PartLine<'a, P> {
+    #[serde(borrow, rename = "sessionID")]
+    pub(super) session_id: Cow<'a, str>,
+    pub(super) part: P,
 }
 
+/// `text`
 #[derive(Debug, Deserialize)]
 pub(super) struct TextPart<'a> {
     #[serde(borrow, rename = "messageID", default)]
@@ -30,12 +30,6 @@ pub(super) struct TextPart<'a> {
 }
 
 /// `tool_use`
-#[derive(Debug, Deserialize)]
-pub(super) struct ToolLine<'a> {
-    #[serde(borrow)]
-    pub(super) part: ToolPart<'a>,
-}
-
 #[derive(Debug, Deserialize)]
 pub(super) struct ToolPart<'a> {
     #[serde(borrow)]
@@ -56,12 +50,6 @@ pub(super) struct ToolState<'a> {
 
 /// `step_finish`
 #[derive(Debug, Deserialize)]
-pub(super) struct StepLine<'a> {
-    #[serde(borrow)]
-    pub(super) part: StepPart<'a>,
-}
-
-#[derive(Debug, Deserialize)]
 pub(super) struct StepPart<'a> {
     #[serde(borrow, default)]
     pub(super) reason: Cow<'a, str>,
@@ -70,6 +58,8 @@ pub(super) struct StepPart<'a> {
 /// `error`
 #[derive(Debug, Deserialize)]
 pub(super) struct ErrorLine<'a> {
+    #[serde(borrow, rename = "sessionID")]
+    pub(super) session_id: Cow<'a, str>,
     #[serde(borrow)]
     pub(super) error: Trouble<'a>,
 }

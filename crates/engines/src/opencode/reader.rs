@@ -14,9 +14,10 @@ use abide_ports::engine::{
     Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
 };
 
-use super::native::{ErrorLine, Head, StepLine, TextLine, ToolLine, Trouble};
+use super::native::{ErrorLine, PartLine, SessionLine, StepPart, TextPart, ToolPart, Trouble};
 use crate::{
     failing::{complaint, engine_failed, left_by_itself, went_silently},
+    kind,
     tongue::{Facts, Tongue},
 };
 
@@ -63,17 +64,17 @@ impl Reader {
 
     /// Reads a line, if it is one of those that we know.
     fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
-        let head: Head<'_> = serde_json::from_slice(line).ok()?;
-        match head.kind.as_ref() {
+        match kind::of(line)?.as_ref() {
             "step_start" => {
-                self.named(&head, facts);
+                let SessionLine { session_id } = serde_json::from_slice(line).ok()?;
+                self.named(&session_id, facts);
                 self.last_step = Step::Open;
                 // It went on, so what happened before did not end it.
                 self.trouble = None;
             }
             "text" => {
-                let TextLine { part } = serde_json::from_slice(line).ok()?;
-                self.named(&head, facts);
+                let PartLine::<'_, TextPart<'_>> { session_id, part } = serde_json::from_slice(line).ok()?;
+                self.named(&session_id, facts);
                 if self.message != part.message_id {
                     self.answer.clear();
                     self.message = part.message_id.into_owned();
@@ -84,8 +85,8 @@ impl Reader {
                 facts.say(What::Text(part.text.into_owned()));
             }
             "tool_use" => {
-                let ToolLine { part } = serde_json::from_slice(line).ok()?;
-                self.named(&head, facts);
+                let PartLine::<'_, ToolPart<'_>> { session_id, part } = serde_json::from_slice(line).ok()?;
+                self.named(&session_id, facts);
                 let title = part.state.title.filter(|title| !title.is_empty()).unwrap_or(part.tool);
                 facts.say(What::Progress(match &part.state.error {
                     Some(error) => format!("{title}: {error}"),
@@ -104,12 +105,13 @@ impl Reader {
                 }
             }
             "reasoning" => {
-                self.named(&head, facts);
+                let SessionLine { session_id } = serde_json::from_slice(line).ok()?;
+                self.named(&session_id, facts);
                 facts.say(What::Progress("thinks".to_owned()));
             }
             "step_finish" => {
-                let StepLine { part } = serde_json::from_slice(line).ok()?;
-                self.named(&head, facts);
+                let PartLine::<'_, StepPart<'_>> { session_id, part } = serde_json::from_slice(line).ok()?;
+                self.named(&session_id, facts);
                 match part.reason.as_ref() {
                     "stop" => {
                         self.last_step = Step::Stopped;
@@ -128,8 +130,8 @@ impl Reader {
                 }
             }
             "error" => {
-                let ErrorLine { error } = serde_json::from_slice(line).ok()?;
-                self.named(&head, facts);
+                let ErrorLine { session_id, error } = serde_json::from_slice(line).ok()?;
+                self.named(&session_id, facts);
                 self.last_step = Step::Open;
                 let failure = failure(&error);
                 facts.say(What::Warning(failure.message.clone()));
@@ -141,9 +143,9 @@ impl Reader {
     }
 
     /// Every line names the session; it is said when it is new.
-    fn named(&mut self, head: &Head<'_>, facts: &mut Facts) {
-        if !head.session_id.is_empty() && self.session.as_deref() != Some(&*head.session_id) {
-            let value = head.session_id.to_string();
+    fn named(&mut self, session: &str, facts: &mut Facts) {
+        if !session.is_empty() && self.session.as_deref() != Some(session) {
+            let value = session.to_owned();
             self.session = Some(value.clone());
             facts.say(What::Session { handle_type: HandleType::SessionId, value });
         }

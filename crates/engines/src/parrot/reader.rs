@@ -20,10 +20,11 @@ use abide_ports::engine::{
 
 use super::{
     Form,
-    native::{Failed, Gate, Head, Named, Tell, Words},
+    native::{Failed, Gate, Named, Tell, Words},
 };
 use crate::{
     failing::{complaint, engine_failed, went_silently},
+    kind,
     tongue::{Facts, Tongue},
 };
 
@@ -64,12 +65,25 @@ impl Reader {
 
     /// Reads a line, if it is one of those that we know.
     fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
-        let head: Head<'_> = serde_json::from_slice(line).ok()?;
-        if !matches!(head.kind.as_ref(), "gate" | "withdrawn") {
+        let kind = kind::of(line)?;
+        let speech: Option<fn(String) -> What> = match kind.as_ref() {
+            "text" | "output" => Some(What::Text),
+            "progress" => Some(What::Progress),
+            _ => None,
+        };
+        let spoken = match speech {
+            Some(_) => Some(words(line)?),
+            None => kind::is_whole(line).map(|()| None)?,
+        };
+        if !matches!(kind.as_ref(), "gate" | "withdrawn") {
             // It says nothing while it waits.
             self.gates.clear();
         }
-        match head.kind.as_ref() {
+        if let (Some(speech), Some(words)) = (speech, spoken) {
+            facts.say(speech(words));
+            return Some(());
+        }
+        match kind.as_ref() {
             "session" => {
                 let Named { id } =
                     serde_json::from_slice(line).ok().filter(|named: &Named<'_>| !named.id.is_empty())?;
@@ -77,8 +91,6 @@ impl Reader {
                 facts.say(What::Session { handle_type: HandleType::SessionId, value: id.into_owned() });
             }
             "turn" => self.begun += 1,
-            "text" | "output" => facts.say(What::Text(words(line)?)),
-            "progress" => facts.say(What::Progress(words(line)?)),
             "gate" => {
                 let gate: Gate<'_> = serde_json::from_slice(line).ok()?;
                 self.gates.insert(gate.id.clone().into_owned());

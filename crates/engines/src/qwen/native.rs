@@ -4,16 +4,6 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-/// What every line has.
-#[derive(Debug, Deserialize)]
-pub(super) struct Head<'a> {
-    #[serde(borrow, rename = "type")]
-    pub(super) kind: Cow<'a, str>,
-    /// Set when a helper of the agent speaks.
-    #[serde(borrow)]
-    pub(super) parent_tool_use_id: Option<Cow<'a, str>>,
-}
-
 /// `system`
 #[derive(Debug, Deserialize)]
 pub(super) struct System<'a> {
@@ -28,6 +18,9 @@ pub(super) struct System<'a> {
 pub(super) struct Spoken<'a> {
     #[serde(borrow)]
     pub(super) message: Message<'a>,
+    /// Set when a helper of the agent speaks.
+    #[serde(borrow)]
+    pub(super) parent_tool_use_id: Option<Cow<'a, str>>,
 }
 
 /// What was said.

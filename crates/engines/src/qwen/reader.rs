@@ -13,9 +13,10 @@ use abide_ports::engine::{
     Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
 };
 
-use super::native::{Block, Head, Outcome, Spoken, System};
+use super::native::{Block, Outcome, Spoken, System};
 use crate::{
     failing::{complaint, engine_failed, went_silently},
+    kind,
     tongue::{Facts, Tongue},
 };
 
@@ -51,8 +52,7 @@ impl Reader {
 
     /// Reads a line, if it is one of those that we know.
     fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
-        let head: Head<'_> = serde_json::from_slice(line).ok()?;
-        match head.kind.as_ref() {
+        match kind::of(line)?.as_ref() {
             "system" => {
                 let system: System<'_> = serde_json::from_slice(line).ok()?;
                 if system.subtype != "init" || system.session_id.is_empty() {
@@ -63,13 +63,13 @@ impl Reader {
                 facts.say(What::Session { handle_type: HandleType::SessionId, value });
             }
             "assistant" | "user" => {
-                let Spoken { message } = serde_json::from_slice(line).ok()?;
-                let by_helper = head.parent_tool_use_id.is_some();
+                let Spoken { message, parent_tool_use_id } = serde_json::from_slice(line).ok()?;
+                let by_helper = parent_tool_use_id.is_some();
                 for block in message.content {
                     heard(block, by_helper, facts);
                 }
             }
-            "stream_event" => {}
+            "stream_event" => kind::is_whole(line)?,
             "result" => {
                 let outcome: Outcome<'_> = serde_json::from_slice(line).ok()?;
                 self.verdict = Some(match outcome.result {

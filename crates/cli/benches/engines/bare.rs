@@ -1,0 +1,143 @@
+//! The agent program without us: started directly, with exactly what the adapter's launch says.
+//!
+//! A program that answers a turn and leaves is read to the end of its output and waited for. One that is held speaks a
+//! protocol, so its interpreter has to answer it; its turn is over when it says so.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use abide_domain::{effect::Session, engine::ProfileKind, settings::ExecutionMode};
+use abide_ports::{
+    catalogue::Entry,
+    clock::Clock as _,
+    engine::{Launch, Order, Stdin, What},
+};
+
+use crate::{figures::now, ours::PROMPT};
+
+/// What a turn of the bare program took, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bare {
+    /// Until the line that names the session was read.
+    pub(crate) session: f64,
+    /// Until it was gone, or until its turn was over if it is held.
+    pub(crate) whole: f64,
+}
+
+/// Runs one turn.
+pub(crate) fn turn(
+    entry: &Entry,
+    kind: ProfileKind,
+    home: &Path,
+    env: &[(String, String)],
+) -> Result<Bare, String> {
+    let fresh = abide::clock::SystemClock.stamp().fresh;
+    let named = match kind {
+        ProfileKind::Resumable => entry.engine.name_session(&uuid::Uuid::from_u128(fresh.0).to_string()),
+        ProfileKind::StickyProcess => None,
+    };
+    let session = named.map_or(Session::New, Session::Named);
+    let private = home.join(format!("runs/bare-{fresh}"));
+    let (private, workspace) = (private.to_string_lossy(), home.join("workspace"));
+    let workspace = workspace.to_string_lossy();
+    let order = Order {
+        installation: &entry.installation,
+        kind,
+        session: &session,
+        prompt: PROMPT,
+        workspace: &workspace,
+        private: &private,
+        mode: ExecutionMode::Interactive,
+        model: None,
+        sandbox: None,
+        session_since: None,
+        skill: None,
+    };
+    let launch = entry.engine.launch(&order).map_err(|unsupported| unsupported.to_string())?;
+    let started = now();
+    let mut child = spawn(&launch, &private, &workspace, env).map_err(|error| error.to_string())?;
+    let (mut stdin, mut stdout) = (child.stdin.take(), child.stdout.take().ok_or("it has no output")?);
+    let (bytes, held) = match &launch.stdin {
+        Stdin::Whole(bytes) => (bytes, false),
+        Stdin::Open(bytes) => (bytes, true),
+    };
+    let mut tell = |bytes: &[u8]| match stdin.as_mut() {
+        Some(stdin) => stdin.write_all(bytes).and_then(|()| stdin.flush()).map_err(|error| error.to_string()),
+        None => Ok(()),
+    };
+    tell(bytes)?;
+    let mut interpreter = entry.engine.interpreter(&order);
+    let (mut named, mut over) = (None, None);
+    let mut buffer = vec![0; 64 << 10];
+    if !held {
+        drop(stdin.take());
+    }
+    loop {
+        let count = stdout.read(&mut buffer).map_err(|error| error.to_string())?;
+        if count == 0 {
+            break;
+        }
+        for said in interpreter.feed(buffer.get(..count).unwrap_or_default()) {
+            match said.what {
+                What::Session { .. } => named = named.or(Some(now())),
+                What::Write(bytes) => {
+                    if let Some(stdin) = stdin.as_mut() {
+                        stdin.write_all(&bytes).map_err(|error| error.to_string())?;
+                    }
+                }
+                What::Ended { .. } => {
+                    over = Some(now());
+                    drop(stdin.take());
+                }
+                What::Text(_)
+                | What::Progress(_)
+                | What::Warning(_)
+                | What::Gate { .. }
+                | What::Withdrawn { .. }
+                | What::Finishing
+                | What::Unknown(_) => {}
+            }
+        }
+    }
+    let status = child.wait().map_err(|error| error.to_string())?;
+    let gone = now();
+    if !held && !status.success() {
+        return Err(format!("the bare program left with {status}"));
+    }
+    let session = named.ok_or("the bare program named no session")?;
+    let whole = if held { over.ok_or("the bare program ended no turn")? } else { gone };
+    Ok(Bare { session: (session - started) as f64, whole: (whole - started) as f64 })
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is what the keeper is compared with")]
+fn spawn(
+    launch: &Launch,
+    private: &str,
+    workspace: &str,
+    env: &[(String, String)],
+) -> std::io::Result<std::process::Child> {
+    for file in &launch.files {
+        let path = Path::new(private).join(&file.path);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(path, &file.contents)?;
+    }
+    let (program, arguments) =
+        launch.argv.split_first().ok_or_else(|| std::io::Error::other("a launch names a program"))?;
+    let inherited = env.iter().filter(|(name, _)| !launch.without_env.contains(name));
+    Command::new(program)
+        .args(arguments)
+        .env_clear()
+        .envs(inherited.map(|(name, value)| (name, value)))
+        .envs(launch.env.iter().map(|(name, value)| (name, value)))
+        .current_dir(workspace)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+}

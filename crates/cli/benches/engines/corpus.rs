@@ -1,0 +1,190 @@
+//! Much output of each agent program, made of what was recorded of it: the lines from the middle of turns, as they are
+//! and stretched to the lengths that long messages and the output of tools have.
+//!
+//! Lines are stretched as text: writing parsed JSON anew would move the keys, and readers look at the first one.
+
+use std::{fs, path::Path};
+
+use abide_domain::{
+    effect::Session,
+    engine::{Handle, HandleType, ProfileKind},
+};
+use abide_ports::engine::{Engine, Interpreter, Order, Said, What};
+use abide_testkit::engine::Story;
+
+/// The lengths to which lines are stretched.
+const LENGTHS: [usize; 7] = [200, 500, 1_000, 2_000, 5_000, 10_000, 20_000];
+
+/// What is fed to one interpreter.
+pub(crate) struct Passage {
+    story: Story,
+    /// What comes before, and is not timed.
+    opening: Vec<u8>,
+    /// Lines of the middle, as recorded.
+    middle: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    Recorded,
+    Stretched,
+}
+
+impl Passage {
+    /// All passages of an engine.
+    pub(crate) fn all(engine: &dyn Engine) -> Vec<Self> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engines/transcripts").join(engine.name());
+        let files = sorted(&folder).into_iter().flat_map(|version| sorted(&version));
+        let recorded = files.filter(|file| file.extension().is_some_and(|kind| kind == "jsonl"));
+        recorded.filter_map(|file| Self::of(engine, &file)).collect()
+    }
+
+    /// The middle of one recorded story, if it has one.
+    fn of(engine: &dyn Engine, file: &Path) -> Option<Self> {
+        let story = Story::new("", &fs::read(file).ok()?);
+        let story = story.noted(&fs::read_to_string(file.with_extension("notes")).unwrap_or_default());
+        let mut passage = Self { story, opening: Vec::new(), middle: Vec::new() };
+        let stdout = passage.story.stdout.clone();
+        let mut interpreter = passage.interpreter(engine, |_| {});
+        let mut named = false;
+        for line in stdout.split_inclusive(|byte| *byte == b'\n') {
+            let said = interpreter.feed(line);
+            let has = |wanted: fn(&What) -> bool| said.iter().any(|said| wanted(&said.what));
+            if has(|what| matches!(what, What::Ended { .. } | What::Finishing)) {
+                break;
+            }
+            named = named || has(|what| matches!(what, What::Session { .. }));
+            let talk = |said: &Said| matches!(said.what, What::Text(_) | What::Progress(_));
+            if named && said.iter().all(talk) && !passage.is_answer(line) {
+                passage.middle.push(line.to_vec());
+            } else if passage.middle.is_empty() {
+                passage.opening.extend_from_slice(line);
+            }
+        }
+        (!passage.middle.is_empty()).then_some(passage)
+    }
+
+    /// Answers to our own requests come once; said again they would be unknown.
+    fn is_answer(&self, line: &[u8]) -> bool {
+        let text = String::from_utf8_lossy(line);
+        text.contains("\"jsonrpc\"") && !text.contains("\"method\"")
+    }
+
+    /// A new interpreter that has heard the opening.
+    pub(crate) fn begun(&self, engine: &dyn Engine) -> Box<dyn Interpreter> {
+        self.interpreter(engine, |interpreter| drop(interpreter.feed(&self.opening)))
+    }
+
+    fn interpreter(
+        &self,
+        engine: &dyn Engine,
+        first: impl FnOnce(&mut dyn Interpreter),
+    ) -> Box<dyn Interpreter> {
+        let installation = engine.installation();
+        let session = self.story.resumes.as_ref().map_or(Session::New, |id| {
+            Session::Resumed(Handle {
+                engine: engine.name().to_owned(),
+                handle_type: HandleType::SessionId,
+                handle_value: id.clone(),
+                created_at_turn: 1,
+            })
+        });
+        let mut interpreter = engine.interpreter(&Order {
+            installation: &installation,
+            kind: self.story.kind,
+            session: &session,
+            prompt: "hello",
+            workspace: "/somewhere",
+            private: "/elsewhere",
+            mode: self.story.mode,
+            model: None,
+            sandbox: None,
+            session_since: None,
+            skill: None,
+        });
+        first(&mut *interpreter);
+        interpreter
+    }
+
+    /// At least this many bytes of the middle, over and over.
+    pub(crate) fn repeated(&self, size: Size, least: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(least + LENGTHS[LENGTHS.len() - 1]);
+        let lines: Vec<Vec<u8>> = match size {
+            Size::Recorded => self.middle.clone(),
+            Size::Stretched => {
+                let each = self.middle.iter().enumerate();
+                each.flat_map(|(number, line)| {
+                    // Not every length of every line, but every length as often as any other.
+                    LENGTHS
+                        .into_iter()
+                        .cycle()
+                        .skip(number)
+                        .take(LENGTHS.len())
+                        .map(|length| stretched(line, length))
+                })
+                .collect()
+            }
+        };
+        while bytes.len() < least {
+            lines.iter().for_each(|line| bytes.extend_from_slice(line));
+        }
+        bytes
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.story.kind == ProfileKind::StickyProcess
+    }
+}
+
+/// The same line with its longest text said again and again, each time on a line of its own.
+fn stretched(line: &[u8], length: usize) -> Vec<u8> {
+    let Some((from, to)) = longest_text(line) else { return line.to_vec() };
+    let (Some(text), Some(before), Some(after)) = (line.get(from..to), line.get(..from), line.get(to..))
+    else {
+        return line.to_vec();
+    };
+    let text = if text.is_empty() { b"something to be said" } else { text };
+    let mut stretched = before.to_vec();
+    loop {
+        stretched.extend_from_slice(text);
+        if stretched.len() + after.len() >= length {
+            break;
+        }
+        stretched.extend_from_slice(b"\\n");
+    }
+    stretched.extend_from_slice(after);
+    stretched
+}
+
+/// Where the longest string of a line stands that is a value and tells people something.
+fn longest_text(line: &[u8]) -> Option<(usize, usize)> {
+    let (mut best, mut at): (Option<(usize, usize)>, usize) = (None, 0);
+    let mut key: &[u8] = b"";
+    while let Some(quote) = line.get(at..)?.iter().position(|byte| *byte == b'"') {
+        let from = at + quote + 1;
+        let mut to = from;
+        while *line.get(to)? != b'"' {
+            to += if line.get(to) == Some(&b'\\') { 2 } else { 1 };
+        }
+        at = to + 1;
+        if line.get(at) == Some(&b':') {
+            key = line.get(from..to)?;
+        } else if TOLD.iter().any(|told| told.as_bytes() == key)
+            && best.is_none_or(|(start, end)| to - from > end - start)
+        {
+            best = Some((from, to));
+        }
+    }
+    best
+}
+
+/// The keys under which programs put what may be long.
+const TOLD: [&str; 8] =
+    ["text", "content", "output", "aggregated_output", "command", "rawOutput", "message", "snapshot"];
+
+fn sorted(folder: &Path) -> Vec<std::path::PathBuf> {
+    let mut entries: Vec<_> =
+        fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path()).collect();
+    entries.sort();
+    entries
+}

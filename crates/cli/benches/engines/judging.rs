@@ -1,0 +1,145 @@
+//! What the rounds of an engine come to, beside the budget, and the table of all.
+
+use crate::{
+    figures::{median, ms, spread},
+    ours::Ours,
+    turns::{PARROT, Rounds},
+};
+
+/// The most that we may take of the bare program's time.
+const BUDGET: f64 = 0.02;
+
+/// What came of one engine.
+pub(crate) struct Judged {
+    name: String,
+    outcome: Result<Figures, String>,
+}
+
+struct Figures {
+    rounds: usize,
+    /// Our time as it was measured directly, as a share of the bare turn.
+    share: f64,
+    /// The same by subtracting whole turns, and how much of that is noise.
+    difference: f64,
+    noise: f64,
+    bare: f64,
+    bare_session: f64,
+    own: f64,
+    examined: f64,
+    /// The parts of our own time.
+    parts: Vec<(&'static str, f64)>,
+}
+
+impl Judged {
+    pub(crate) fn not_measured(name: &str, reason: String) -> Self {
+        Self { name: name.to_owned(), outcome: Err(reason) }
+    }
+
+    pub(crate) fn of(name: &str, rounds: &Rounds) -> Self {
+        let ours = |part: fn(&Ours) -> f64| median(rounds.ours.iter().map(part));
+        let bare = median(rounds.bare.iter().map(|bare| bare.whole));
+        let bare_session = median(rounds.bare.iter().map(|bare| bare.session));
+        let later = ours(|ours| ours.to_handle) - bare_session;
+        let noise = spread(rounds.bare.iter().map(|bare| bare.session))
+            .max(spread(rounds.ours.iter().map(|ours| ours.to_handle)));
+        let figures = Figures {
+            rounds: rounds.bare.len(),
+            share: ours(Ours::own) / bare,
+            difference: (later + ours(Ours::after)) / bare,
+            noise: noise / bare,
+            bare,
+            bare_session,
+            own: ours(Ours::own),
+            examined: ours(|ours| ours.examined),
+            parts: vec![
+                ("committing and taking up the order", ours(|ours| ours.performing)),
+                ("starting the keeper and the program", ours(|ours| ours.keeping)),
+                ("committing the handle", ours(|ours| ours.naming)),
+                ("hearing of the end", ours(|ours| ours.hearing)),
+                ("committing the end", ours(|ours| ours.ending)),
+            ],
+        };
+        Self { name: name.to_owned(), outcome: Ok(figures) }
+    }
+
+    fn verdict(&self) -> Verdict {
+        match &self.outcome {
+            Err(_) => Verdict::NotMeasured,
+            Ok(_) if self.name == PARROT => Verdict::ForScale,
+            Ok(figures) if figures.share <= BUDGET => Verdict::Pass,
+            Ok(_) => Verdict::Miss,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Pass,
+    Miss,
+    /// It has no budget.
+    ForScale,
+    NotMeasured,
+}
+
+/// Prints the table. Returns whether nothing is above its budget.
+pub(crate) fn report(judged: &[Judged]) -> bool {
+    println!(
+        "\nour time in a turn, as a share of the bare program's own; medians; at most {:.0} % is wanted",
+        BUDGET * 100.0
+    );
+    println!(
+        "{:<12} {:>7}  {:<9} {:>18} {:>9} {:>11} {:>13} {:>11} {:>3}",
+        "", "share", "", "by subtraction", "ours", "bare turn", "bare session", "examining", "n"
+    );
+    for one in judged {
+        let word = match one.verdict() {
+            Verdict::Pass => "PASS",
+            Verdict::Miss => "MISS",
+            Verdict::ForScale => "for scale",
+            Verdict::NotMeasured => "",
+        };
+        match &one.outcome {
+            Err(reason) => println!("{:<12} NOT MEASURED: {reason}", one.name),
+            Ok(figures) => println!(
+                "{:<12} {:>5.2} %  {word:<9} {:>18} {:>9} {:>11} {:>13} {:>11} {:>3}",
+                one.name,
+                figures.share * 100.0,
+                figures.subtracted(),
+                ms(figures.own),
+                ms(figures.bare),
+                ms(figures.bare_session),
+                ms(figures.examined),
+                figures.rounds,
+            ),
+        }
+    }
+    for one in judged {
+        if let Ok(figures) = &one.outcome {
+            println!("{}", figures.limits(&one.name));
+        }
+    }
+    println!(
+        "share is measured directly, from the journal's stamps and the keeper's exit record; by subtraction is the \
+         whole turn through us less the bare one, in brackets where it is no more than the rounds differ among \
+         themselves; examining is before a run's first turn and no part of either"
+    );
+    judged.iter().all(|one| one.verdict() != Verdict::Miss)
+}
+
+impl Figures {
+    fn subtracted(&self) -> String {
+        let (difference, noise) = (self.difference * 100.0, self.noise * 100.0);
+        if difference.abs() <= noise {
+            format!("({difference:.1} +-{noise:.1} %)")
+        } else {
+            format!("{difference:.1} +-{noise:.1} %")
+        }
+    }
+
+    fn limits(&self, name: &str) -> String {
+        let mut parts = self.parts.clone();
+        parts.sort_by(|one, other| other.1.total_cmp(&one.1));
+        let told: Vec<String> = parts.iter().map(|(what, time)| format!("{what} {}", ms(*time))).collect();
+        format!("{name}: limited by {}", told.join(", "))
+    }
+}

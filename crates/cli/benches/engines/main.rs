@@ -1,0 +1,62 @@
+//! What we cost on top of the agent programs, and how fast their words are read.
+//!
+//! Two questions, each answered as a ratio to something measured in the same run: how much of a turn's time is ours
+//! and not the program's, and how fast each adapter reads beside a plain JSON parser. The programs are real and the
+//! model is on the loopback interface, so a turn is as short as it can be and our share of it as large. A program that
+//! is not installed is reported as not measured. `cargo xtask bench engines` installs them first.
+
+mod bare;
+mod corpus;
+mod figures;
+mod judging;
+mod ours;
+mod reading;
+mod turns;
+mod watched;
+
+#[path = "../../tests/engines/dressing.rs"]
+mod dressing;
+#[path = "../../tests/engines/programs.rs"]
+mod programs;
+
+use std::process::ExitCode;
+
+/// What was asked for.
+struct Wanted {
+    only: Option<String>,
+    rounds: usize,
+}
+
+fn main() -> ExitCode {
+    let wanted = match Wanted::from_arguments(std::env::args().skip(1)) {
+        Ok(wanted) => wanted,
+        Err(complaint) => {
+            eprintln!("{complaint}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let chosen = |name: &str| wanted.only.as_deref().is_none_or(|only| only == name);
+    let reading = reading::bench(chosen);
+    let turns = turns::bench(chosen, wanted.rounds);
+    if reading && turns { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+impl Wanted {
+    fn from_arguments(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut wanted = Self { only: None, rounds: 9 };
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                // Cargo says so to every benchmark.
+                "--bench" => {}
+                "--only" => wanted.only = Some(arguments.next().ok_or("--only wants an engine's name")?),
+                "--rounds" => {
+                    let rounds = arguments.next().and_then(|rounds| rounds.parse().ok());
+                    wanted.rounds =
+                        rounds.filter(|rounds| *rounds > 0).ok_or("--rounds wants a number of rounds")?;
+                }
+                other => return Err(format!("{other} is not known; there are --only NAME and --rounds N")),
+            }
+        }
+        Ok(wanted)
+    }
+}

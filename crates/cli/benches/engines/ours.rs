@@ -1,0 +1,244 @@
+//! The same turn through us: keeper, performer and desk on a ledger in SQLite, as the daemon has them.
+//!
+//! What is ours is taken from the stamps of the journal, the keeper's exit record and the calls to the keepers, not
+//! from the difference of two long times: that would drown in the noise of the program.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use abide::{
+    catalogue::{EngineCatalogue, EngineConfig},
+    clock::SystemClock,
+    processes::Keepers,
+};
+use abide_daemon::{Desk, Performer, World};
+use abide_domain::{
+    engine::ProfileKind,
+    event::{Event, NewRun},
+    id::RunId,
+    inbound::{Message, MessageKey},
+    run::{Run, Status},
+    settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, Settings, Unanswered},
+};
+use abide_keeper::launch::Launcher;
+use abide_ports::{
+    catalogue::{Catalogue, Entry},
+    clock::Clock,
+    processes::Processes,
+    store::{Entry as JournalEntry, Seq, Store},
+};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::watched::{Kind, Seen, Watched};
+
+/// What the agent is asked.
+pub(crate) const PROMPT: &str = "stone 1 of the wall";
+
+/// Longer than any turn of any engine on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(240);
+const MANY: usize = 10_000;
+
+/// A daemon's inside, for one engine.
+pub(crate) struct House {
+    engine: String,
+    home: PathBuf,
+    pub(crate) entry: Entry,
+    pub(crate) env: Vec<(String, String)>,
+    store: Arc<dyn Store>,
+    desk: Arc<Desk>,
+    performer: Performer,
+    processes: Arc<Watched>,
+    runtime: Runtime,
+    _ledger: TempDir,
+}
+
+/// What a turn through us took, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ours {
+    pub(crate) kind: ProfileKind,
+    /// From the run's creation until its first turn was ordered: its program is examined.
+    pub(crate) examined: f64,
+    /// From the order until the handle was committed.
+    pub(crate) to_handle: f64,
+    /// From the order until the keeper was called.
+    pub(crate) performing: f64,
+    /// From there until the process ran and had its input. It works meanwhile, so this is more than it waits.
+    pub(crate) keeping: f64,
+    /// From the words that name the session until they were committed.
+    pub(crate) naming: f64,
+    /// From the process's end, or its last words if it is held, until they were heard.
+    pub(crate) hearing: f64,
+    /// From there until the end of the turn was committed.
+    pub(crate) ending: f64,
+}
+
+impl Ours {
+    /// All of it together.
+    pub(crate) fn own(&self) -> f64 {
+        self.performing + self.keeping + self.naming + self.after()
+    }
+
+    /// What comes after the program's last.
+    pub(crate) fn after(&self) -> f64 {
+        self.hearing + self.ending
+    }
+}
+
+impl House {
+    pub(crate) fn build(engine: &str, home: &Path, config: EngineConfig) -> Result<Self, String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let binary = PathBuf::from(env!("CARGO_BIN_EXE_abide"));
+        let env: Vec<(String, String)> =
+            [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("LANG", "C.UTF-8"), ("TERM", "dumb")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .to_vec();
+        let processes = Arc::new(Watched::new(Keepers {
+            directory: home.join("keepers"),
+            launcher: Launcher { program: binary.clone(), arguments: vec!["__keeper".to_owned()] },
+            env: env.clone(),
+            retention: 1 << 30,
+            children: Mutex::default(),
+        }));
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .map_err(|error| text(&error))?;
+        // Next to the build, not in a folder that may be kept in memory.
+        let ledger = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|error| text(&error))?;
+        let clock = Arc::new(SystemClock);
+        let configured = BTreeMap::from([(engine.to_owned(), config)]);
+        let catalogue = Arc::new(EngineCatalogue::new(&configured, &binary));
+        let entry = catalogue.engine(engine).ok_or("nobody knows this engine")?;
+        let (store, desk, performer) = runtime.block_on(async {
+            let url = format!("sqlite:{}", ledger.path().join("abide.db").display());
+            let store = abide_store::registry::open(&url).await.map_err(|error| text(&error))?;
+            let desk = Desk::open(store.clone(), clock.clone(), 4).await.map_err(|error| text(&error))?;
+            let desk = Arc::new(desk);
+            let performer = Performer::new(World {
+                desk: desk.clone(),
+                store: store.clone(),
+                clock,
+                catalogue,
+                processes: processes.clone(),
+                workspaces: Arc::new(abide::workspace::Folders),
+                private: home.join("runs").to_string_lossy().into_owned(),
+            });
+            Ok::<_, String>((store, desk, performer))
+        })?;
+        let (engine, home) = (engine.to_owned(), home.to_owned());
+        Ok(Self { engine, home, entry, env, store, desk, performer, processes, runtime, _ledger: ledger })
+    }
+
+    /// Runs one turn, to its end and the end of its process.
+    pub(crate) fn turn(&self) -> Result<Ours, String> {
+        let run_id = RunId(SystemClock.stamp().fresh);
+        let (run, journal) = self.runtime.block_on(async {
+            let mut changes = self.performer.changes();
+            let outcome = self.desk.create(self.order(run_id)).await.map_err(|error| error.to_string())?;
+            self.performer.follow_up(&outcome).await;
+            let run = tokio::time::timeout(PATIENCE, self.over(run_id, &mut changes))
+                .await
+                .map_err(|_| "the turn does not come to an end".to_owned())??;
+            let journal = self.store.entries_of(run_id, Seq(0), MANY).await;
+            Ok::<_, String>((run, journal.map_err(|error| error.to_string())?))
+        })?;
+        if run.status() != Status::Succeeded {
+            return Err(format!("the run came to {:?}: {:?}", run.status(), run.error()));
+        }
+        let kind = run.profile.as_ref().map(|profile| profile.kind).ok_or("it was never examined")?;
+        let seen = self.processes.seen(&format!("{run_id}-1")).ok_or("nothing was held for the turn")?;
+        taken_apart(kind, &journal, &seen).ok_or_else(|| format!("no times in {journal:?} and {seen:?}"))
+    }
+
+    /// Waits until a run has ended and nothing of it is held.
+    async fn over(
+        &self,
+        run_id: RunId,
+        changes: &mut tokio::sync::watch::Receiver<u64>,
+    ) -> Result<Run, String> {
+        loop {
+            changes.mark_unchanged();
+            let run = self.store.run(run_id).await.map_err(|error| error.to_string())?;
+            let run = run.ok_or("the run is not there")?;
+            let over = matches!(run.status(), Status::Succeeded | Status::Failed | Status::Canceled);
+            if over && run.owed.is_empty() && self.processes.names().is_empty() {
+                return Ok(run);
+            }
+            changes.changed().await.map_err(|error| error.to_string())?;
+        }
+    }
+
+    fn order(&self, run_id: RunId) -> NewRun {
+        let settings = Settings {
+            engine: self.engine.clone(),
+            workspace: self.home.join("workspace").to_string_lossy().into_owned(),
+            execution_mode: ExecutionMode::Interactive,
+            conversation_ref: None,
+            unanswered: Unanswered::Strict,
+            session_timeout_sec: DEFAULT_SESSION_TIMEOUT,
+            turn_timeout_sec: None,
+            on_busy: OnBusy::Queue,
+            model: None,
+            sandbox: None,
+            skill: None,
+            labels: BTreeMap::new(),
+        };
+        let key = MessageKey { channel: "bench".to_owned(), message_id: run_id.to_string() };
+        let message = Message { key, text: PROMPT.to_owned() };
+        NewRun { run_id, settings, message, idempotency: None }
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        for name in self.processes.names() {
+            let _nothing_more_to_do = self.processes.end(&name);
+        }
+    }
+}
+
+/// Where the time went, from what was written down and what was seen.
+fn taken_apart(kind: ProfileKind, journal: &[JournalEntry], seen: &Seen) -> Option<Ours> {
+    let when = |wanted: fn(&Event) -> bool| {
+        journal.iter().find(|entry| wanted(&entry.event)).map(|entry| entry.stamp.at.0)
+    };
+    let created = when(|event| matches!(event, Event::RunCreated(_)))?;
+    let ordered = when(|event| matches!(event, Event::ProfileResolved { .. }))?;
+    let ended = when(|event| matches!(event, Event::TurnEnded { .. }))?;
+    // A stamp is taken before its commit, and a piece is asked for after the one before it is committed.
+    let committed = |stamp: i64| {
+        let asked = seen.heard.iter().map(|piece| piece.called);
+        let gone = when(|event| matches!(event, Event::ProcessExited { .. }));
+        asked.chain(gone).chain([seen.end_called]).filter(|at| *at > stamp).min()
+    };
+    let heard_before = |stamp: i64| {
+        let before = seen.heard.iter().filter(|piece| piece.kind != Kind::Other && piece.returned <= stamp);
+        before.map(|piece| piece.returned).max()
+    };
+    let first_words =
+        seen.heard.iter().find(|piece| piece.kind == Kind::Stdout).map(|piece| piece.returned)?;
+    // A session that we named ourselves is no news, and then its first words are the ones that name it.
+    let announced = when(|event| matches!(event, Event::HandleAnnounced { .. })).unwrap_or(first_words);
+    let (named_heard, named) = (heard_before(announced)?, committed(announced)?);
+    let end_heard = heard_before(ended)?;
+    let last = match kind {
+        ProfileKind::Resumable => seen.exited?,
+        ProfileKind::StickyProcess => end_heard,
+    };
+    Some(Ours {
+        kind,
+        examined: (ordered - created) as f64,
+        to_handle: (named - ordered) as f64,
+        performing: (seen.start_called - ordered) as f64,
+        keeping: (seen.start_returned - seen.start_called) as f64,
+        naming: (named - named_heard) as f64,
+        hearing: (end_heard - last) as f64,
+        ending: (committed(ended)? - end_heard) as f64,
+    })
+}

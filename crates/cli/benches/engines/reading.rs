@@ -1,0 +1,100 @@
+//! How fast each adapter reads what its program prints, beside a plain JSON parser on the same lines in the same run.
+//!
+//! The time is the thread's own on the processor, so that a busy machine changes it little. What an interpreter says is
+//! dropped at once, as most of it is by the daemon.
+
+use abide_engines::registry;
+use abide_ports::engine::{Engine, Installation};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::{
+    corpus::{Passage, Size},
+    figures::median,
+};
+
+/// What is wanted on one core, in millions of bytes a second, on lines as long as those of real turns.
+const LEAST: f64 = 300.0;
+/// How much is read in each round, over all passages of an engine.
+const BYTES: usize = 32 << 20;
+const ROUNDS: usize = 5;
+/// How much a reader gets at a time.
+const PIECE: usize = 64 << 10;
+
+/// Whether every adapter is fast enough.
+pub(crate) fn bench(chosen: impl Fn(&str) -> bool) -> bool {
+    println!(
+        "reading, in MB/s on one core; x json is the ratio to serde_json parsing the same lines into values"
+    );
+    println!(
+        "{:<14} {:>8} {:>8}  {:<5} {:>22} {:>8}",
+        "", "x json", "MB/s", "", "lines as recorded: x", "MB/s"
+    );
+    let acp = registry::acp("acp", Installation::named("some-agent"));
+    let mut passed = true;
+    for engine in registry::built_in().into_iter().chain([acp]).filter(|engine| chosen(engine.name())) {
+        let all = Passage::all(&*engine);
+        let (held, alone): (Vec<_>, Vec<_>) = all.into_iter().partition(Passage::is_held);
+        for (passages, form) in [(alone, ""), (held, " held")] {
+            if passages.is_empty() {
+                continue;
+            }
+            let stretched = measure(&*engine, &passages, Size::Stretched);
+            let recorded = measure(&*engine, &passages, Size::Recorded);
+            let enough = stretched.rate >= LEAST;
+            passed &= enough;
+            println!(
+                "{:<14} {:>8.2} {:>8.0}  {:<5} {:>22.2} {:>8.0}",
+                format!("{}{form}", engine.name()),
+                stretched.ratio,
+                stretched.rate,
+                if enough { "PASS" } else { "MISS" },
+                recorded.ratio,
+                recorded.rate,
+            );
+        }
+    }
+    println!("lines of 200 B to 20 kB in pieces of 64 KiB; at least {LEAST:.0} MB/s is wanted of them");
+    passed
+}
+
+struct Speed {
+    rate: f64,
+    ratio: f64,
+}
+
+fn measure(engine: &dyn Engine, passages: &[Passage], size: Size) -> Speed {
+    let least = BYTES / passages.len();
+    let texts: Vec<Vec<u8>> = passages.iter().map(|passage| passage.repeated(size, least)).collect();
+    let bytes: usize = texts.iter().map(Vec::len).sum();
+    let (mut ours, mut plain) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let mut spent = 0.0;
+        for (passage, text) in passages.iter().zip(&texts) {
+            let mut interpreter = passage.begun(engine);
+            spent += seconds(|| text.chunks(PIECE).for_each(|piece| drop(interpreter.feed(piece))));
+        }
+        ours.push(bytes as f64 / 1e6 / spent);
+        let parsed = seconds(|| texts.iter().for_each(|text| parse(text)));
+        plain.push(bytes as f64 / 1e6 / parsed);
+    }
+    let (rate, plain) = (median(ours), median(plain));
+    Speed { rate, ratio: rate / plain }
+}
+
+fn parse(text: &[u8]) {
+    for line in text.split(|byte| *byte == b'\n') {
+        let _plain_text_is_no_json: Result<serde_json::Value, _> =
+            std::hint::black_box(serde_json::from_slice(line));
+    }
+}
+
+/// How long this thread works on something.
+fn seconds(work: impl FnOnce()) -> f64 {
+    let spent = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    };
+    let before = spent();
+    work();
+    spent() - before
+}

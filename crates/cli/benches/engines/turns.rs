@@ -1,0 +1,83 @@
+//! Our share of a turn, for each agent program that is installed: the bare program and the same turn through us, in
+//! rounds that take turns.
+
+use std::{fs, path::Path};
+
+use abide::catalogue::EngineConfig;
+use abide_domain::engine::ProfileKind;
+use abide_testkit::model::{ModelServer, Script};
+
+use crate::{
+    bare::{self, Bare},
+    dressing::{KEY, dress},
+    figures::ms,
+    judging::{Judged, report},
+    ours::{House, Ours},
+    programs::installed,
+};
+
+/// All whose programs are driven in the tests too, and the parrot, which lives in our own binary and needs no model.
+const ENGINES: [&str; 9] =
+    ["codex", "claude", "gemini", "qwen", "opencode", "codex-acp", "claude-acp", "gemini-acp", PARROT];
+/// What is measured only for its scale: a program that takes no time of its own.
+pub(crate) const PARROT: &str = "parrot";
+
+/// A turn that takes longer than this is not repeated so often, in microseconds.
+const LONG: f64 = 3e6;
+const FEW: usize = 5;
+
+/// All rounds of one engine.
+pub(crate) struct Rounds {
+    pub(crate) bare: Vec<Bare>,
+    pub(crate) ours: Vec<Ours>,
+}
+
+/// Whether everything that was measured is within its budget.
+pub(crate) fn bench(chosen: impl Fn(&str) -> bool, rounds: usize) -> bool {
+    let mut judged = Vec::new();
+    for name in ENGINES.into_iter().filter(|name| chosen(name)) {
+        eprintln!("measuring {name}");
+        let measured = match measure(name, rounds) {
+            Ok(rounds) => Judged::of(name, &rounds),
+            Err(reason) => Judged::not_measured(name, reason),
+        };
+        judged.push(measured);
+    }
+    report(&judged)
+}
+
+fn measure(name: &str, rounds: usize) -> Result<Rounds, String> {
+    let text = |error: std::io::Error| error.to_string();
+    let home = tempfile::tempdir().map_err(text)?;
+    fs::create_dir(home.path().join("workspace")).map_err(text)?;
+    let (config, _model) = dressed(name, home.path())?;
+    let house = House::build(name, home.path(), config)?;
+    // The first of each makes folders, databases and caches.
+    let kind = house.turn()?.kind;
+    let warm = bare::turn(&house.entry, kind, home.path(), &house.env)?;
+    let rounds = if warm.whole > LONG { rounds.min(FEW) } else { rounds };
+    let mut measured = Rounds { bare: Vec::new(), ours: Vec::new() };
+    for round in 0..rounds {
+        // Whoever comes second finds a warmer machine, so they take turns at that too.
+        if round % 2 == 0 {
+            measured.bare.push(bare::turn(&house.entry, kind, home.path(), &house.env)?);
+            measured.ours.push(house.turn()?);
+        } else {
+            measured.ours.push(house.turn()?);
+            measured.bare.push(bare::turn(&house.entry, kind, home.path(), &house.env)?);
+        }
+    }
+    let held = if kind == ProfileKind::StickyProcess { ", held" } else { "" };
+    eprintln!("  {rounds} rounds{held}; the bare turn before them took {}", ms(warm.whole));
+    Ok(measured)
+}
+
+/// The engine's configuration, and the model that it talks to.
+fn dressed(name: &str, home: &Path) -> Result<(EngineConfig, Option<ModelServer>), String> {
+    if name == PARROT {
+        return Ok((EngineConfig::default(), None));
+    }
+    let program = installed(name).ok_or("its program is not installed; `cargo xtask engines` says why")?;
+    let model = ModelServer::start(Script::new().demand_key(KEY));
+    Ok((dress(&program, home, &model.url("")), Some(model)))
+}

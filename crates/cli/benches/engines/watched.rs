@@ -1,0 +1,139 @@
+//! Keepers with a watch: when each call began and returned, and when the held process went.
+//!
+//! Nothing is added to the path that is measured but reading the clock; the exit record is read when its process is
+//! about to be forgotten, which is after its end was committed.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use abide::processes::Keepers;
+use abide_domain::process::Process;
+use abide_keeper::place::Place;
+use abide_ports::{
+    engine::Signal,
+    processes::{Follow, Found, Heard, Lost, Processes, Start, StartError, Write},
+};
+
+use crate::figures::now;
+
+/// What was seen of one process. All times are microseconds on the system's clock.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) start_called: i64,
+    pub(crate) start_returned: i64,
+    pub(crate) heard: Vec<Piece>,
+    /// When it went, as its keeper recorded.
+    pub(crate) exited: Option<i64>,
+    pub(crate) end_called: i64,
+}
+
+/// One piece of news.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// When it was asked for: everything before it is committed.
+    pub(crate) called: i64,
+    /// When it came.
+    pub(crate) returned: i64,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Stdout,
+    Exited,
+    Other,
+}
+
+type Log = Arc<Mutex<BTreeMap<String, Seen>>>;
+
+/// Keepers, watched.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    pub(crate) keepers: Keepers,
+    log: Log,
+}
+
+impl Watched {
+    pub(crate) fn new(keepers: Keepers) -> Self {
+        Self { keepers, log: Log::default() }
+    }
+
+    /// What was seen of the process of that name.
+    pub(crate) fn seen(&self, name: &str) -> Option<Seen> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).remove(name)
+    }
+
+    fn note(&self, name: &str, note: impl FnOnce(&mut Seen)) {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        note(log.entry(name.to_owned()).or_default());
+    }
+}
+
+impl Processes for Watched {
+    fn start(&self, name: &str, start: &Start<'_>) -> Result<Process, StartError> {
+        let called = now();
+        let started = self.keepers.start(name, start);
+        let returned = now();
+        self.note(name, |seen| (seen.start_called, seen.start_returned) = (called, returned));
+        started
+    }
+
+    fn find(&self, name: &str) -> Found {
+        self.keepers.find(name)
+    }
+
+    fn follow(&self, name: &str) -> Result<Box<dyn Follow>, Lost> {
+        let inner = self.keepers.follow(name)?;
+        Ok(Box::new(Watching { inner, name: name.to_owned(), log: self.log.clone() }))
+    }
+
+    fn write(&self, name: &str, write: &Write<'_>) -> Result<(), Lost> {
+        self.keepers.write(name, write)
+    }
+
+    fn signal(&self, name: &str, signal: Signal) -> Result<(), Lost> {
+        self.keepers.signal(name, signal)
+    }
+
+    fn end(&self, name: &str) -> Result<(), Lost> {
+        let called = now();
+        let exit = Place::new(&self.keepers.directory, name).exit_record();
+        let exited = exit.and_then(|exit| i64::try_from(exit.at).ok());
+        self.note(name, |seen| {
+            if seen.end_called == 0 {
+                (seen.end_called, seen.exited) = (called, exited);
+            }
+        });
+        self.keepers.end(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.keepers.names()
+    }
+}
+
+struct Watching {
+    inner: Box<dyn Follow>,
+    name: String,
+    log: Log,
+}
+
+impl Follow for Watching {
+    fn next(&mut self, patience: Option<Duration>) -> Result<Heard, Lost> {
+        let called = now();
+        let heard = self.inner.next(patience);
+        let returned = now();
+        let kind = match &heard {
+            Ok(Heard::Stdout(_)) => Kind::Stdout,
+            Ok(Heard::Exited(_)) => Kind::Exited,
+            Ok(Heard::Stderr(_) | Heard::Nothing) | Err(_) => Kind::Other,
+        };
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = log.entry(self.name.clone()).or_default();
+        seen.heard.push(Piece { called, returned, kind });
+        heard
+    }
+}

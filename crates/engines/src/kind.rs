@@ -1,0 +1,54 @@
+//! What kind of line a line of JSON is, without reading all of it.
+//!
+//! Programs that print JSON say `type` first, so most lines are read only once, as what they are. Whether the rest of
+//! such a line is JSON at all is not known from here: who reads nothing else of it asks [`is_whole`].
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, de::IgnoredAny};
+
+/// What lines are told apart by, wherever in them it stands.
+#[derive(Debug, Deserialize)]
+struct Head<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+}
+
+/// The type of a line.
+pub(crate) fn of(line: &[u8]) -> Option<Cow<'_, str>> {
+    match leading(line) {
+        Some(kind) => Some(Cow::Borrowed(kind)),
+        None => Some(serde_json::from_slice::<Head<'_>>(line).ok()?.kind),
+    }
+}
+
+/// The type of a line that begins with it.
+pub(crate) fn leading(line: &[u8]) -> Option<&str> {
+    let rest = line.strip_prefix(br#"{"type":""#)?;
+    let kind = rest.get(..memchr::memchr(b'"', rest)?)?;
+    std::str::from_utf8(kind).ok().filter(|kind| !kind.contains('\\'))
+}
+
+/// Whether a line is JSON to its end.
+pub(crate) fn is_whole(line: &[u8]) -> Option<()> {
+    serde_json::from_slice::<IgnoredAny>(line).ok().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_whole, of};
+
+    #[test]
+    fn the_type_is_found_wherever_it_stands() {
+        for line in [r#"{"type":"a.b","x":1}"#, r#"{"x":1,"type":"a.b"}"#, r#"{"type":"a\u002eb"}"#] {
+            assert_eq!(of(line.as_bytes()).as_deref(), Some("a.b"), "{line}");
+        }
+        assert_eq!(of(br#"{"x":{"type":"a"}}"#), None);
+    }
+
+    #[test]
+    fn a_line_that_breaks_off_is_not_whole() {
+        assert_eq!(is_whole(br#"{"type":"a"}"#), Some(()));
+        assert_eq!(is_whole(br#"{"type":"a","#), None);
+    }
+}
