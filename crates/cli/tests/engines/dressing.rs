@@ -86,6 +86,9 @@ pub(crate) fn dress(program: &Program, home: &Path, model: &str) -> EngineConfig
             set("IFLOW_STAND_IN_MODEL", &format!("{model}/v1"));
             set("IFLOW_API_KEY", KEY);
         }
+        "parrot" | "parrot-sticky" => {
+            set("PARROT_HOME", &folder("parrot").to_string_lossy());
+        }
         other => panic!("nobody knows how to dress {other}"),
     }
     set("HOME", &home.to_string_lossy());

@@ -5,6 +5,7 @@
 //! verified; with `ABIDE_REQUIRE_ENGINES=1` it is a failure.
 
 mod dressing;
+mod parrots;
 mod programs;
 mod record;
 mod skills;

@@ -39,9 +39,13 @@ pub(crate) fn installed(name: &str) -> Option<Program> {
     }
 }
 
-/// The stand-in for a program that can no longer be had.
+/// The stand-in for a program that can no longer be had, or the scripted engine that is a part of ours.
 fn stand_in(name: &str) -> Option<Program> {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../engines/tests/stand-ins").join(name);
+    if name.starts_with("parrot") {
+        let command = vec![env!("CARGO_BIN_EXE_abide").to_owned(), "__parrot".to_owned()];
+        return Some(Program { engine: name.to_owned(), command, env: BTreeMap::new(), missing: None });
+    }
     path.exists().then(|| Program {
         engine: name.to_owned(),
         command: vec![path.to_string_lossy().into_owned()],

@@ -1,0 +1,94 @@
+//! The scripted engine through the real performer and real keepers: what demos and other tests rely on (E3).
+
+use abide_domain::{
+    engine::ProfileKind,
+    failure::FailureCode,
+    interaction::{Asker, Kind},
+    run::Status,
+    settings::{
+        ExecutionMode::{Chat, Interactive},
+        OnBusy,
+    },
+};
+use abide_testkit::model::Script;
+
+use crate::stage::Stage;
+
+fn stage(engine: &str) -> Stage {
+    Stage::of(engine, Script::new()).expect("the parrot is a part of this program")
+}
+
+#[test]
+fn a_parrot_asks_and_goes_on_where_it_stopped() {
+    for (engine, kind) in [("parrot", ProfileKind::Resumable), ("parrot-sticky", ProfileKind::StickyProcess)]
+    {
+        let stage = stage(engine);
+        let script = "say Hello.\nask choose_one Which colour? | red | blue (safe)\nappend log.txt $reply\nsay It is $reply.";
+        let run = stage.start(Interactive, script);
+        let waiting = stage.wait(run, Status::WaitingUser);
+        assert_eq!(waiting.profile.as_ref().map(|profile| profile.kind), Some(kind));
+        let question = stage.question(run).question;
+        assert_eq!((question.kind, question.prompt.as_str()), (Kind::ChooseOne, "Which colour?"));
+        assert_eq!(waiting.live().is_some(), kind == ProfileKind::StickyProcess, "{engine}");
+        stage.reply(run, "crimson");
+        let done = stage.wait(run, Status::Succeeded);
+        assert_eq!(done.result.as_deref().map(str::trim), Some("It is crimson."), "{engine}");
+        let log = std::fs::read_to_string(stage.workspace.join("log.txt")).expect("it was written");
+        assert_eq!(log, "crimson\n", "carried out once");
+    }
+}
+
+#[test]
+fn a_gate_keeps_the_process_of_either_parrot() {
+    for engine in ["parrot", "parrot-sticky"] {
+        let stage = stage(engine);
+        let run = stage.start(Interactive, "gate May I?\nsay I was told: $reply");
+        let waiting = stage.wait_until(run, "a gate", |run| run.status() == Status::WaitingUser);
+        assert!(waiting.live().is_some() && matches!(stage.question(run).asker, Asker::Gate { .. }));
+        stage.reply(run, "yes");
+        let done = stage.wait(run, Status::Succeeded);
+        assert_eq!(done.result.as_deref().map(str::trim), Some("I was told: yes"), "{engine}");
+    }
+}
+
+#[test]
+fn a_parrot_without_a_session_or_with_a_lost_one_is_reported() {
+    let stage = stage("parrot");
+    let mute = stage.start(Interactive, "mute-session\nask open_text What now?");
+    let failed = stage.wait(mute, Status::Failed);
+    assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::SessionResumeFailed));
+    let lost = stage.start(Interactive, "lose-session\nask open_text What now?");
+    stage.wait(lost, Status::WaitingUser);
+    stage.reply(lost, "go on");
+    let failed = stage.wait(lost, Status::Failed);
+    assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::SessionResumeFailed));
+    assert_eq!(stage.open_questions(), 0);
+}
+
+#[test]
+fn a_parrot_that_fails_crashes_or_hangs_is_no_success() {
+    let stage = stage("parrot");
+    for script in ["fail It broke.", "crash"] {
+        let run = stage.start(Interactive, script);
+        let failed = stage.wait(run, Status::Failed);
+        assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::EngineFailed), "{script}");
+    }
+    let run = stage.start(Interactive, "progress Soon.\nhang");
+    stage.wait_until(run, "a process", |run| run.live().is_some());
+    stage.cancel(run);
+    stage.wait(run, Status::Canceled);
+    stage.wait_until(run, "the end of all processes", |_| stage.held().is_empty());
+}
+
+#[test]
+fn a_message_steers_a_parrot_at_work() {
+    let stage = stage("parrot");
+    let run = stage.start_with(Chat, "gate Ready?\nsay First.", |settings| settings.on_busy = OnBusy::Steer);
+    stage.wait_until(run, "a gate", |run| run.status() == Status::WaitingUser);
+    stage.reply(run, "yes");
+    let done = stage.wait(run, Status::Idle);
+    assert_eq!(done.result.as_deref().map(str::trim), Some("First."));
+    stage.say(run, "say Second.");
+    let done = stage.wait_until(run, "turn 2", |run| run.status() == Status::Idle && run.turn_index == 2);
+    assert_eq!(done.result.as_deref().map(str::trim), Some("Second."));
+}
