@@ -304,7 +304,11 @@ impl Holder {
         }
         let ladder = self.job.as_ref().and_then(|job| job.ladder.wakes_at());
         let ending = self.ending.as_ref().map(Ending::wakes_at);
-        [ladder, ending, pushing].into_iter().flatten().min().map(|at| at.saturating_sub(now).max(1))
+        [ladder, ending, pushing]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|at| whole_millisecond(at.saturating_sub(now)))
     }
 
     /// A command that is longer than the pipe goes in as the shell takes it.
@@ -391,6 +395,11 @@ impl Holder {
             meta: self.meta.clone(),
         }
     }
+}
+
+/// The system waits in whole milliseconds and drops the rest: a shorter wait would be none at all, again and again.
+fn whole_millisecond(micros: u64) -> u64 {
+    micros.div_ceil(1_000).max(1) * 1_000
 }
 
 /// A child that died at once is still ours to name: until it is reaped, its pid is its own.

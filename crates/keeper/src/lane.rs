@@ -73,7 +73,11 @@ impl Lane {
     /// Takes what a pipe has.
     pub(crate) fn take(&mut self, stream: Stream, buffer: &mut [u8]) -> Found {
         let index = stream.index();
-        let Some(end) = &self.ends[index] else { return Found::Closed };
+        let Some(end) = &self.ends[index] else {
+            // Left ready, a stream that is closed for good would keep the loop awake for ever.
+            self.ready[index] = false;
+            return Found::Closed;
+        };
         let room = buffer.len();
         match read(end, buffer) {
             Ok(0) => {
@@ -105,6 +109,7 @@ impl Lane {
     /// Stops reading a stream for good.
     pub(crate) fn close(&mut self, stream: Stream) {
         self.ends[stream.index()] = None;
+        self.ready[stream.index()] = false;
     }
 
     /// Whether nothing more can come.

@@ -218,9 +218,9 @@ impl Prompter {
         Ok(())
     }
 
-    /// The pipe that has no room for the rest of a command, if there is a rest.
+    /// Whether the pipe had no room for the rest of a command, and may have some later.
     pub(crate) fn wants_to_write(&self) -> bool {
-        !self.unsent.is_empty()
+        !self.unsent.is_empty() && self.commands[self.turn].writer.is_some()
     }
 
     /// The pipe on which reports arrive.
@@ -323,6 +323,7 @@ impl Prompter {
     pub(crate) fn close(&mut self) {
         self.main = None;
         self.closed = true;
+        self.unsent = Vec::new();
         for command in self.commands.iter_mut().chain(&mut self.slots) {
             command.writer = None;
         }

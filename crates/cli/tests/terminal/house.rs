@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{Rpc, home, survivors};
+use crate::support::{Rpc, SHELLS, home, survivors};
 use serde_json::{Value, json};
 
 /// A runtime that keeps house all the time.
@@ -125,6 +125,59 @@ fn a_runtime_that_dies_leaves_no_waiting_keeper_behind() {
     // The sessions live on; whoever comes next takes them along in order.
     assert_eq!(Rpc::start(home.path()).close(), Some(0));
     assert!(survivors(home.path()).is_empty());
+}
+
+#[test]
+fn a_keeper_left_alone_in_any_phase_sleeps_until_something_happens() {
+    let long = "x".repeat(300_000);
+    let phases: [(&str, &[&str]); 4] = [
+        ("idle", &["true"]),
+        ("its shell works", &["sleep 30 & wait"]),
+        (
+            "old pipes are half closed",
+            &["sleep 30 2>/dev/null & true", "sleep 30 2>/dev/null & true", "true"],
+        ),
+        ("its shell ended before the end of its command", &[&format!("exit 3\n# {long}")]),
+    ];
+    for shell in SHELLS {
+        for (phase, commands) in phases {
+            let home = home();
+            let mut rpc = Rpc::start(home.path());
+            let session = rpc.ok("session.create", json!({ "shell": shell }));
+            let keeper = parent(u32::try_from(session["pid"].as_u64().unwrap()).unwrap());
+            for command in commands {
+                let id =
+                    rpc.send("exec.run", json!({ "session_id": session["session_id"], "command": command }));
+                if !command.ends_with("wait") {
+                    rpc.answer(id).unwrap();
+                }
+            }
+            rpc.kill();
+            let sleeps = (0..LOOKS).any(|_| {
+                std::thread::yield_now();
+                sleeps_without_limit(keeper)
+            });
+            assert!(sleeps, "{shell}: the keeper stays awake while {phase}");
+            assert_eq!(Rpc::start(home.path()).close(), Some(0));
+            assert!(survivors(home.path()).is_empty());
+        }
+    }
+}
+
+/// How often a keeper is looked at before it counts as restless: for seconds, on any machine.
+const LOOKS: u32 = 1_000_000;
+
+/// Whether a process is blocked in a wait that only an event ends. One that goes round and round never is.
+fn sleeps_without_limit(pid: u32) -> bool {
+    let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap();
+    let words: Vec<&str> = call.split_ascii_whitespace().collect();
+    let wait = if cfg!(target_arch = "x86_64") { "281" } else { "22" };
+    words.first() == Some(&wait) && words.get(4).is_some_and(|limit| limit.ends_with("ffffffff"))
+}
+
+fn parent(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 fn children(pid: u32) -> Vec<u32> {

@@ -101,6 +101,10 @@ impl Holder {
     pub(super) fn shell_ended(&mut self, exit: &Exit) {
         let lost = self.lost.take();
         self.repair.running_since = None;
+        // What it has not read of its command, it never will.
+        if let Some(prompter) = &mut self.prompter {
+            prompter.close();
+        }
         if self.job.is_some() {
             self.finish(exit.code, Some(exit.clone()), lost.clone());
         }
