@@ -165,7 +165,11 @@ impl House {
             changes.mark_unchanged();
             let run = self.store.run(run_id).await.map_err(|error| error.to_string())?;
             let run = run.ok_or("the run is not there")?;
-            let over = matches!(run.status(), Status::Succeeded | Status::Failed | Status::Canceled);
+            // A question would be no end, and nobody is here to answer it.
+            let over = match run.status() {
+                Status::Succeeded | Status::Failed | Status::Canceled | Status::WaitingUser => true,
+                Status::Queued | Status::Running | Status::Idle => false,
+            };
             if over && run.owed.is_empty() && self.processes.names().is_empty() {
                 return Ok(run);
             }
