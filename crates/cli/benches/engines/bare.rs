@@ -60,10 +60,11 @@ pub(crate) fn turn(
     let started = now();
     let mut child = spawn(&launch, &private, &workspace, env).map_err(|error| error.to_string())?;
     let (mut stdin, mut stdout) = (child.stdin.take(), child.stdout.take().ok_or("it has no output")?);
-    let (bytes, held) = match &launch.stdin {
-        Stdin::Whole(bytes) => (bytes, false),
-        Stdin::Open(bytes) => (bytes, true),
+    let (bytes, ends) = match &launch.stdin {
+        Stdin::Whole(bytes) => (bytes, true),
+        Stdin::Open(bytes) => (bytes, false),
     };
+    let held = kind == ProfileKind::StickyProcess;
     let mut tell = |bytes: &[u8]| match stdin.as_mut() {
         Some(stdin) => stdin.write_all(bytes).and_then(|()| stdin.flush()).map_err(|error| error.to_string()),
         None => Ok(()),
@@ -72,7 +73,7 @@ pub(crate) fn turn(
     let mut interpreter = entry.engine.interpreter(&order);
     let (mut named, mut over) = (None, None);
     let mut buffer = vec![0; 64 << 10];
-    if !held {
+    if ends {
         drop(stdin.take());
     }
     loop {
