@@ -24,7 +24,7 @@ use crate::{figures::now, ours::PROMPT};
 pub(crate) struct Bare {
     /// Until the line that names the session was read.
     pub(crate) session: f64,
-    /// Until it was gone, or until its turn was over if it is held.
+    /// Until it said that its turn is over, or until it was gone if it never says so.
     pub(crate) whole: f64,
 }
 
@@ -109,7 +109,11 @@ pub(crate) fn turn(
         return Err(format!("the bare program left with {status}"));
     }
     let session = named.ok_or("the bare program named no session")?;
-    let whole = if held { over.ok_or("the bare program ended no turn")? } else { gone };
+    let whole = match over {
+        Some(over) => over,
+        None if held => return Err("the bare program ended no turn".to_owned()),
+        None => gone,
+    };
     Ok(Bare { session: (session - started) as f64, whole: (whole - started) as f64 })
 }
 

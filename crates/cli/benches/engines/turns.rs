@@ -41,6 +41,7 @@ pub(crate) fn bench(chosen: impl Fn(&str) -> bool, rounds: usize) -> bool {
             Ok(rounds) => Judged::of(name, &rounds),
             Err(reason) => Judged::not_measured(name, reason),
         };
+        eprintln!("{}", measured.row());
         judged.push(measured);
     }
     report(&judged)
