@@ -24,7 +24,7 @@ use crate::{figures::now, ours::PROMPT};
 pub(crate) struct Bare {
     /// Until the line that names the session was read.
     pub(crate) session: f64,
-    /// Until it was gone, or until its turn was over if it is held.
+    /// Until it said that its turn is over, or until it was gone if it never says so.
     pub(crate) whole: f64,
 }
 
@@ -61,10 +61,11 @@ pub(crate) fn turn(
     let started = now();
     let mut child = spawn(&launch, &private, &workspace, env).map_err(|error| error.to_string())?;
     let (mut stdin, mut stdout) = (child.stdin.take(), child.stdout.take().ok_or("it has no output")?);
-    let (bytes, held) = match &launch.stdin {
-        Stdin::Whole(bytes) => (bytes, false),
-        Stdin::Open(bytes) => (bytes, true),
+    let (bytes, ends) = match &launch.stdin {
+        Stdin::Whole(bytes) => (bytes, true),
+        Stdin::Open(bytes) => (bytes, false),
     };
+    let held = kind == ProfileKind::StickyProcess;
     let mut tell = |bytes: &[u8]| match stdin.as_mut() {
         Some(stdin) => stdin.write_all(bytes).and_then(|()| stdin.flush()).map_err(|error| error.to_string()),
         None => Ok(()),
@@ -73,7 +74,7 @@ pub(crate) fn turn(
     let mut interpreter = entry.engine.interpreter(&order);
     let (mut named, mut over) = (None, None);
     let mut buffer = vec![0; 64 << 10];
-    if !held {
+    if ends {
         drop(stdin.take());
     }
     loop {
@@ -109,7 +110,11 @@ pub(crate) fn turn(
         return Err(format!("the bare program left with {status}"));
     }
     let session = named.ok_or("the bare program named no session")?;
-    let whole = if held { over.ok_or("the bare program ended no turn")? } else { gone };
+    let whole = match over {
+        Some(over) => over,
+        None if held => return Err("the bare program ended no turn".to_owned()),
+        None => gone,
+    };
     Ok(Bare { session: (session - started) as f64, whole: (whole - started) as f64 })
 }
 

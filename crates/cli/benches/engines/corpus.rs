@@ -106,29 +106,18 @@ impl Passage {
         interpreter
     }
 
-    /// At least this many bytes of the middle, over and over.
+    /// At least this many bytes of the middle, over and over; nothing if none of its lines can be so long.
     pub(crate) fn repeated(&self, size: Size, least: usize) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(least + LENGTHS[LENGTHS.len() - 1]);
         let lines: Vec<Vec<u8>> = match size {
             Size::Recorded => self.middle.clone(),
             Size::Stretched => {
-                let each = self.middle.iter().enumerate();
-                each.flat_map(|(number, line)| {
-                    // Not every length of every line, but every length as often as any other.
-                    LENGTHS
-                        .into_iter()
-                        .cycle()
-                        .skip(number)
-                        .take(LENGTHS.len())
-                        .map(|length| stretched(line, length))
-                })
-                .collect()
+                let stretched =
+                    self.middle.iter().flat_map(|line| LENGTHS.map(|length| stretched(line, length)));
+                stretched.filter(|line| line.len() >= LENGTHS[0]).collect()
             }
         };
-        while bytes.len() < least {
-            lines.iter().for_each(|line| bytes.extend_from_slice(line));
-        }
-        bytes
+        let bytes = lines.concat();
+        if bytes.is_empty() { bytes } else { bytes.repeat(least.div_ceil(bytes.len())) }
     }
 
     pub(crate) fn is_held(&self) -> bool {

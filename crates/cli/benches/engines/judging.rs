@@ -62,6 +62,30 @@ impl Judged {
         Self { name: name.to_owned(), outcome: Ok(figures) }
     }
 
+    /// Its line of the table.
+    pub(crate) fn row(&self) -> String {
+        let word = match self.verdict() {
+            Verdict::Pass => "PASS",
+            Verdict::Miss => "MISS",
+            Verdict::ForScale => "for scale",
+            Verdict::NotMeasured => "",
+        };
+        match &self.outcome {
+            Err(reason) => format!("{:<12} NOT MEASURED: {reason}", self.name),
+            Ok(figures) => format!(
+                "{:<12} {:>5.2} %  {word:<9} {:>18} {:>9} {:>11} {:>13} {:>11} {:>3}",
+                self.name,
+                figures.share * 100.0,
+                figures.subtracted(),
+                ms(figures.own),
+                ms(figures.bare),
+                ms(figures.bare_session),
+                ms(figures.examined),
+                figures.rounds,
+            ),
+        }
+    }
+
     fn verdict(&self) -> Verdict {
         match &self.outcome {
             Err(_) => Verdict::NotMeasured,
@@ -91,28 +115,7 @@ pub(crate) fn report(judged: &[Judged]) -> bool {
         "{:<12} {:>7}  {:<9} {:>18} {:>9} {:>11} {:>13} {:>11} {:>3}",
         "", "share", "", "by subtraction", "ours", "bare turn", "bare session", "examining", "n"
     );
-    for one in judged {
-        let word = match one.verdict() {
-            Verdict::Pass => "PASS",
-            Verdict::Miss => "MISS",
-            Verdict::ForScale => "for scale",
-            Verdict::NotMeasured => "",
-        };
-        match &one.outcome {
-            Err(reason) => println!("{:<12} NOT MEASURED: {reason}", one.name),
-            Ok(figures) => println!(
-                "{:<12} {:>5.2} %  {word:<9} {:>18} {:>9} {:>11} {:>13} {:>11} {:>3}",
-                one.name,
-                figures.share * 100.0,
-                figures.subtracted(),
-                ms(figures.own),
-                ms(figures.bare),
-                ms(figures.bare_session),
-                ms(figures.examined),
-                figures.rounds,
-            ),
-        }
-    }
+    judged.iter().for_each(|one| println!("{}", one.row()));
     for one in judged {
         if let Ok(figures) = &one.outcome {
             println!("{}", figures.limits(&one.name));

@@ -71,7 +71,7 @@ pub(crate) struct Ours {
     pub(crate) keeping: f64,
     /// From the words that name the session until they were committed.
     pub(crate) naming: f64,
-    /// From the process's end, or its last words if it is held, until they were heard.
+    /// From the process's end until it was heard of; nothing if its words ended the turn.
     pub(crate) hearing: f64,
     /// From there until the end of the turn was committed.
     pub(crate) ending: f64,
@@ -166,7 +166,11 @@ impl House {
             changes.mark_unchanged();
             let run = self.store.run(run_id).await.map_err(|error| error.to_string())?;
             let run = run.ok_or("the run is not there")?;
-            let over = matches!(run.status(), Status::Succeeded | Status::Failed | Status::Canceled);
+            // A question would be no end, and nobody is here to answer it.
+            let over = match run.status() {
+                Status::Succeeded | Status::Failed | Status::Canceled | Status::WaitingUser => true,
+                Status::Queued | Status::Running | Status::Idle => false,
+            };
             if over && run.owed.is_empty() && self.processes.names().is_empty() {
                 return Ok(run);
             }
@@ -219,17 +223,18 @@ fn taken_apart(kind: ProfileKind, journal: &[JournalEntry], seen: &Seen) -> Opti
     };
     let heard_before = |stamp: i64| {
         let before = seen.heard.iter().filter(|piece| piece.kind != Kind::Other && piece.returned <= stamp);
-        before.map(|piece| piece.returned).max()
+        before.max_by_key(|piece| piece.returned)
     };
     let first_words =
         seen.heard.iter().find(|piece| piece.kind == Kind::Stdout).map(|piece| piece.returned)?;
     // A session that we named ourselves is no news, and then its first words are the ones that name it.
     let announced = when(|event| matches!(event, Event::HandleAnnounced { .. })).unwrap_or(first_words);
-    let (named_heard, named) = (heard_before(announced)?, committed(announced)?);
-    let end_heard = heard_before(ended)?;
-    let last = match kind {
-        ProfileKind::Resumable => seen.exited?,
-        ProfileKind::StickyProcess => end_heard,
+    let (named_heard, named) = (heard_before(announced)?.returned, committed(announced)?);
+    let end = heard_before(ended)?;
+    // Some programs say that their turn is over; of others it is known when they are gone.
+    let (end_heard, last) = match end.kind {
+        Kind::Exited => (end.returned, seen.exited?),
+        Kind::Stdout | Kind::Other => (end.returned, end.returned),
     };
     Some(Ours {
         kind,

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 
 use abide::catalogue::EngineConfig;
 use abide_domain::engine::ProfileKind;
-use abide_testkit::model::{ModelServer, Script};
+use abide_testkit::model::{Answer, ModelServer, Script};
 
 use crate::{
     bare::{self, Bare},
@@ -41,6 +41,7 @@ pub(crate) fn bench(chosen: impl Fn(&str) -> bool, rounds: usize) -> bool {
             Ok(rounds) => Judged::of(name, &rounds),
             Err(reason) => Judged::not_measured(name, reason),
         };
+        eprintln!("{}", measured.row());
         judged.push(measured);
     }
     report(&judged)
@@ -75,9 +76,10 @@ fn measure(name: &str, rounds: usize) -> Result<Rounds, String> {
 /// The engine's configuration, and the model that it talks to.
 fn dressed(name: &str, home: &Path) -> Result<(EngineConfig, Option<ModelServer>), String> {
     if name == PARROT {
-        return Ok((EngineConfig::default(), None));
+        let env = [("HOME".to_owned(), home.to_string_lossy().into_owned())].into();
+        return Ok((EngineConfig { env, ..EngineConfig::default() }, None));
     }
     let program = installed(name).ok_or("its program is not installed; `cargo xtask engines` says why")?;
-    let model = ModelServer::start(Script::new().demand_key(KEY));
+    let model = ModelServer::start(Script::new().otherwise(Answer::say("It lies.")).demand_key(KEY));
     Ok((dress(&program, home, &model.url("")), Some(model)))
 }
