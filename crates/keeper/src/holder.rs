@@ -351,7 +351,6 @@ impl Holder {
 
     fn child_ended(&mut self, code: i32) {
         let exit = Exit { code, at: unix_micros() };
-        let _the_disk_may_refuse = self.place.record_exit(&exit);
         self.drain_terminal();
         self.drain_all();
         self.exit = Some(exit.clone());
@@ -371,7 +370,10 @@ impl Holder {
             };
             self.spool.end(outcome);
         }
-        self.clients.tell_all(&News::Exited(exit));
+        self.clients.tell_all(&News::Exited(exit.clone()));
+        // Who waits hears of the end before the disk does: the record is for those who come later.
+        self.pump();
+        let _the_disk_may_refuse = self.place.record_exit(&exit);
     }
 
     /// Brings followers up to date from the spool.

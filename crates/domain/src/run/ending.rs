@@ -119,7 +119,7 @@ impl Draft {
         let turn_id = self.turn_id();
         self.deliver(Content::Result(turn_id), Some(turn_id));
         let chat = self.run.settings.execution_mode == ExecutionMode::Chat;
-        if chat && !self.run.is_sticky() && self.run.handle.is_none() {
+        if chat && !self.run.is_sticky() && !self.run.handle_announced {
             // The answer is good, but there is nothing to go on with (A11).
             self.settle_without(live);
             return self.fail(Failure::new(
@@ -138,7 +138,7 @@ impl Draft {
     /// A turn that failed ends its run, except in a chat that can be resumed: there the person hears of it and may go on.
     pub(super) fn turn_failed(&mut self, failure: Failure) {
         let chat = self.run.settings.execution_mode == ExecutionMode::Chat;
-        let resumes = !self.run.is_sticky() && self.run.handle.is_some();
+        let resumes = !self.run.is_sticky() && self.run.handle_announced;
         if !chat || !resumes || failure.code == FailureCode::SessionResumeFailed {
             return self.fail(failure);
         }
@@ -161,7 +161,7 @@ impl Draft {
                     "the engine's process ended with its question and cannot be resumed",
                 ));
             }
-            (false, live) if self.run.handle.is_none() => {
+            (false, live) if !self.run.handle_announced => {
                 self.settle_without(live);
                 return self.fail(Failure::new(
                     FailureCode::SessionResumeFailed,

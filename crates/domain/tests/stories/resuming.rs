@@ -5,12 +5,12 @@ use abide_domain::{
     engine::{Abilities, Profile, ProfileKind},
     event::{Event, Retry},
     failure::FailureCode,
-    interaction::Policy,
+    interaction::{Kind, Policy},
     process::Attempt,
     time::Seconds,
 };
 
-use crate::teller::{RESUMABLE, Story, handle, started};
+use crate::teller::{RESUMABLE, Story, handle, question, started};
 
 fn session(story: &Story) -> Session {
     let Effect::Launch { session, .. } = story.effect("Launch") else { unreachable!() };
@@ -41,6 +41,15 @@ fn a6_a_session_id_that_we_chose_is_durable_before_the_process_starts() {
     story.admitted().tell(resolved(ProfileKind::Resumable, Some("ours")));
     assert_eq!(session(&story), Session::Named(handle("ours")));
     assert_eq!(story.run().handle, Some(handle("ours")));
+}
+
+#[test]
+fn a11_a_session_that_we_named_and_the_engine_never_did_cannot_wait() {
+    let mut story = Story::created(RESUMABLE);
+    story.admitted().tell(resolved(ProfileKind::Resumable, Some("ours"))).started(1);
+    story.asks(1, question(Kind::OpenText, Policy::Abort));
+    assert_eq!(story.failure(), Some(FailureCode::SessionResumeFailed));
+    assert!(story.run().interactions.iter().all(|question| !question.is_open()));
 }
 
 #[test]
