@@ -6,7 +6,7 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     process::Child,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -14,7 +14,7 @@ use abide_domain::process::{Exit, Process};
 use abide_keeper::{
     KeeperError,
     identity::ProcessIdentity,
-    launch::{Keeper, Launcher, sweep},
+    launch::{Keeper, Launcher, Spare, sweep},
     place::Place,
     protocol::{Act, Answer, News, Order, Owner, Refusal, Shape, Spec, Status, Stream},
 };
@@ -36,6 +36,39 @@ pub struct Keepers {
     pub retention: u64,
     /// Keepers that are children of this process, to be reaped when they are over.
     pub children: Mutex<Vec<Child>>,
+    /// Whether a keeper is kept ready for the next process.
+    pub readiness: Readiness,
+}
+
+/// Whether a keeper is kept ready, so that a turn does not wait for one to start.
+#[derive(Debug, Default)]
+pub enum Readiness {
+    /// For programs that start a few processes and go.
+    #[default]
+    None,
+    /// For the daemon. There is none before the first process was started.
+    One(Arc<Mutex<Option<Spare>>>),
+}
+
+impl Readiness {
+    /// The keeper that is ready, if there is one.
+    fn take(&self) -> Option<Spare> {
+        match self {
+            Self::None => None,
+            Self::One(spare) => spare.lock().unwrap_or_else(PoisonError::into_inner).take(),
+        }
+    }
+
+    /// Makes the next one ready, while nobody waits for it.
+    fn refill(&self, launcher: &Launcher) {
+        let Self::One(spare) = self else { return };
+        let (spare, launcher) = (spare.clone(), launcher.clone());
+        let _there_is_none_then = std::thread::Builder::new().name("spare".to_owned()).spawn(move || {
+            if let Ok(ready) = launcher.prepare() {
+                *spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(ready);
+            }
+        });
+    }
 }
 
 /// The key of what a process reads first.
@@ -56,7 +89,9 @@ impl Processes for Keepers {
             None => {
                 write_files(start).map_err(|error| StartError::System(error.to_string()))?;
                 let spec = self.spec(start);
-                let mut keeper = self.launcher.start(place, spec, None).map_err(start_error)?;
+                let started = self.launcher.start(place, spec, self.readiness.take());
+                self.readiness.refill(&self.launcher);
+                let mut keeper = started.map_err(start_error)?;
                 let status = keeper.status(PATIENCE_MS);
                 self.adopt(keeper.take_process());
                 (keeper, status.map_err(start_error)?)

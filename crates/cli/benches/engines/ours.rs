@@ -13,7 +13,7 @@ use std::{
 use abide::{
     catalogue::{EngineCatalogue, EngineConfig},
     clock::SystemClock,
-    processes::Keepers,
+    processes::{Keepers, Readiness},
 };
 use abide_daemon::{Desk, Performer, World};
 use abide_domain::{
@@ -103,6 +103,7 @@ impl House {
             env: env.clone(),
             retention: 1 << 30,
             children: Mutex::default(),
+            readiness: Readiness::One(Arc::default()),
         }));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)

@@ -20,7 +20,10 @@ use abide_ports::{
 use anyhow::Context;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::{home, machine, processes::Keepers};
+use crate::{
+    home, machine,
+    processes::{Keepers, Readiness},
+};
 
 /// An engine as it was found.
 #[derive(Debug)]
@@ -82,6 +85,7 @@ pub(super) fn examine(entries: Vec<Entry>, patience: Option<Duration>) -> anyhow
         env: home::environment(),
         retention: RETENTION,
         children: Mutex::new(vec![]),
+        readiness: Readiness::None,
     };
     let (sender, news) = channel();
     on_interruption(sender.clone())?;

@@ -12,7 +12,7 @@ use std::{
 use abide::{
     catalogue::{EngineCatalogue, EngineConfig},
     clock::SystemClock,
-    processes::Keepers,
+    processes::{Keepers, Readiness},
     workspace::Folders,
 };
 use abide_daemon::{Desk, Performer, World};
@@ -92,6 +92,7 @@ impl Stage {
             ],
             retention: 1 << 30,
             children: Mutex::default(),
+            readiness: Readiness::One(Arc::default()),
         });
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let clock = Arc::new(SystemClock);
