@@ -192,9 +192,9 @@ fn c8_fifty_running_commands_survive_kill_9_without_a_byte_missing_or_doubled() 
             "i=0; while [ $i -lt 400 ]; do i=$((i+1)); echo {n}-$i; done; sleep 0.5; seq 1 2000; echo e{n} >&2; (exit {})",
             n + 1
         );
-        rpc.send("exec.stream", json!({ "session_id": session, "command": command }));
+        // Only what was answered is known to be under way.
+        rpc.ok("exec.stream", json!({ "session_id": session, "command": command }));
     }
-    // All are under way when the first chunks have come.
     let before = rpc.notice()["params"].clone();
     rpc.kill();
     let mut next = Rpc::start(home.path());
