@@ -163,7 +163,7 @@ fn a_skill_of_the_workspaces_own_is_not_overwritten() {
 }
 
 #[test]
-fn a_link_in_the_copys_place_is_the_owners() {
+fn a_link_in_the_place_of_the_copy_is_the_owners() {
     let place = Place::new();
     fs::create_dir_all(place.workspace().join(".agents/skills")).unwrap();
     symlink(place.source(), place.copy()).unwrap();

@@ -119,14 +119,14 @@ fn the_last_message_is_the_answer() {
     let tool = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call","toolCallId":"c","title":"ls"}}}"#;
     let other = update("agent_message_chunk", "another agent's").replace("\"s\"", "\"t\"");
     let end = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn"}}"#;
-    let (look, fo, und) = (
+    let (look, begins, ends) = (
         update("agent_message_chunk", "I look."),
-        update("agent_message_chunk", "fo"),
-        update("agent_message_chunk", "und"),
+        update("agent_message_chunk", "good"),
+        update("agent_message_chunk", " news"),
     );
     assert_eq!(
-        endings(&[&look, tool, &fo, &other, &und, end]),
-        [Ending::Completed { text: "found".to_owned() }]
+        endings(&[&look, tool, &begins, &other, &ends, end]),
+        [Ending::Completed { text: "good news".to_owned() }]
     );
 }
 
