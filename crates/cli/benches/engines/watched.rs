@@ -100,6 +100,8 @@ impl Processes for Watched {
 
     fn end(&self, name: &str) -> Result<(), Lost> {
         let called = now();
+        // A keeper tells of the exit before it writes it down; once it answers again, it has.
+        let _it_has_answered = self.keepers.find(name);
         let exit = Place::new(&self.keepers.directory, name).exit_record();
         let exited = exit.and_then(|exit| i64::try_from(exit.at).ok());
         self.note(name, |seen| {
