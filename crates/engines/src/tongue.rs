@@ -5,7 +5,9 @@
 use std::fmt::Debug;
 
 use abide_domain::event::Ending;
-use abide_ports::engine::{Answer, Departure, Interpreter, Leave, Said, Status, Stop, Unsupported, What};
+use abide_ports::engine::{
+    Ability, Answer, Departure, Interpreter, Leave, Said, Status, Stop, Unsupported, What,
+};
 
 use crate::{
     asking,
@@ -26,14 +28,20 @@ pub(crate) trait Tongue: Debug + Send {
     /// See [`Interpreter::status`]; that the process is over is known without asking.
     fn status(&self) -> Status;
 
-    /// See [`Interpreter::say`].
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported>;
+    /// See [`Interpreter::say`]. Most processes are over with their turn.
+    fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Hold })
+    }
 
-    /// See [`Interpreter::answer`].
-    fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported>;
+    /// See [`Interpreter::answer`]. Most never ask inside a turn.
+    fn answer(&mut self, _answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Gates })
+    }
 
-    /// See [`Interpreter::steer`].
-    fn steer(&mut self, text: &str) -> Result<Vec<u8>, Unsupported>;
+    /// See [`Interpreter::steer`]. Most read nothing while they work.
+    fn steer(&mut self, _text: &str) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Steer })
+    }
 
     /// See [`Interpreter::interrupt`].
     fn interrupt(&mut self) -> Stop;

@@ -14,9 +14,7 @@ use abide_domain::{
     event::Ending,
     failure::{Failure, FailureCode},
 };
-use abide_ports::engine::{
-    Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
-};
+use abide_ports::engine::{Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What};
 use serde_json::value::RawValue;
 
 use super::{
@@ -528,10 +526,6 @@ impl Tongue for Conversation {
 
     fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
         self.gates.answer(answer)
-    }
-
-    fn steer(&mut self, _text: &str) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Lacks { ability: Ability::Steer })
     }
 
     fn interrupt(&mut self) -> Stop {

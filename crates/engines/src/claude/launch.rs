@@ -19,6 +19,7 @@ use abide_domain::{effect::Session, engine::Handle};
 use abide_ports::engine::{Installation, Launch, Order, Sandbox, Stdin, Unsupported};
 
 use super::{Form, native};
+use crate::ids::is_uuid;
 
 /// What a Claude Code leaves in the environment of its children, by which they would take themselves for a part of it.
 const NESTING: [&str; 11] = [
@@ -110,12 +111,11 @@ fn merged(installation: &Installation, switches: &[&str]) -> Vec<(String, String
 /// The id in a handle. Anything but a UUID would be searched for among the titles of sessions.
 fn session_id(handle: &Handle) -> Result<&str, Unsupported> {
     let id = handle.handle_value.as_str();
-    let is_uuid = id.len() == 36
-        && id.char_indices().all(|(at, character)| match at {
-            8 | 13 | 18 | 23 => character == '-',
-            _ => character.is_ascii_hexdigit(),
-        });
-    if is_uuid { Ok(id) } else { Err(Unsupported::Refused { reason: format!("{id:?} is not a session id") }) }
+    if is_uuid(id) {
+        Ok(id)
+    } else {
+        Err(Unsupported::Refused { reason: format!("{id:?} is not a session id") })
+    }
 }
 
 #[cfg(test)]

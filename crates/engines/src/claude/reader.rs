@@ -12,9 +12,7 @@ use abide_domain::{
     process::Exit,
     settings::ExecutionMode,
 };
-use abide_ports::engine::{
-    Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
-};
+use abide_ports::engine::{Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What};
 
 use super::{
     Form,
@@ -284,10 +282,6 @@ impl Tongue for Reader {
 
     fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
         self.gates.answer(answer)
-    }
-
-    fn steer(&mut self, _text: &str) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Lacks { ability: Ability::Steer })
     }
 
     fn interrupt(&mut self) -> Stop {

@@ -10,9 +10,7 @@ use abide_domain::{
     failure::{Failure, FailureCode},
     process::Exit,
 };
-use abide_ports::engine::{
-    Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
-};
+use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, What};
 
 use super::native::{ItemLine, ThreadStarted, Trouble, TurnFailed};
 use crate::{
@@ -138,18 +136,6 @@ impl Tongue for Reader {
 
     fn status(&self) -> Status {
         if self.has_session { Status::Working } else { Status::Starting }
-    }
-
-    fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Lacks { ability: Ability::Hold })
-    }
-
-    fn answer(&mut self, _answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Lacks { ability: Ability::Gates })
-    }
-
-    fn steer(&mut self, _text: &str) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Lacks { ability: Ability::Steer })
     }
 
     fn interrupt(&mut self) -> Stop {

@@ -11,9 +11,7 @@ use abide_domain::{
     failure::{Failure, FailureCode},
     process::Exit,
 };
-use abide_ports::engine::{
-    Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
-};
+use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, What};
 
 use super::native::{begins_block, split};
 use crate::{
@@ -101,18 +99,6 @@ impl Tongue for Reader {
     fn status(&self) -> Status {
         // Its session has no name before the end.
         Status::Starting
-    }
-
-    fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Lacks { ability: Ability::Hold })
-    }
-
-    fn answer(&mut self, _answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Lacks { ability: Ability::Gates })
-    }
-
-    fn steer(&mut self, _text: &str) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Lacks { ability: Ability::Steer })
     }
 
     fn interrupt(&mut self) -> Stop {

@@ -10,9 +10,7 @@ use abide_domain::{
     failure::{Failure, FailureCode},
     process::Exit,
 };
-use abide_ports::engine::{
-    Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
-};
+use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What};
 
 use super::native::{ErrorLine, PartLine, SessionLine, StepPart, TextPart, ToolPart, Trouble};
 use crate::{
@@ -203,14 +201,6 @@ impl Tongue for Reader {
         Err(Unsupported::Refused {
             reason: "`opencode run` takes one prompt; hold `opencode acp`".to_owned(),
         })
-    }
-
-    fn answer(&mut self, _answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Lacks { ability: Ability::Gates })
-    }
-
-    fn steer(&mut self, _text: &str) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Lacks { ability: Ability::Steer })
     }
 
     fn interrupt(&mut self) -> Stop {
