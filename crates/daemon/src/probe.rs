@@ -30,12 +30,20 @@ pub fn examine(processes: &dyn Processes, entry: &Entry, examination: &Examinati
         let seen = if observed.contains(&Observed::TimedOut) {
             Observed::TimedOut
         } else {
-            let name = format!("check-{}-{number}", examination.unique);
+            let name = format!("{CHECK}{}-{number}", examination.unique);
             observe(processes, &name, check, examination, entry)
         };
         observed.push(seen);
     }
     entry.engine.judge(&observed)
+}
+
+/// How the names of processes begin that are checks.
+const CHECK: &str = "check-";
+
+/// Whether a process of this name is a check.
+pub(crate) fn is_check(name: &str) -> bool {
+    name.starts_with(CHECK)
 }
 
 /// Runs one check to its answer.

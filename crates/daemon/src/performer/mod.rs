@@ -269,9 +269,15 @@ impl Performer {
     async fn forget_strangers(&self) -> Result<(), DeskError> {
         let processes = self.world.processes.clone();
         for name in self.blocking(move || processes.names()).await {
-            let Some((run, attempt)) = parse(&name) else { continue };
-            let state = self.world.store.run(run).await?;
-            if state.is_none_or(|state| state.attempt() != Some(attempt)) {
+            let forgotten = match parse(&name) {
+                Some((run, attempt)) => {
+                    let state = self.world.store.run(run).await?;
+                    state.is_none_or(|state| state.attempt() != Some(attempt))
+                }
+                // A check of an earlier daemon; what else lies here, such as terminals, is not ours.
+                None => crate::probe::is_check(&name),
+            };
+            if forgotten {
                 let processes = self.world.processes.clone();
                 let _tried_again_at_the_next_start = self.blocking(move || processes.end(&name)).await;
             }

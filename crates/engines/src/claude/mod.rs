@@ -106,7 +106,7 @@ impl Engine for Claude {
         };
         Health {
             // "2.1.325 (Claude Code)"
-            version: version.success().and_then(|text| text.split_whitespace().next()).map(str::to_owned),
+            version: version.version(),
             trouble: unusable(NAME, version, "npm install -g @anthropic-ai/claude-code"),
             resume: ResumeCapability {
                 supported: resumes,

@@ -51,7 +51,7 @@ impl Engine for Codex {
             "`codex exec resume --help` shows no session id"
         };
         Health {
-            version: version.success().and_then(|text| text.split_whitespace().last()).map(str::to_owned),
+            version: version.version(),
             trouble: unusable(NAME, version, "npm install -g @openai/codex"),
             resume: ResumeCapability {
                 supported: resumes,

@@ -68,7 +68,7 @@ impl Engine for Gemini {
             abilities = abilities.except(Ability::NamedSessions);
         }
         Health {
-            version: version.success().and_then(|text| text.split_whitespace().last()).map(str::to_owned),
+            version: version.version(),
             trouble: unusable(NAME, version, "npm install -g @google/gemini-cli"),
             resume: ResumeCapability {
                 supported: resumes,

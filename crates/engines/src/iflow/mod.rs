@@ -58,7 +58,7 @@ impl Engine for IFlow {
         let detail =
             if resumes { "`iflow --help` shows --resume" } else { "`iflow --help` shows no --resume" };
         Health {
-            version: version.success().and_then(|text| text.split_whitespace().last()).map(str::to_owned),
+            version: version.version(),
             trouble: unusable(NAME, version, "npm install -g @iflow-ai/iflow-cli"),
             resume: ResumeCapability {
                 supported: resumes,

@@ -62,7 +62,7 @@ impl Engine for OpenCode {
             "`opencode run --help` shows no --session"
         };
         Health {
-            version: version.success().and_then(|text| text.split_whitespace().last()).map(str::to_owned),
+            version: version.version(),
             trouble: unusable(NAME, version, "npm install -g opencode-ai"),
             resume: ResumeCapability {
                 supported: resumes,

@@ -66,7 +66,7 @@ impl Engine for Parrot {
             Form::Sticky => (false, "this form of the parrot cannot resume, on purpose"),
         };
         Health {
-            version: version.success().and_then(|text| text.split_whitespace().last()).map(str::to_owned),
+            version: version.version(),
             trouble: unusable(self.name(), version, "cargo install abide"),
             resume: ResumeCapability {
                 supported,

@@ -62,7 +62,7 @@ impl Engine for Qwen {
             abilities = abilities.except(Ability::NamedSessions);
         }
         Health {
-            version: version.success().and_then(|text| text.split_whitespace().last()).map(str::to_owned),
+            version: version.version(),
             trouble: unusable(NAME, version, "npm install -g @qwen-code/qwen-code"),
             resume: ResumeCapability {
                 supported: resumes,

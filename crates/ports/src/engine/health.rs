@@ -57,6 +57,13 @@ pub enum Observed {
 }
 
 impl Observed {
+    /// The version that it told: the first word that looks like one.
+    pub fn version(&self) -> Option<String> {
+        let looks_like_one =
+            |word: &&str| word.starts_with(|first: char| first.is_ascii_digit()) && word.contains('.');
+        self.success()?.split_whitespace().find(looks_like_one).map(str::to_owned)
+    }
+
     /// What it printed, if it ran and did not fail.
     pub fn success(&self) -> Option<&str> {
         match self {
