@@ -169,11 +169,9 @@ impl Session {
         if matches!(act, Act::Run(_)) {
             self.last_activity_at = unix_micros();
         }
-        if keeper.link.send(&Order { tag, act }).is_err() {
-            return Err(TerminalError::new(
-                Code::SessionTerminated,
-                format!("session {} has ended", self.id),
-            ));
+        // If the keeper has just gone away, that is about to be noticed, and then everybody who waits is told.
+        if keeper.link.send(&Order { tag, act }).is_err() && !keeper.link.is_closed() {
+            return Err(TerminalError::new(Code::InvalidParams, "the request is too large for a keeper"));
         }
         self.waiting.insert(tag, waiting);
         Ok(())
