@@ -1,8 +1,10 @@
-//! JSON-RPC and MCP over the terminal runtime.
+//! HTTP, JSON-RPC and MCP: the ways in from outside.
 //!
-//! [`rpc`] is one client on a pair of descriptors, turned by one thread; [`mcp`] offers the same as tools. What they
-//! share, from wire types to runtime values and back, is in [`translate`].
+//! [`http`] is the daemon's interface. [`rpc`] is one client of the terminal runtime on a pair of descriptors, turned by
+//! one thread; [`mcp`] offers the same as tools. What they share, from wire types to runtime values and back, is in
+//! [`translate`].
 
+pub mod http;
 pub mod mcp;
 pub mod rpc;
 pub mod translate;

@@ -19,6 +19,11 @@ pub(crate) struct Abide {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run the daemon, and print its address when it is ready
+    #[command(
+        after_help = "Stopped by ctrl-c, SIGTERM or `abide down --keep`, it leaves running turns and sessions to their keepers, and the next start takes them up again; `abide down` ends them.\n\nExamples:\n  abide up\n  abide up --listen 127.0.0.1:8080 --store postgres://abide@localhost/abide"
+    )]
+    Up(Up),
     /// The terminal runtime as JSON-RPC 2.0 on stdin and stdout, one object a line; no daemon needed
     #[command(
         after_help = "Example:\n  echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"session.create\"}' | abide rpc"
@@ -50,6 +55,28 @@ pub(crate) enum Command {
         after_help = "Exits with 0 if at least one engine can be used. Nothing is changed and no model is called.\n\nExamples:\n  abide doctor\n  abide doctor codex --all\n  abide doctor --json | jq '.engines[] | select(.available).name'"
     )]
     Doctor(Doctor),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// The address and port to listen on
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<String>,
+    /// The store, such as sqlite:/var/lib/abide/abide.db or postgres://user@host/database
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+}
+
+impl Up {
+    /// What is set on the command line: the flags of this command over `--set`.
+    pub(crate) fn settings(&self, given: &[Given]) -> Vec<Given> {
+        let flag = |name: &str, value: &Option<String>| {
+            let flag = format!("--{name}");
+            value.clone().map(|text| Given { name: name.to_owned(), text, flag })
+        };
+        let flags = [flag("listen", &self.listen), flag("store", &self.store)];
+        given.iter().cloned().chain(flags.into_iter().flatten()).collect()
+    }
 }
 
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::{Abide, Command};
-use crate::{config, doctor, mcp, parrot, rpc, sessions};
+use crate::{config, doctor, mcp, parrot, rpc, sessions, up};
 
 /// Runs the program.
 pub fn main() -> ExitCode {
@@ -20,6 +20,7 @@ pub fn main() -> ExitCode {
     }
     let Abide { set, command } = Abide::parse();
     let done = match command {
+        Command::Up(arguments) => up::run(&arguments, &set),
         Command::Rpc => rpc::serve(&set).map(|()| SUCCEEDED),
         Command::Mcp => mcp::serve(&set).map(|()| SUCCEEDED),
         Command::Sessions { command } => sessions::run(command, &set),

@@ -14,6 +14,7 @@ pub mod processes;
 mod rpc;
 mod sessions;
 mod table;
+mod up;
 pub mod workspace;
 
 pub use exit::main;

@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use abide_domain::process::{Exit, Process};
+use abide_domain::{
+    process::{Exit, Process},
+    time::Timestamp,
+};
 use abide_keeper::{
     KeeperError,
     identity::ProcessIdentity,
@@ -112,6 +115,14 @@ impl Processes for Keepers {
             None if self.place(name).path().exists() => Found::Gone,
             None => Found::Never,
         }
+    }
+
+    fn last_heard(&self, name: &str) -> Option<Timestamp> {
+        // Every output and nothing else changes the spool, so that this outlives whoever listened.
+        let files = fs::read_dir(self.place(name).path()).ok()?;
+        let changed = files.filter_map(|file| file.ok()?.metadata().ok()?.modified().ok()).max()?;
+        let since = changed.duration_since(std::time::UNIX_EPOCH).ok()?;
+        Some(Timestamp(i64::try_from(since.as_micros()).ok()?))
     }
 
     fn follow(&self, name: &str) -> Result<Box<dyn Follow>, Lost> {

@@ -15,7 +15,7 @@ pub(crate) fn serve(given: &[Given]) -> anyhow::Result<()> {
 }
 
 /// Each session is a descriptor; the usual soft limit of 1024 would end the pool before its own bound does.
-fn raise_descriptor_limit() {
+pub(crate) fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let _kept_as_it_was =

@@ -24,6 +24,8 @@ struct Notes {
     /// Runs to which a slot is being granted right now: they count as holding it, whatever is noted meanwhile.
     granting: BTreeSet<RunId>,
     doubtful: BTreeSet<RunId>,
+    /// Whether slots are granted at all.
+    open: bool,
 }
 
 /// Somebody is changing a run. Until they say what came of it, nobody knows what the run is.
@@ -42,7 +44,12 @@ pub(crate) struct Grant<'a> {
 
 impl Board {
     pub(crate) fn new(slots: Slots) -> Self {
-        Self(Mutex::new(Notes { slots, granting: BTreeSet::new(), doubtful: BTreeSet::new() }))
+        Self(Mutex::new(Notes { slots, granting: BTreeSet::new(), doubtful: BTreeSet::new(), open: true }))
+    }
+
+    /// From now on nobody is granted a slot.
+    pub(crate) fn close(&self) {
+        self.notes().open = false;
     }
 
     /// How many runs hold a slot, and how many wait.
@@ -64,7 +71,7 @@ impl Board {
     /// Grants a slot to the longest-waiting run that is not among these.
     pub(crate) fn grant_next(&self, except: &BTreeSet<RunId>) -> Option<Grant<'_>> {
         let mut notes = self.notes();
-        let run = notes.slots.candidates().find(|run| !except.contains(run))?;
+        let run = notes.slots.candidates().find(|run| !except.contains(run)).filter(|_| notes.open)?;
         notes.grant(run);
         Some(Grant { board: self, run })
     }
@@ -73,7 +80,7 @@ impl Board {
     pub(crate) fn grant_if_next(&self, run: &Run) -> Option<Grant<'_>> {
         let Occupancy::Queued(_) = run.occupancy() else { return None };
         let mut notes = self.notes();
-        if notes.granting.contains(&run.run_id) {
+        if notes.granting.contains(&run.run_id) || !notes.open {
             return None;
         }
         notes.slots.observe(run.run_id, run.occupancy());

@@ -226,6 +226,11 @@ impl Desk {
         }
     }
 
+    /// From now on nobody is granted a slot: the daemon is about to go. What comes in is still taken.
+    pub fn close(&self) {
+        self.board.close();
+    }
+
     /// How many runs hold a slot, and how many wait.
     pub fn occupancy(&self) -> (usize, usize) {
         self.board.occupancy()

@@ -1,9 +1,10 @@
 //! The loop: take an event, apply it, commit, perform what is owed.
 //!
 //! [`Desk`] is the part that takes, applies and commits: the one door to every run. [`Performer`] carries out what is
-//! owed and brings back what engines say. [`probe`] finds out whether an engine can be used. No adapter is named here.
+//! owed and brings back what engines say. [`Daemon`] is both, as the outside sees them. [`probe`] finds out whether an engine can be used. No adapter is named here.
 
 mod board;
+mod daemon;
 mod desk;
 mod error;
 mod lanes;
@@ -11,6 +12,7 @@ mod performer;
 pub mod probe;
 mod talk;
 
+pub use daemon::{Daemon, Habits, Stopped};
 pub use desk::{Desk, Outcome, Rules};
 pub use error::DeskError;
 pub use performer::{Performer, World};

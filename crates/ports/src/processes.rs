@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
-use abide_domain::process::{Exit, Process};
+use abide_domain::{
+    process::{Exit, Process},
+    time::Timestamp,
+};
 
 use crate::engine::{Launch, Signal};
 
@@ -16,6 +19,9 @@ pub trait Processes: Send + Sync {
 
     /// What became of the process of that name.
     fn find(&self, name: &str) -> Found;
+
+    /// When it last printed anything, or was started if it has not; none if nobody knows.
+    fn last_heard(&self, name: &str) -> Option<Timestamp>;
 
     /// Reads what it printed from the first byte on, and then what it prints.
     fn follow(&self, name: &str) -> Result<Box<dyn Follow>, Lost>;

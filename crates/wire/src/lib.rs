@@ -1,5 +1,8 @@
-//! The types of the public API and the schemas generated from them.
-//!
-//! Plain `serde` values under the names of the interface. No transport, no storage, no behaviour.
+//! The types of the public interfaces: what goes over a wire, and nothing else.
 
+pub mod event;
+pub mod interaction;
+pub mod message;
+pub mod run;
+pub mod service;
 pub mod terminal;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use abide::processes::Keepers;
-use abide_domain::process::Process;
+use abide_domain::{process::Process, time::Timestamp};
 use abide_keeper::place::Place;
 use abide_ports::{
     engine::Signal,
@@ -83,6 +83,10 @@ impl Processes for Watched {
 
     fn find(&self, name: &str) -> Found {
         self.keepers.find(name)
+    }
+
+    fn last_heard(&self, name: &str) -> Option<Timestamp> {
+        self.keepers.last_heard(name)
     }
 
     fn follow(&self, name: &str) -> Result<Box<dyn Follow>, Lost> {

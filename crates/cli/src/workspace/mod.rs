@@ -43,6 +43,11 @@ const LOOKS: u32 = 5;
 
 impl Workspaces for Folders {
     fn prepare(&self, preparation: &Preparation<'_>) -> Result<(), Unusable> {
+        let named = Path::new(preparation.workspace);
+        // A directory with the run's own name is the run's own, and made for it.
+        if named.file_name().is_some_and(|name| name == preparation.run) {
+            let _seen_below = fs::create_dir_all(named);
+        }
         let workspace = fs::canonicalize(preparation.workspace)
             .ok()
             .filter(|workspace| workspace.is_dir())

@@ -244,6 +244,18 @@ impl Performer {
         });
     }
 
+    /// Ends every process that a run still holds, and takes the news of it.
+    pub(crate) async fn end_held(&self) -> Result<(), DeskError> {
+        for (run, _) in self.world.store.occupying().await? {
+            let Some(attempt) = self.world.store.run(run).await?.and_then(|run| run.attempt()) else {
+                continue;
+            };
+            self.end(run, attempt).await;
+            self.take(run, Event::ProcessExited { attempt, exit: Exit::Unseen }).await?;
+        }
+        Ok(())
+    }
+
     /// A process that a run still counts on is listened to, or reported gone.
     async fn find_again(&self, run: &Run) -> Result<(), DeskError> {
         let Some(attempt) = run.live().map(|live| live.attempt) else { return Ok(()) };
@@ -311,7 +323,7 @@ const OWED_AT_ONCE: usize = 500;
 const DUE_AT_ONCE: usize = 500;
 
 /// The name under which an attempt's process is held.
-fn name(run: RunId, attempt: Attempt) -> String {
+pub(crate) fn name(run: RunId, attempt: Attempt) -> String {
     format!("{run}-{}", attempt.0)
 }
 

@@ -113,7 +113,7 @@ impl Performer {
     }
 
     /// Asks a process to go if it has nothing in hand, and ends it if it does not.
-    async fn end(&self, run: RunId, attempt: Attempt) {
+    pub(super) async fn end(&self, run: RunId, attempt: Attempt) {
         let leave = self.talk_of(run, attempt).and_then(|talk| lock(&talk).leave());
         let (processes, name) = (self.world.processes.clone(), name(run, attempt));
         let _swept_at_the_next_start = self

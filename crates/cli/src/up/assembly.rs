@@ -1,0 +1,62 @@
+//! Where the daemon is put together from real parts: store, clock, engines, keepers, folders.
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use abide_daemon::{Daemon, Desk, Habits, World};
+use abide_domain::time::Seconds;
+use abide_terminal::Handle;
+use anyhow::Context;
+
+use crate::{
+    catalogue::EngineCatalogue,
+    clock::SystemClock,
+    config::Config,
+    home,
+    processes::{Keepers, Readiness},
+    workspace::Folders,
+};
+
+/// The daemon of this home.
+pub(super) async fn daemon(config: &Config, home: &Path) -> anyhow::Result<Daemon> {
+    let store = abide_store::registry::open(&config.store).await.context("cannot open the store")?;
+    let clock = Arc::new(SystemClock);
+    let slots = usize::try_from(config.slots.max_running).unwrap_or(usize::MAX);
+    let desk = Desk::open(store.clone(), clock.clone(), slots).await.context("cannot read the store")?;
+    let own = std::env::current_exe().context("cannot find this program")?;
+    let world = World {
+        desk: Arc::new(desk),
+        store,
+        clock,
+        catalogue: Arc::new(EngineCatalogue::new(&config.engines(), &own)),
+        processes: Arc::new(Keepers {
+            directory: home.join("keepers"),
+            launcher: home::launcher()?,
+            env: home::environment(),
+            retention: RETENTION,
+            children: Mutex::default(),
+            readiness: Readiness::One(Arc::default()),
+        }),
+        workspaces: Arc::new(Folders),
+        private: home.join("runs").to_string_lossy().into_owned(),
+    };
+    let habits = Habits {
+        stall_after: STALL_AFTER,
+        slots,
+        workspaces: home.join("workspaces").to_string_lossy().into_owned(),
+    };
+    Ok(Daemon::new(world, habits))
+}
+
+/// The terminal runtime of this home.
+pub(super) fn terminals(config: &Config) -> anyhow::Result<Handle> {
+    Handle::start(home::terminal(config, false)?).context("cannot start the terminal runtime")
+}
+
+/// How many bytes of a turn's output are kept. More than any turn prints; a turn whose first output is gone cannot be
+/// read again after a restart.
+const RETENTION: u64 = 1 << 30;
+/// After how much silence a turn is called stalled.
+const STALL_AFTER: Seconds = Seconds(600);

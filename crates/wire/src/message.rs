@@ -1,0 +1,54 @@
+//! Messages to a run, and the ledger of what reached us.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::run::OnBusy;
+
+/// Something to say to a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewMessage {
+    /// Your own name for it: the same one is never taken twice, for ever. A fresh one unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 200)]
+    pub message_id: Option<String>,
+    /// What is said.
+    #[schema(min_length = 1, max_length = 1_000_000)]
+    pub text: String,
+    /// What it does if a turn is at work; the run's own setting unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_busy: Option<OnBusy>,
+}
+
+/// A message was taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MessageTaken {
+    /// Its name.
+    pub message_id: String,
+    /// How far it has got.
+    pub execution_status: String,
+    /// Whether it had been taken before.
+    pub duplicate: bool,
+}
+
+/// A message, as the ledger has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Inbound {
+    /// Where it came from.
+    pub channel: String,
+    /// Its name there.
+    pub message_id: String,
+    /// The run that it is for.
+    pub run_id: String,
+    /// The turn that took it.
+    pub turn_id: Option<String>,
+    /// When it was stored.
+    pub created_at: String,
+    /// When this last changed.
+    pub updated_at: String,
+    /// When a turn took it.
+    pub accepted_at: Option<String>,
+    /// How far it has got: received, accepted, completed, failed, canceled, superseded.
+    pub execution_status: String,
+}

@@ -1,0 +1,278 @@
+//! Runs and turns as they are asked for and shown.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A run to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewRun {
+    /// The engine, by its name in `GET /v1/engines`.
+    #[schema(min_length = 1, max_length = 100, example = "parrot")]
+    pub engine: String,
+    /// The task.
+    #[schema(min_length = 1, max_length = 1_000_000, example = "say hello")]
+    pub prompt: String,
+    /// The directory that every turn works in, an absolute path; a fresh one of the run's own unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 4096)]
+    pub workspace: Option<String>,
+    /// Whether and how it may ask; `interactive` unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution_mode: Option<ExecutionMode>,
+    /// Where results go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 1000)]
+    pub conversation_ref: Option<String>,
+    /// A folder with a skill (`SKILL.md`), copied to where the engine looks for skills.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 4096)]
+    pub skill: Option<String>,
+    /// Notes of your own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Everything else that can be set.
+    #[serde(default)]
+    pub options: RunOptions,
+}
+
+/// What can be set for a run. It holds for every turn.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunOptions {
+    /// Whether only a person may answer (strict); true unless given. If false, the question's own policy answers at the
+    /// deadline, and says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interactive_require_user_reply: Option<bool>,
+    /// How long a process is held for an answer, and when policy answers; 1200 seconds unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub session_timeout_sec: Option<u32>,
+    /// The most that a turn may work, the time spent waiting for a person not counted; no limit unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub turn_timeout_sec: Option<u32>,
+    /// What a message does that finds a turn at work and does not say; `queue` unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_busy: Option<OnBusy>,
+    /// The model, if not the engine's own choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 200)]
+    pub model: Option<String>,
+    /// What the engine may touch: `read-only`, `workspace-write` or `danger-full-access`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<Sandbox>,
+}
+
+/// Whether and how a run may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecutionMode {
+    /// Never asks.
+    Auto,
+    /// May ask; over when the engine is done.
+    Interactive,
+    /// Open-ended: idle after each answer.
+    Chat,
+}
+
+/// What a message does when it finds a turn at work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnBusy {
+    /// It waits for its own turn.
+    Queue,
+    /// It is put into the running turn where the engine can take it; else it waits.
+    Steer,
+    /// It ends the running turn, whose output is then never shown.
+    Supersede,
+}
+
+/// What an engine may touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sandbox {
+    /// Nothing.
+    ReadOnly,
+    /// Its workspace.
+    WorkspaceWrite,
+    /// Everything.
+    DangerFullAccess,
+}
+
+/// What a run does, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RunStatus {
+    /// No slot yet.
+    Queued,
+    /// Holds a slot and works.
+    Running,
+    /// A question is open.
+    WaitingUser,
+    /// A chat between turns.
+    Idle,
+    /// Over, as wanted.
+    Succeeded,
+    /// Over, badly.
+    Failed,
+    /// Over, on purpose.
+    Canceled,
+}
+
+impl RunStatus {
+    /// It is never left.
+    pub fn is_final(self) -> bool {
+        match self {
+            Self::Queued | Self::Running | Self::WaitingUser | Self::Idle => false,
+            Self::Succeeded | Self::Failed | Self::Canceled => true,
+        }
+    }
+}
+
+/// A run as it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Run {
+    /// Its name.
+    pub run_id: String,
+    /// Its engine.
+    pub engine: String,
+    /// The directory that it works in.
+    pub workspace: String,
+    /// Whether and how it may ask.
+    pub execution_mode: ExecutionMode,
+    /// What it does.
+    pub status: RunStatus,
+    /// Why it failed or was canceled.
+    pub error: Option<RunError>,
+    /// The number of its latest turn, 0 before the first.
+    pub turn_index: u32,
+    /// The open question.
+    pub pending_interaction_id: Option<String>,
+    /// How its engine waits, once that is known.
+    pub profile: Option<Profile>,
+    /// When the wait ends without an answer.
+    pub wait_deadline_at: Option<String>,
+    /// Questions decided without a person.
+    pub auto_decision_count: u32,
+    /// When that last happened.
+    pub last_auto_decision_at: Option<String>,
+    /// Where results go.
+    pub conversation_ref: Option<String>,
+    /// What its latest completed turn said.
+    pub result: Option<RunResult>,
+    /// Your own notes.
+    pub labels: BTreeMap<String, String>,
+    /// Its place in the queue, 1 being next; none if it does not wait for a slot.
+    pub queue_position: Option<u64>,
+    /// Since when its working turn has said nothing, if that is long enough to be worth a look. Nothing is done about it.
+    pub stalled_since: Option<String>,
+    /// When it was created.
+    pub created_at: String,
+    /// When it last changed.
+    pub updated_at: String,
+}
+
+/// What a run has come to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunResult {
+    /// What was said.
+    pub text: String,
+}
+
+/// Why a run or turn failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunError {
+    /// What programs go by, such as `ENGINE_NOT_FOUND`.
+    pub code: String,
+    /// What people read.
+    pub message: String,
+}
+
+/// How an engine waits for a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Profile {
+    /// `resumable` or `sticky_process`.
+    pub kind: ProfileKind,
+    /// How that is known.
+    pub reason: String,
+    /// How long a process is held for an answer.
+    pub session_timeout_sec: u32,
+}
+
+/// How an engine waits for a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ProfileKind {
+    /// Without a process.
+    Resumable,
+    /// With its process.
+    StickyProcess,
+}
+
+/// A turn, as the ledger has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Turn {
+    /// Its name.
+    pub turn_id: String,
+    /// Its run.
+    pub run_id: String,
+    /// Its place in the run, from 1.
+    pub turn_index: u32,
+    /// The message that started it.
+    pub message_id: Option<String>,
+    /// The question whose answer started it.
+    pub interaction_id: Option<String>,
+    /// The beginning of what the engine was told.
+    pub prompt_preview: String,
+    /// Whether its work is done.
+    pub execution_status: String,
+    /// What its process does, as far as is known.
+    pub runtime_status: String,
+    /// What it said, whole.
+    pub reply: Option<String>,
+    /// The beginning of that.
+    pub reply_preview: Option<String>,
+    /// Why it failed.
+    pub error: Option<RunError>,
+    /// When it began.
+    pub started_at: String,
+    /// When its ending became durable.
+    pub result_persisted_at: Option<String>,
+    /// Whether the person has what it said.
+    pub delivery_status: String,
+    /// When they got it.
+    pub delivered_at: Option<String>,
+    /// The message that took its place.
+    pub superseded_by_message_id: Option<String>,
+    /// The turn that took its place.
+    pub superseded_by_turn_id: Option<String>,
+    /// Why.
+    pub superseded_reason: Option<String>,
+    /// Every process launched for it.
+    pub attempts: Vec<Attempt>,
+}
+
+/// One process launched for a turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Attempt {
+    /// Its number within the run.
+    pub attempt: u32,
+    /// Its process, once it was seen.
+    pub pid: Option<u32>,
+    /// When it was seen.
+    pub started_at: Option<String>,
+    /// When it was seen to be over.
+    pub ended_at: Option<String>,
+    /// How; 128 + n for death by signal n.
+    pub exit_code: Option<i32>,
+}
+
+/// What became of a request to stop something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Stopped {
+    /// Whether there was anything to stop.
+    pub accepted: bool,
+}

@@ -1,0 +1,95 @@
+//! The daemon itself: engines, status, orders to it, and how it says no.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A page of a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Page<T> {
+    /// The items.
+    pub items: Vec<T>,
+    /// Where the next page starts; none if there is none.
+    pub next_cursor: Option<String>,
+}
+
+/// An engine, as it was found here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Engine {
+    /// Its name.
+    pub name: String,
+    /// The version that its program tells.
+    pub version: Option<String>,
+    /// Whether it can be used.
+    pub available: bool,
+    /// How it waits for a person.
+    pub waits: Option<String>,
+    /// What it can do.
+    pub abilities: Vec<String>,
+    /// How that was found out, or what to do if it cannot be used.
+    pub probe: String,
+}
+
+/// What runs and waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Status {
+    /// This program's version.
+    pub version: String,
+    /// The daemon's process.
+    pub pid: u32,
+    /// Since when it runs.
+    pub started_at: String,
+    /// Whether everything found at start-up has been taken up again.
+    pub ready: bool,
+    /// How many turns may work at a time.
+    pub slots_max: u64,
+    /// How many slots are taken.
+    pub slots_held: u64,
+    /// How many runs wait for a slot.
+    pub queued: u64,
+    /// How many questions are open.
+    pub open_interactions: u64,
+    /// Runs by status.
+    pub runs: BTreeMap<String, u64>,
+    /// Runs whose turn has said nothing for long.
+    pub stalled: Vec<String>,
+    /// Terminal sessions.
+    pub sessions: u64,
+}
+
+/// How the daemon should stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StopRequest {
+    /// Leave sessions and running turns to their keepers for the next start.
+    #[serde(default)]
+    pub keep: bool,
+}
+
+/// What an orderly stop ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Stopping {
+    /// Runs whose turn was stopped.
+    pub turns: Vec<String>,
+    /// Runs whose waiting process was ended.
+    pub waits: Vec<String>,
+    /// Terminal sessions that were ended.
+    pub sessions: u64,
+}
+
+/// Why something was not done (RFC 9457).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    /// A name for this kind of problem; `about:blank` where the code says it all.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The status in words.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What programs go by, such as `STALE_INTERACTION`.
+    pub code: String,
+    /// What people read, with what to do about it.
+    pub detail: String,
+}
