@@ -6,4 +6,5 @@ mod recovering;
 mod resuming;
 mod talking;
 mod teller;
+mod timing;
 mod waiting;
