@@ -2,6 +2,7 @@
 
 mod deciding;
 mod delivering;
+mod failing;
 mod recovering;
 mod resuming;
 mod talking;
