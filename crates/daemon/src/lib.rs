@@ -9,9 +9,10 @@ mod error;
 mod lanes;
 mod performer;
 pub mod probe;
+mod recent;
 mod talk;
 
-pub use desk::{Desk, Outcome, Rules};
+pub use desk::{Desk, Foresight, Outcome, Rules};
 pub use error::DeskError;
 pub use performer::{Performer, World};
 
