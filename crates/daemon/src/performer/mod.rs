@@ -4,6 +4,7 @@
 //! (decision 0002): that is the run's lane. Every order may be carried out again after a crash. A process that is held
 //! is started and read by a thread of its own; there are as many as there are slots.
 
+mod examined;
 mod lane;
 mod launch;
 mod listen;
@@ -31,6 +32,7 @@ use abide_ports::{
     store::Store,
     workspace::Workspaces,
 };
+use examined::Examined;
 use tokio::runtime::Handle;
 
 use crate::{
@@ -72,6 +74,8 @@ struct Shared {
     lanes: lane::RunLanes,
     /// The processes that are being listened to.
     talks: Mutex<Talks>,
+    /// Engines that need not be examined again.
+    examined: Arc<Examined>,
     /// Runs whose orders are being performed, and whether to look again afterwards.
     busy: Mutex<BTreeMap<RunId, Again>>,
     /// Wakes whoever waits for something to change.
@@ -98,9 +102,14 @@ enum Carried {
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 impl Performer {
-    /// A performer on the present runtime.
+    /// A performer on the present runtime. What it knows of engines is known to the desk from now on.
     pub fn new(world: World) -> Self {
+        let (catalogue, processes) = (world.catalogue.clone(), world.processes.clone());
+        let examined = Arc::new(Examined::new(catalogue, processes, world.clock.clone()));
+        let known = examined.clone();
+        world.desk.foresee(Arc::new(move |run| known.foresee(run)));
         let shared = Shared {
+            examined,
             lanes: lane::RunLanes::default(),
             talks: Mutex::default(),
             busy: Mutex::default(),
