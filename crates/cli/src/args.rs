@@ -65,6 +65,9 @@ pub(crate) struct Up {
     /// The store, such as sqlite:/var/lib/abide/abide.db or postgres://user@host/database
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
+    /// It is in the background already
+    #[arg(long, hide = true)]
+    pub(crate) background: bool,
 }
 
 impl Up {

@@ -7,6 +7,7 @@ pub mod config;
 mod doctor;
 mod exit;
 mod home;
+mod logs;
 mod machine;
 mod mcp;
 mod parrot;
@@ -15,6 +16,7 @@ mod rpc;
 mod sessions;
 mod table;
 mod up;
+pub mod watched;
 pub mod workspace;
 
 pub use exit::main;

@@ -21,7 +21,7 @@ use abide_ports::{
     store::{Change, Claimed, Commit, Store, StoreError},
 };
 
-use crate::{board::Board, error::DeskError, lanes::Lanes};
+use crate::{board::Board, error::DeskError, lanes::Lanes, tell::Tale};
 
 /// The rules of the domain. Always [`run::apply`], except where a test breaks one to see that it is noticed.
 pub type Rules = fn(Option<&Run>, &Stamp, &Event) -> Result<Step, Refused>;
@@ -196,6 +196,7 @@ impl Desk {
                 return no_change.map(|_| Outcome::Absorbed).map_err(DeskError::from);
             }
         };
+        let tale = Tale::of(&event);
         let mut changes = vec![Change::new(before.as_ref(), stamp, event, step)];
         let grant = self.board.grant_if_next(&changes[0].run);
         if grant.is_some() {
@@ -212,6 +213,7 @@ impl Desk {
                     grant.done();
                 }
                 doubt.settle(Some(&after));
+                tale.tell(&after);
                 Ok(Outcome::Changed(Box::new(after)))
             }
             // It may have been written: only the store knows what the run is now, and the doubt stays.

@@ -11,6 +11,7 @@ mod lanes;
 mod performer;
 pub mod probe;
 mod talk;
+mod tell;
 
 pub use daemon::{Daemon, Habits, Stopped};
 pub use desk::{Desk, Outcome, Rules};

@@ -7,8 +7,17 @@ use std::sync::Arc;
 
 use abide_daemon::Daemon;
 use abide_terminal::Handle;
-use axum::{Json, Router, extract::State, http::StatusCode, routing::get};
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{StatusCode, header},
+    middleware,
+    response::{IntoResponse, Response},
+    routing::get,
+};
 use tokio::{net::TcpListener, sync::watch};
+
+use crate::metrics::{CONTENT_TYPE, Metrics, measure};
 
 /// What the interface works with.
 #[derive(Clone, Debug)]
@@ -19,6 +28,8 @@ pub struct Service {
     pub terminals: Arc<Handle>,
     /// Who shows this text may ask for anything.
     pub token: String,
+    /// The figures of this process.
+    pub metrics: Metrics,
     /// Told when somebody asks for a stop.
     pub stop: watch::Sender<Stop>,
 }
@@ -40,6 +51,8 @@ pub fn router(service: Service) -> Router {
     Router::new()
         .route("/healthz", get(|| async { Json(serde_json::json!({ "status": "ok" })) }))
         .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .layer(middleware::from_fn_with_state(service.metrics.clone(), measure))
         .with_state(service)
 }
 
@@ -54,4 +67,12 @@ pub async fn serve(
 
 async fn ready(State(service): State<Service>) -> StatusCode {
     if service.daemon.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
+
+/// The figures, for whoever collects them.
+async fn metrics(State(service): State<Service>) -> Response {
+    match service.metrics.text(&service.daemon).await {
+        Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),
+    }
 }

@@ -6,7 +6,10 @@ mod token;
 
 use std::{process::ExitCode, sync::Arc};
 
-use abide_api::http::{self, Service, Stop};
+use abide_api::{
+    http::{self, Service, Stop},
+    metrics::Metrics,
+};
 use anyhow::Context;
 use tokio::{
     net::TcpListener,
@@ -19,6 +22,7 @@ use crate::{
     config::{self, Given},
     exit::SUCCEEDED,
     home,
+    logs::{self, Destination},
 };
 
 pub(crate) use address::Address;
@@ -27,6 +31,11 @@ pub(crate) use address::Address;
 pub(crate) fn run(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
     let given = arguments.settings(given);
     let config = config::load(&given)?.config;
+    let destination = match arguments.background {
+        true => Destination::Files(logs::folder(&home::home()?)),
+        false => Destination::Stderr,
+    };
+    logs::start(&config.log, &destination).context("cannot write the log")?;
     crate::rpc::raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -46,11 +55,18 @@ async fn serve(config: &config::Config) -> anyhow::Result<()> {
         .await
         .with_context(|| format!("cannot listen on {}; is another daemon there?", config.listen))?;
     let address = Address::new(listener.local_addr().context("the listener has no address")?);
-    let daemon = assembly::daemon(config, &home).await?;
+    let metrics = Metrics::new();
+    let daemon = assembly::daemon(config, &home, vec![Arc::new(metrics.clone())]).await?;
     let terminals = Arc::new(assembly::terminals(config)?);
     address.publish(&home)?;
     let (stop, mut stopping) = watch::channel(Stop::No);
-    let service = Service { daemon: daemon.clone(), terminals: terminals.clone(), token, stop: stop.clone() };
+    let service = Service {
+        daemon: daemon.clone(),
+        terminals: terminals.clone(),
+        token,
+        metrics: metrics.clone(),
+        stop: stop.clone(),
+    };
     tokio::spawn(stop_on_signals(stop));
     let until = stopping.clone();
     let served = tokio::spawn(http::serve(listener, service, async move {
@@ -59,6 +75,7 @@ async fn serve(config: &config::Config) -> anyhow::Result<()> {
     }));
     daemon.reconcile().await.context("cannot take up what an earlier daemon left")?;
     let time = daemon.keep_time();
+    tracing::info!(listen = %address.listen, version = address.version, "ready");
     println!("{}", address.url());
     // The sender lives in the task that waits for signals.
     let how = stopping.wait_for(|stop| *stop != Stop::No).await.map_or(Stop::Keep, |stop| *stop);
@@ -67,6 +84,7 @@ async fn serve(config: &config::Config) -> anyhow::Result<()> {
     }
     time.abort();
     served.await.context("the interface ended badly")?.context("the interface ended badly")?;
+    tracing::info!(?how, "stopped");
     address.withdraw(&home);
     match how {
         // The last one who holds the terminal runtime ends its sessions.

@@ -150,7 +150,11 @@ impl Listener {
                 Err(crate::error::DeskError::Refused(_) | crate::error::DeskError::KeyReused { .. }) => {
                     return;
                 }
-                Err(crate::error::DeskError::Store(_)) => runtime.block_on(tokio::time::sleep(PAUSE)),
+                Err(crate::error::DeskError::Store(error)) => {
+                    let (run, attempt) = (self.run, self.attempt.0);
+                    tracing::warn!(%run, attempt, %error, "news not committed");
+                    runtime.block_on(tokio::time::sleep(PAUSE));
+                }
             }
         }
     }
