@@ -129,7 +129,7 @@ pub async fn stalled(daemon: &Daemon) -> Result<Vec<RunId>, StoreError> {
 }
 
 /// Every status, so that one that no run has is told as nothing.
-const STATUSES: [Status; 7] = [
+pub(crate) const STATUSES: [Status; 7] = [
     Status::Queued,
     Status::Running,
     Status::WaitingUser,

@@ -7,9 +7,10 @@ mod token;
 use std::{process::ExitCode, sync::Arc};
 
 use abide_api::{
-    http::{self, Service, Stop},
+    http::{self, Service, Settings, Stop},
     metrics::Metrics,
 };
+use abide_engines::asking::patch::ARTIFACTS;
 use anyhow::Context;
 use tokio::{
     net::TcpListener,
@@ -63,9 +64,10 @@ async fn serve(config: &config::Config) -> anyhow::Result<()> {
     let service = Service {
         daemon: daemon.clone(),
         terminals: terminals.clone(),
-        token,
+        token: token.into(),
         metrics: metrics.clone(),
         stop: stop.clone(),
+        settings: Settings::standard(ARTIFACTS),
     };
     tokio::spawn(stop_on_signals(stop));
     let until = stopping.clone();
