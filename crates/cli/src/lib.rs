@@ -8,6 +8,7 @@ pub mod config;
 mod doctor;
 mod exit;
 mod home;
+mod logs;
 mod machine;
 mod mcp;
 mod parrot;
@@ -20,6 +21,7 @@ mod table;
 mod text;
 mod trouble;
 mod up;
+pub mod watched;
 pub mod workspace;
 
 pub use exit::main;

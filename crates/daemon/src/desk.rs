@@ -24,7 +24,7 @@ use abide_ports::{
     store::{Change, Claimed, Commit, Store, StoreError},
 };
 
-use crate::{board::Board, error::DeskError, lanes::Lanes, recent::Recent};
+use crate::{board::Board, error::DeskError, lanes::Lanes, recent::Recent, tell::Tale};
 
 /// The rules of the domain. Always [`run::apply`], except where a test breaks one to see that it is noticed.
 pub type Rules = fn(Option<&Run>, &Stamp, &Event) -> Result<Step, Refused>;
@@ -262,12 +262,16 @@ impl Desk {
             self.add(&mut changes, event)?;
         }
         let after = Arc::new(changes[changes.len() - 1].run.clone());
+        let tales: Vec<Tale> = changes.iter().map(|change| Tale::of(&change.event)).collect();
         match self.store.commit(Commit { changes }).await {
             Ok(_) => {
                 if let Some(grant) = grant {
                     grant.done();
                 }
                 doubt.settle(Some(&after));
+                for tale in tales {
+                    tale.tell(&after);
+                }
                 self.recent.put(after.clone());
                 Ok(Outcome::Changed(Box::new(Arc::unwrap_or_clone(after))))
             }

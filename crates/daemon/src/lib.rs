@@ -12,6 +12,7 @@ mod performer;
 pub mod probe;
 mod recent;
 mod talk;
+mod tell;
 
 pub use daemon::{Daemon, Habits, Stopped};
 pub use desk::{Desk, Foresight, Outcome, Rules};

@@ -21,6 +21,7 @@ mod translate;
 use std::sync::Arc;
 
 use abide_daemon::Daemon;
+use abide_ports::secret::Secret;
 use abide_terminal::Handle;
 use tokio::sync::{Semaphore, watch};
 
@@ -31,6 +32,8 @@ pub use settings::Settings;
 use feed::Feed;
 use guard::Secrets;
 
+use crate::metrics::Metrics;
+
 /// What the interface works with.
 #[derive(Clone, Debug)]
 pub struct Service {
@@ -39,7 +42,9 @@ pub struct Service {
     /// The terminal runtime.
     pub terminals: Arc<Handle>,
     /// Who shows this text may ask for anything.
-    pub token: String,
+    pub token: Secret,
+    /// The figures of this process.
+    pub metrics: Metrics,
     /// Told when somebody asks for a stop.
     pub stop: watch::Sender<Stop>,
     /// What can be set.
@@ -66,6 +71,7 @@ pub(crate) struct Interface(Arc<Inner>);
 struct Inner {
     daemon: Daemon,
     terminals: Arc<Handle>,
+    metrics: Metrics,
     secrets: Secrets,
     stop: watch::Sender<Stop>,
     settings: Settings,
@@ -77,14 +83,15 @@ struct Inner {
 
 impl Interface {
     fn new(service: Service) -> Self {
-        let Service { daemon, terminals, token, stop, settings } = service;
+        let Service { daemon, terminals, token, metrics, stop, settings } = service;
         Self(Arc::new(Inner {
-            secrets: Secrets::new(&token),
+            secrets: Secrets::new(token.expose()),
             feed: Feed::new(daemon.clone()),
             streams: Arc::new(Semaphore::new(settings.max_streams)),
             started_at: translate::time(daemon.stamp().at),
             daemon,
             terminals,
+            metrics,
             stop,
             settings,
         }))

@@ -17,6 +17,7 @@ use super::{
     problem::{Code, Problem},
     runs, service,
 };
+use crate::metrics;
 
 /// All routes.
 pub fn router(service: Service) -> Router {
@@ -30,6 +31,7 @@ pub fn router(service: Service) -> Router {
         .layer(DefaultBodyLimit::max(interface.0.settings.max_body_bytes))
         .layer(middleware::from_fn_with_state(interface.clone(), guard::check))
         .layer(middleware::from_fn(survive))
+        .layer(middleware::from_fn_with_state(interface.0.metrics.clone(), metrics::measure))
         .with_state(interface)
 }
 
@@ -54,6 +56,7 @@ fn declared() -> OpenApiRouter<Interface> {
         .routes(routes!(events::of_run))
         .routes(routes!(service::health))
         .routes(routes!(service::ready))
+        .routes(routes!(service::metrics))
         .routes(routes!(service::status))
         .routes(routes!(service::stop))
 }

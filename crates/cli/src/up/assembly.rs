@@ -7,6 +7,7 @@ use std::{
 
 use abide_daemon::{Daemon, Desk, Habits, World};
 use abide_domain::time::Seconds;
+use abide_ports::{store::Store, watch::Watcher};
 use abide_terminal::Handle;
 use anyhow::Context;
 
@@ -16,12 +17,21 @@ use crate::{
     config::Config,
     home,
     processes::{Keepers, Readiness},
+    watched::{Watched, Writers},
     workspace::Folders,
 };
 
 /// The daemon of this home.
-pub(super) async fn daemon(config: &Config, home: &Path) -> anyhow::Result<Daemon> {
+pub(super) async fn daemon(
+    config: &Config,
+    home: &Path,
+    watchers: Vec<Arc<dyn Watcher>>,
+) -> anyhow::Result<Daemon> {
     let store = abide_store::registry::open(&config.store).await.context("cannot open the store")?;
+    // A database file is this daemon's alone; a server may have several.
+    let writers = if config.store.starts_with("sqlite:") { Writers::Alone } else { Writers::Shared };
+    let watched = Watched::open(store, writers, watchers).await.context("cannot read the store")?;
+    let store: Arc<dyn Store> = Arc::new(watched);
     let clock = Arc::new(SystemClock);
     let slots = usize::try_from(config.slots.max_running).unwrap_or(usize::MAX);
     let desk = Desk::open(store.clone(), clock.clone(), slots).await.context("cannot read the store")?;
@@ -43,7 +53,7 @@ pub(super) async fn daemon(config: &Config, home: &Path) -> anyhow::Result<Daemo
         private: home.join("runs").to_string_lossy().into_owned(),
     };
     let habits = Habits {
-        stall_after: STALL_AFTER,
+        stall_after: Seconds(config.stall_after_sec),
         slots,
         workspaces: home.join("workspaces").to_string_lossy().into_owned(),
     };
@@ -58,5 +68,3 @@ pub(super) fn terminals(config: &Config) -> anyhow::Result<Handle> {
 /// How many bytes of a turn's output are kept. More than any turn prints; a turn whose first output is gone cannot be
 /// read again after a restart.
 const RETENTION: u64 = 1 << 30;
-/// After how much silence a turn is called stalled.
-const STALL_AFTER: Seconds = Seconds(600);

@@ -9,7 +9,10 @@ pub(crate) mod token;
 
 use std::{io::Write, process::ExitCode, sync::Arc};
 
-use abide_api::http::{self, Service, Settings, Stop};
+use abide_api::{
+    http::{self, Service, Settings, Stop},
+    metrics::Metrics,
+};
 use abide_engines::asking::patch::ARTIFACTS;
 use anyhow::Context;
 use tokio::{
@@ -23,6 +26,7 @@ use crate::{
     config::{self, Given},
     exit::SUCCEEDED,
     home,
+    logs::{self, Destination},
     trouble::note,
 };
 
@@ -38,6 +42,11 @@ pub(crate) fn run(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
     if arguments.background {
         background::leave_terminal();
     }
+    let destination = match arguments.background {
+        true => Destination::Files(logs::folder(&home::home()?)),
+        false => Destination::Stderr,
+    };
+    logs::start(&config.log, &destination).context("cannot write the log")?;
     crate::rpc::raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -90,14 +99,16 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
         )
     })?;
     let address = Address::new(listener.local_addr().context("the listener has no address")?);
-    let daemon = assembly::daemon(config, &home).await?;
+    let metrics = Metrics::new();
+    let daemon = assembly::daemon(config, &home, vec![Arc::new(metrics.clone())]).await?;
     let terminals = Arc::new(assembly::terminals(config)?);
     address.publish(&home)?;
     let (stop, mut stopping) = watch::channel(Stop::No);
     let service = Service {
         daemon: daemon.clone(),
         terminals: terminals.clone(),
-        token,
+        token: token.into(),
+        metrics: metrics.clone(),
         stop: stop.clone(),
         settings: Settings::standard(ARTIFACTS),
     };
@@ -109,6 +120,7 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     }));
     daemon.reconcile().await.context("cannot take up what an earlier daemon left")?;
     let time = daemon.keep_time();
+    tracing::info!(listen = %address.listen, version = address.version, "ready");
     said(arguments, &address)?;
     if arguments.background {
         background::let_starter_go();
@@ -120,6 +132,7 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     }
     time.abort();
     served.await.context("the interface ended badly")?.context("the interface ended badly")?;
+    tracing::info!(?how, "stopped");
     address.withdraw(&home);
     match how {
         // The last one who holds the terminal runtime ends its sessions.

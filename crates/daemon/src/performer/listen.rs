@@ -239,7 +239,11 @@ impl Listener {
                         return self.performer.follow_up(&outcome).await;
                     }
                     Err(DeskError::Refused(_) | DeskError::KeyReused { .. }) => return,
-                    Err(DeskError::Store(_)) => tokio::time::sleep(PAUSE).await,
+                    Err(DeskError::Store(error)) => {
+                        let (run, attempt) = (self.run, self.attempt.0);
+                        tracing::warn!(%run, attempt, %error, "news not committed");
+                        tokio::time::sleep(PAUSE).await;
+                    }
                 }
             }
         });

@@ -231,7 +231,10 @@ impl Performer {
                             self.announce(&outcome).await;
                         }
                         // It is still owed. Doing it again does no harm.
-                        Err(_) => return self.look_later(run, RETRY_PAUSE),
+                        Err(error) => {
+                            tracing::warn!(%run, effect = owed.number.0, %error, "order not reported");
+                            return self.look_later(run, RETRY_PAUSE);
+                        }
                     }
                 }
             }

@@ -108,6 +108,11 @@ impl Processes for Actors {
         if self.stage().actors.contains_key(name) { Found::Held(process(name)) } else { Found::Never }
     }
 
+    fn last_heard(&self, _name: &str) -> Option<abide_domain::time::Timestamp> {
+        // Actors say everything at once; nobody waits for them.
+        None
+    }
+
     fn follow(&self, name: &str) -> Result<Box<dyn Follow>, Lost> {
         let stage = self.stage.clone();
         Ok(Box::new(Audience { stage, name: name.to_owned(), heard: 0 }))
