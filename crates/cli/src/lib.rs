@@ -6,6 +6,8 @@ pub mod clock;
 pub mod config;
 mod doctor;
 mod exit;
+#[cfg(feature = "failpoints")]
+mod failpoints;
 mod home;
 mod machine;
 mod mcp;

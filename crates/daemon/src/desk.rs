@@ -21,7 +21,12 @@ use abide_ports::{
     store::{Change, Claimed, Commit, Store, StoreError},
 };
 
-use crate::{board::Board, error::DeskError, lanes::Lanes};
+use crate::{
+    board::Board,
+    error::DeskError,
+    failpoint::{self, Point},
+    lanes::Lanes,
+};
 
 /// The rules of the domain. Always [`run::apply`], except where a test breaks one to see that it is noticed.
 pub type Rules = fn(Option<&Run>, &Stamp, &Event) -> Result<Step, Refused>;
@@ -206,8 +211,10 @@ impl Desk {
             changes.push(admitted);
         }
         let after = changes[changes.len() - 1].run.clone();
+        failpoint::reach(Point::BeforeCommit);
         match self.store.commit(Commit { changes }).await {
             Ok(_) => {
+                failpoint::reach(Point::AfterCommit);
                 if let Some(grant) = grant {
                     grant.done();
                 }

@@ -4,6 +4,8 @@
 //! implementation.
 
 pub mod clock;
+#[cfg(feature = "daemon")]
+pub mod daemon;
 pub mod dice;
 pub mod engine;
 pub mod history;

@@ -27,6 +27,8 @@ pub(crate) use address::Address;
 pub(crate) fn run(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
     let given = arguments.settings(given);
     let config = config::load(&given)?.config;
+    #[cfg(feature = "failpoints")]
+    crate::failpoints::install()?;
     crate::rpc::raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -36,6 +36,7 @@ use tokio::runtime::Handle;
 use crate::{
     desk::{Desk, Outcome},
     error::DeskError,
+    failpoint::{self, Point},
     talk::Talk,
 };
 
@@ -204,6 +205,7 @@ impl Performer {
             match self.carry_out(&state, &owed).await {
                 Carried::NotBefore(at) => return self.look_later(run, self.wait_until(at)),
                 Carried::Told(event) => {
+                    failpoint::reach(Point::OrderCarriedOut);
                     let listens =
                         matches!(event, Event::AttemptStarted { .. } | Event::ContactRestored { .. });
                     match self.world.desk.take(run, event).await {
