@@ -7,6 +7,8 @@ pub mod clock;
 pub mod config;
 mod doctor;
 mod exit;
+#[cfg(feature = "failpoints")]
+mod failpoints;
 mod home;
 mod logs;
 mod machine;

@@ -19,7 +19,7 @@ use abide_domain::{
 use abide_keeper::{
     KeeperError,
     identity::ProcessIdentity,
-    launch::{Keeper, Launcher, Spare, sweep},
+    launch::{Keeper, Launcher, Spare, Stage, prevent, stage, sweep},
     place::Place,
     protocol::{Act, Answer, News, Order, Owner, Refusal, Shape, Spec, Status, Stream},
 };
@@ -87,20 +87,11 @@ const PIECE: usize = 4 << 20;
 
 impl Processes for Keepers {
     fn start(&self, name: &str, start: &Start<'_>) -> Result<Process, StartError> {
-        let place = self.place(name);
-        let (mut keeper, status) = match self.attach(name) {
-            Some(found) => found,
-            None if place.path().exists() => return Err(StartError::Gone),
-            None => {
-                write_files(start).map_err(|error| StartError::System(error.to_string()))?;
-                let spec = self.spec(start);
-                let started = self.launcher.start(place, spec, self.readiness.take());
-                self.readiness.refill(&self.launcher);
-                let mut keeper = started.map_err(start_error)?;
-                let status = keeper.status(PATIENCE_MS);
-                self.adopt(keeper.take_process());
-                (keeper, status.map_err(start_error)?)
-            }
+        let (mut keeper, status) = match self.look(name) {
+            Looked::Held(keeper, status) => (*keeper, *status),
+            Looked::Gone => return Err(StartError::Gone),
+            Looked::Never => return Err(never_began()),
+            Looked::Nothing => self.begin(name, start)?,
         };
         let (bytes, ends) = match &start.launch.stdin {
             Stdin::Whole(bytes) => (bytes, true),
@@ -112,10 +103,10 @@ impl Processes for Keepers {
     }
 
     fn find(&self, name: &str) -> Found {
-        match self.attach(name) {
-            Some((_, status)) => Found::Held(process(name, &status.child)),
-            None if self.place(name).path().exists() => Found::Gone,
-            None => Found::Never,
+        match self.look(name) {
+            Looked::Held(_, status) => Found::Held(process(name, &status.child)),
+            Looked::Gone => Found::Gone,
+            Looked::Never | Looked::Nothing => Found::Never,
         }
     }
 
@@ -186,24 +177,59 @@ impl Keepers {
         children.retain_mut(|child| child.try_wait().is_ok_and(|status| status.is_none()));
     }
 
-    /// The keeper of that name, if it lives. One that is just being started is waited for.
+    /// Starts what is not there.
+    fn begin(&self, name: &str, start: &Start<'_>) -> Result<(Keeper, Status), StartError> {
+        write_files(start).map_err(|error| StartError::System(error.to_string()))?;
+        let started = self.launcher.start(self.place(name), self.spec(start), self.readiness.take());
+        self.readiness.refill(&self.launcher);
+        let mut keeper = started.map_err(start_error)?;
+        let status = keeper.status(PATIENCE_MS);
+        self.adopt(keeper.take_process());
+        match status {
+            Ok(status) => Ok((keeper, status)),
+            Err(refused @ KeeperError::Refused(_)) => Err(start_error(refused)),
+            // It has said nothing. That is not to say that it does nothing: what is told as not started is started again.
+            Err(KeeperError::Gone { .. } | KeeperError::Protocol(_) | KeeperError::System { .. }) => {
+                match self.look(name) {
+                    Looked::Held(keeper, status) => Ok((*keeper, *status)),
+                    Looked::Gone => Err(StartError::Gone),
+                    Looked::Never | Looked::Nothing => Err(never_began()),
+                }
+            }
+        }
+    }
+
+    /// The keeper of that name, if it lives.
     fn attach(&self, name: &str) -> Option<(Keeper, Status)> {
+        match self.look(name) {
+            Looked::Held(keeper, status) => Some((*keeper, *status)),
+            Looked::Gone | Looked::Never | Looked::Nothing => None,
+        }
+    }
+
+    /// Looks for the keeper of that name. One that is just being started is waited for. One that has not begun, because
+    /// its daemon died before it could be told what to hold, is kept from ever beginning.
+    fn look(&self, name: &str) -> Looked {
         let place = self.place(name);
-        for _ in 0..STARTING_LOOKS {
+        for looks in 0..STARTING_LOOKS {
             if !place.path().exists() {
-                return None;
+                return Looked::Nothing;
             }
             if let Ok(mut keeper) = Keeper::attach(place.clone())
                 && let Ok(status) = keeper.status(PATIENCE_MS)
             {
-                return Some((keeper, status));
+                return Looked::Held(Box::new(keeper), Box::new(status));
             }
-            if place.path().join("identity").exists() {
-                return None;
+            match stage(&place) {
+                Stage::Alive => {}
+                Stage::Dead => return if place.path().exists() { Looked::Gone } else { Looked::Nothing },
+                Stage::Never => return Looked::Never,
+                Stage::Unclaimed if looks < UNCLAIMED_LOOKS => {}
+                Stage::Unclaimed => prevent(&place),
             }
             pause();
         }
-        None
+        Looked::Gone
     }
 
     fn spec(&self, start: &Start<'_>) -> Spec {
@@ -225,8 +251,21 @@ impl Keepers {
     }
 }
 
-/// How often, and how far apart, a keeper that is being started is looked for.
+/// What became of a keeper.
+enum Looked {
+    /// It lives and answers.
+    Held(Box<Keeper>, Box<Status>),
+    /// It held something, and is dead.
+    Gone,
+    /// It was meant to hold something, and certainly never did.
+    Never,
+    /// There is none of that name.
+    Nothing,
+}
+
+/// How often, and how far apart, a keeper that is being started is looked for, and one that has not even begun to.
 const STARTING_LOOKS: u32 = 240;
+const UNCLAIMED_LOOKS: u32 = 20;
 const STARTING_PAUSE: Duration = Duration::from_millis(50);
 
 #[expect(clippy::disallowed_methods, reason = "a keeper that has no socket yet has nothing to wait on")]
@@ -304,6 +343,10 @@ fn process(name: &str, child: &ProcessIdentity) -> Process {
         start_time: child.start_time,
         boot_id: child.boot_id.clone(),
     }
+}
+
+fn never_began() -> StartError {
+    StartError::System("its keeper was never told what to hold".to_owned())
 }
 
 fn start_error(error: KeeperError) -> StartError {

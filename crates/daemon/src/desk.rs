@@ -24,7 +24,14 @@ use abide_ports::{
     store::{Change, Claimed, Commit, Store, StoreError},
 };
 
-use crate::{board::Board, error::DeskError, lanes::Lanes, recent::Recent, tell::Tale};
+use crate::{
+    board::Board,
+    error::DeskError,
+    failpoint::{self, Point},
+    lanes::Lanes,
+    recent::Recent,
+    tell::Tale,
+};
 
 /// The rules of the domain. Always [`run::apply`], except where a test breaks one to see that it is noticed.
 pub type Rules = fn(Option<&Run>, &Stamp, &Event) -> Result<Step, Refused>;
@@ -263,8 +270,10 @@ impl Desk {
         }
         let after = Arc::new(changes[changes.len() - 1].run.clone());
         let tales: Vec<Tale> = changes.iter().map(|change| Tale::of(&change.event)).collect();
+        failpoint::reach(Point::BeforeCommit);
         match self.store.commit(Commit { changes }).await {
             Ok(_) => {
+                failpoint::reach(Point::AfterCommit);
                 if let Some(grant) = grant {
                     grant.done();
                 }

@@ -7,6 +7,7 @@ mod board;
 mod daemon;
 mod desk;
 mod error;
+pub mod failpoint;
 mod lanes;
 mod performer;
 pub mod probe;

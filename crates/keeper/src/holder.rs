@@ -55,6 +55,10 @@ pub fn main() -> Result<(), KeeperError> {
     // So that it can be seen which keeper is whose.
     let _not_needed = rustix::process::chdir(&directory);
     let place = Place::at(directory);
+    // Whoever started us may be dead, and whoever came next may have given us up.
+    if !place.claim(Some(&ProcessIdentity::own())).unwrap_or(false) {
+        return Ok(());
+    }
     let mut holder = match Holder::start(place.clone(), spec, signals) {
         Ok(holder) => holder,
         Err(refusal) => {

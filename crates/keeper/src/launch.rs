@@ -135,15 +135,47 @@ impl Keeper {
     }
 }
 
+/// How far a keeper has got that does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It was told what to hold, or perhaps only meant to be.
+    Unclaimed,
+    /// It lives and will answer soon, or is just going.
+    Alive,
+    /// It has begun, and is dead.
+    Dead,
+    /// It never began and never will.
+    Never,
+}
+
+/// How far the keeper in this place has got.
+pub fn stage(place: &Place) -> Stage {
+    let of = |keeper: ProcessIdentity| if keeper.is_alive() { Stage::Alive } else { Stage::Dead };
+    match (identities(place), place.claimed()) {
+        (Some((keeper, _)), _) | (None, Some(Some(keeper))) => of(keeper),
+        (None, Some(None)) => Stage::Never,
+        (None, None) => Stage::Unclaimed,
+    }
+}
+
+/// Sees to it that no keeper begins in this place any more, unless one has begun already: [`stage`] tells.
+pub fn prevent(place: &Place) {
+    let _somebody_was_first = place.claim(None);
+}
+
+/// The keeper in this place and its child, once there is a child.
+fn identities(place: &Place) -> Option<(ProcessIdentity, ProcessIdentity)> {
+    postcard::from_bytes(&place.identity().ok()?).ok()
+}
+
 /// Clears away a place whose keeper is dead: its child, if it still runs, and its files.
 ///
 /// Returns false if the keeper lives.
 pub fn sweep(place: &Place) -> bool {
-    let known = place
-        .identity()
-        .ok()
-        .and_then(|bytes| postcard::from_bytes::<(ProcessIdentity, ProcessIdentity)>(&bytes).ok());
-    let Some((keeper, child)) = known else {
+    let Some((keeper, child)) = identities(place) else {
+        if place.claimed() == Some(None) {
+            return place.remove().is_ok();
+        }
         // No identity yet: it may be starting just now. A directory without a secret's worth of age is left alone.
         let old = place
             .path()

@@ -14,6 +14,7 @@ use rustix::net::{
 };
 
 use crate::error::KeeperError;
+use crate::identity::ProcessIdentity;
 use crate::protocol::Exit;
 
 /// One keeper's directory.
@@ -112,6 +113,27 @@ impl Place {
         parse_exit(&fs::read_to_string(self.path.join(EXIT)).ok()?)
     }
 
+    /// Takes the place for good: for a keeper that is about to hold something in it, or for nobody, so that no keeper ever
+    /// will. The first one counts; false if somebody else was first.
+    pub(crate) fn claim(&self, keeper: Option<&ProcessIdentity>) -> io::Result<bool> {
+        let bytes = postcard::to_stdvec(&keeper).map_err(io::Error::other)?;
+        let own = self.path.join(format!("{CLAIM}.{}", std::process::id()));
+        fs::write(&own, bytes)?;
+        // A link is there with its contents or not at all.
+        let linked = fs::hard_link(&own, self.path.join(CLAIM));
+        let _swept_with_the_rest = fs::remove_file(&own);
+        match linked {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Who took the place, if anybody did: a keeper, or nobody for ever.
+    pub(crate) fn claimed(&self) -> Option<Option<ProcessIdentity>> {
+        postcard::from_bytes(&fs::read(self.path.join(CLAIM)).ok()?).ok()
+    }
+
     /// Writes the pids for people and for the sweep after a keeper's own death.
     pub(crate) fn record_identity(&self, bytes: &[u8]) -> io::Result<()> {
         fs::write(self.path.join(IDENTITY), bytes)
@@ -126,6 +148,7 @@ const SOCKET: &str = "socket";
 const SECRET: &str = "secret";
 const EXIT: &str = "exit.json";
 const IDENTITY: &str = "identity";
+const CLAIM: &str = "claim";
 
 fn stream() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
@@ -148,6 +171,19 @@ mod tests {
         place.create().unwrap();
         let _listening = place.listen().unwrap();
         place.connect().unwrap();
+    }
+
+    #[test]
+    fn a_place_is_taken_once() {
+        let home = tempfile::tempdir().unwrap();
+        let own = ProcessIdentity::own();
+        let place = Place::new(home.path(), "s-000000");
+        assert!(place.claim(None).is_err(), "what is not there cannot be taken");
+        place.create().unwrap();
+        assert_eq!(place.claimed(), None);
+        assert!(place.claim(Some(&own)).unwrap());
+        assert!(!place.claim(None).unwrap());
+        assert_eq!(place.claimed(), Some(Some(own)));
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 pub mod actor;
 pub mod clock;
+#[cfg(feature = "daemon")]
+pub mod daemon;
 pub mod dice;
 pub mod engine;
 pub mod history;

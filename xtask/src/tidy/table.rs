@@ -56,6 +56,13 @@ pub(super) const TABLE: &[Row] = &[
         in_tests: &[],
         outside: Outside::Not(HTTP),
     },
+    // The same, for the real program from outside: what it knows of the daemon is what everybody sees, and the journal.
+    Row {
+        name: "siege",
+        uses: &["domain", "ports", "store", "testkit"],
+        in_tests: &[],
+        outside: Outside::Not(HTTP),
+    },
     Row { name: "xtask", uses: &[], in_tests: &[], outside: Outside::Free },
 ];
 

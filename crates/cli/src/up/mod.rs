@@ -47,6 +47,8 @@ pub(crate) fn run(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
         false => Destination::Stderr,
     };
     logs::start(&config.log, &destination).context("cannot write the log")?;
+    #[cfg(feature = "failpoints")]
+    crate::failpoints::install()?;
     crate::rpc::raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     error::DeskError,
+    failpoint::{self, Point},
     talk::{Deed, Talk},
 };
 
@@ -122,7 +123,9 @@ impl Listener {
     fn start(self, starting: &Starting, lane: Lane) {
         let world = &self.performer.world;
         let mut news = News { lane: Some(lane), ..News::default() };
-        match starting.start(&*world.processes, &*world.workspaces) {
+        let started = starting.start(&*world.processes, &*world.workspaces);
+        failpoint::reach(Point::OrderCarriedOut);
+        match started {
             Ok(process) => {
                 news.events.push(Event::AttemptStarted { attempt: self.attempt, process });
                 self.listen_on(news);

@@ -38,6 +38,7 @@ use tokio::runtime::Handle;
 use crate::{
     desk::{Desk, Outcome},
     error::DeskError,
+    failpoint::{self, Point},
     talk::Talk,
 };
 
@@ -221,6 +222,7 @@ impl Performer {
                     }
                 }
                 Carried::Told(event) => {
+                    failpoint::reach(Point::OrderCarriedOut);
                     let listens = matches!(event, Event::ContactRestored { .. });
                     match self.world.desk.take(run, event).await {
                         Ok(outcome) => {

@@ -1,0 +1,106 @@
+//! What must be true of a home in which every story has ended.
+
+use std::time::Duration;
+
+use abide_ports::store::{Page, Seq, Store, StoreError};
+use abide_store::{registry, upkeep};
+use abide_testkit::daemon::{Death, Feed, Home, Running, Seen};
+
+use super::scene::nap;
+use crate::tally::Tally;
+
+/// How often it is looked whether everything is gone that should be, 50 ms apart.
+const LOOKS: usize = 1_200;
+
+/// Looks at everything. What is not right is told in words.
+pub(super) fn look(home: &Home, feed: &Feed, daemon: Running, tally: &mut Tally) -> Vec<String> {
+    let mut wrong = vec![];
+    if !comes(|| home.keepers().is_empty()) {
+        wrong.push(format!("keepers are left: {:?}", home.keepers()));
+    }
+    if !comes(|| slots_held(home) == Some(0)) {
+        wrong.push(format!("slots are held: {:?}", slots_held(home)));
+    }
+    let head = home.client().and_then(|client| client.get("/v1/events?after=0&limit=1"));
+    if let Err(error) = head {
+        wrong.push(format!("the daemon does not answer at the end: {error}"));
+    }
+    let death = daemon.terminate();
+    if death != Death::Exited(Some(0)) {
+        wrong.push(format!("the last daemon ended with {death:?}"));
+    }
+    if !comes(|| home.processes().is_empty()) {
+        wrong.push(format!("processes are left: {:?}", home.processes()));
+    }
+    match journal(home, feed, tally) {
+        Ok(more) => wrong.extend(more),
+        Err(error) => wrong.push(format!("the store cannot be read: {error}")),
+    }
+    wrong
+}
+
+fn slots_held(home: &Home) -> Option<u64> {
+    let status = home.client().ok()?.get("/v1/status").ok()?;
+    status.body["slots_held"].as_u64()
+}
+
+fn comes(wanted: impl Fn() -> bool) -> bool {
+    for _ in 0..LOOKS {
+        if wanted() {
+            return true;
+        }
+        nap(Duration::from_millis(50));
+    }
+    false
+}
+
+/// The journal by itself, against its tables, and against what was read while it was written.
+fn journal(home: &Home, feed: &Feed, tally: &mut Tally) -> Result<Vec<String>, StoreError> {
+    let url = format!("sqlite:{}", home.path().join("abide.db").display());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made");
+    runtime.block_on(async {
+        let store = registry::open(&url).await?;
+        let mut wrong = vec![];
+        let verification = upkeep::verify(&*store, |_| {}).await?;
+        wrong.extend(verification.findings.iter().map(|finding| format!("journal: {finding}")));
+        tally.events += verification.entries;
+        wrong.extend(settled(&*store).await?);
+        wrong.extend(read_once(&*store, &feed.seen()).await?);
+        Ok(wrong)
+    })
+}
+
+/// Nothing is held, owed or asked any more.
+async fn settled(store: &dyn Store) -> Result<Vec<String>, StoreError> {
+    let mut wrong = vec![];
+    let held = store.occupying().await?;
+    if !held.is_empty() {
+        wrong.push(format!("runs hold or want slots: {held:?}"));
+    }
+    let owed = store.owed(None, 10).await?;
+    if !owed.is_empty() {
+        wrong.push(format!("orders are owed: {owed:?}"));
+    }
+    let open = store.open_interactions(Page::first(10)).await?;
+    if !open.items.is_empty() {
+        wrong.push(format!("questions are open: {:?}", open.items));
+    }
+    Ok(wrong)
+}
+
+/// What a reader saw, across all restarts, is the journal without a gap or a repetition.
+async fn read_once(store: &dyn Store, seen: &[Seen]) -> Result<Vec<String>, StoreError> {
+    let entries = store.entries(Seq(0), usize::MAX).await?;
+    let written: Vec<(u64, String)> =
+        entries.iter().map(|entry| (entry.seq.0, entry.run_id.to_string())).collect();
+    let read: Vec<(u64, String)> = seen
+        .iter()
+        .map(|seen| (seen.id, seen.event["run_id"].as_str().unwrap_or_default().to_owned()))
+        .collect();
+    if written == read {
+        return Ok(vec![]);
+    }
+    let differs = written.iter().zip(&read).find(|(written, read)| written != read);
+    let (length, read) = (written.len(), read.len());
+    Ok(vec![format!("a reader saw {read} events of {length}, first difference {differs:?}")])
+}

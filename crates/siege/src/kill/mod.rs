@@ -1,0 +1,88 @@
+//! Kill -9 of the real daemon, at every commit point and at random times under load, and what must still be true after.
+
+mod audit;
+mod scene;
+mod stories;
+mod storm;
+mod sweep;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use abide_testkit::dice::Dice;
+
+use crate::tally::Tally;
+
+/// What is wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    /// The daemon, built with its places to die.
+    pub(crate) program: PathBuf,
+    /// How often it is to die at least.
+    pub(crate) kills: u64,
+    /// What chance is made of.
+    pub(crate) seed: u64,
+    /// How many homes are besieged at a time.
+    pub(crate) jobs: usize,
+}
+
+/// From this many kills on every story is swept; below it the first, which has all kinds of points.
+const MANY: u64 = 500;
+
+/// Kills the daemon as often as wished, and tells what was seen.
+pub(crate) fn run(wish: &Wish) -> Tally {
+    let mut tally = Tally::default();
+    let program = wish.program.as_path();
+    let mut acts = stories::acts();
+    if wish.kills < MANY {
+        acts.truncate(1);
+    }
+    let mut dice = Dice::new(wish.seed);
+    let mut plans = vec![];
+    for act in &acts {
+        let (points, counted) = sweep::count(program, *act);
+        eprintln!("{act:?}: {points}");
+        plans.extend(sweep::plans(*act, &points, &mut dice));
+        tally.add(counted);
+    }
+    if !tally.problems.is_empty() {
+        return tally;
+    }
+    tally.add(all(wish, &plans, |plan| sweep::play(program, plan)));
+    eprintln!("swept: {tally}");
+    // How many of the planned deaths came about is known only now.
+    while tally.kills() < wish.kills && tally.problems.is_empty() {
+        let missing = wish.kills - tally.kills();
+        let storms = missing.div_ceil(storm::KILLS).clamp(1, wish.jobs.max(4) as u64);
+        let seeds: Vec<u64> = (0..storms).map(|_| dice.number()).collect();
+        tally.add(all(wish, &seeds, |seed| storm::play(program, *seed)));
+        eprintln!("stormed: {tally}");
+    }
+    tally
+}
+
+/// Does something with each of these, several at a time.
+fn all<T: Sync>(wish: &Wish, among: &[T], play: impl Fn(&T) -> Tally + Sync) -> Tally {
+    let (next, sum) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
+    std::thread::scope(|scope| {
+        for _ in 0..wish.jobs.max(1) {
+            scope.spawn(|| {
+                while let Some(one) = among.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let played = play(one);
+                    sum.lock().unwrap_or_else(PoisonError::into_inner).add(played);
+                }
+            });
+        }
+    });
+    sum.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The feed and the runs of a home, for whoever wants to know where it was.
+fn place(home: &Path) -> String {
+    home.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}

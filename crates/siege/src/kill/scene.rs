@@ -1,0 +1,106 @@
+//! A home under siege: people live their stories in it while its daemon dies and is started again and again.
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    thread::ScopedJoinHandle,
+    time::Duration,
+};
+
+use abide_testkit::daemon::{Account, Death, Feed, Home, Patience, Running, Story, Voice};
+
+use super::{audit, stories::SLOTS};
+use crate::tally::Tally;
+
+/// A home, and somebody who reads all its events from the first to the last.
+pub(super) struct Scene {
+    pub(super) home: Arc<Home>,
+    feed: Feed,
+    played: Mutex<Vec<(Story, Account)>>,
+}
+
+/// How often anything is tried: minutes, at 20 ms each.
+const PATIENCE: Patience = Patience(6_000);
+
+impl Scene {
+    pub(super) fn new(program: &Path) -> Self {
+        let home = Arc::new(
+            Home::new(program)
+                .with("ABIDE_SLOTS_MAX_RUNNING", SLOTS)
+                // Nobody here is a stranger who asks too often.
+                .with("ABIDE_HTTP_REQUESTS_PER_SECOND", "100000"),
+        );
+        let finder = home.clone();
+        let feed = Feed::open("/v1/events", move || finder.client());
+        Self { home, feed, played: Mutex::default() }
+    }
+
+    /// Lives a story to its end.
+    pub(super) fn live(&self, story: Story) {
+        let home = self.home.clone();
+        let account = Voice::new(move || home.client(), PATIENCE).live(&story);
+        self.played.lock().unwrap_or_else(PoisonError::into_inner).push((story, account));
+    }
+
+    /// Waits for a daemon's death, or until nobody lives a story any more: then it is given back.
+    pub(super) fn watch(mut daemon: Running, people: &[ScopedJoinHandle<'_, ()>]) -> Result<Running, Death> {
+        loop {
+            if let Some(death) = daemon.death() {
+                return Err(death);
+            }
+            if people.iter().all(|person| person.is_finished()) {
+                return Ok(daemon);
+            }
+            nap(Duration::from_millis(5));
+        }
+    }
+
+    /// Everything is over: is everything right?
+    pub(super) fn end(self, daemon: Running, mut tally: Tally) -> Tally {
+        let played = self.played.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for (story, account) in &played {
+            tally.runs += 1;
+            tally.lines += story.lines.len() as u64;
+            tally.questions += account.answers.len() as u64;
+            tally.messages += story.messages.len() as u64;
+            tally.acknowledged += account.acknowledged;
+            tally.retries += account.retries;
+            tally.unknown += account.unknown;
+            tally.problems.extend(account.problems.iter().cloned());
+        }
+        tally.readers += 1;
+        tally.reconnections += self.feed.reconnections();
+        let found = audit::look(&self.home, &self.feed, daemon, &mut tally);
+        tally.problems.extend(found);
+        if !tally.problems.is_empty() {
+            let place = super::place(self.home.path());
+            eprintln!("{place}: {:#?}\n{}", tally.problems, self.home.complaints());
+            if std::env::var_os("SIEGE_KEEP").is_some() {
+                let kept = std::env::temp_dir().join(format!("kept-{place}"));
+                let _ = copy(self.home.path(), &kept);
+            }
+        }
+        tally
+    }
+}
+
+/// Keeps a home for whoever wants to look at it.
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            copy(&entry.path(), &to.join(entry.file_name()))?;
+        } else if kind.is_file() {
+            std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Lets time pass.
+#[expect(clippy::disallowed_methods, reason = "a death comes at its own time, and chance decides when")]
+pub(super) fn nap(time: Duration) {
+    std::thread::sleep(time);
+}

@@ -1,0 +1,66 @@
+//! What the besieged daemon is asked to do: runs on both parrots that append lines, ask, wait at gates and chat.
+
+use abide_testkit::daemon::{Home, Story};
+
+/// Stories that are lived at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// A question and a gate on each parrot.
+    Asking,
+    /// A chat of several messages on each parrot.
+    Chatting,
+    /// Runs that never ask, and more of them than there are slots.
+    Queueing,
+}
+
+/// All of them.
+pub(crate) fn acts() -> Vec<Act> {
+    vec![Act::Asking, Act::Chatting, Act::Queueing]
+}
+
+/// How many turns may work at a time.
+pub(crate) const SLOTS: &str = "4";
+
+const PARROTS: [&str; 2] = ["parrot", "parrot-sticky"];
+
+impl Act {
+    /// Its stories.
+    pub(crate) fn stories(self, home: &Home) -> Vec<Story> {
+        let story = |name: &str, engine: &str| Story::new(name, engine, home.workspace(name));
+        match self {
+            Self::Asking => PARROTS
+                .map(|engine| {
+                    story(&format!("asking-{engine}"), engine)
+                        .appends()
+                        .asks("q1")
+                        .waits_at_gate("g1")
+                        .appends()
+                })
+                .into(),
+            Self::Chatting => PARROTS.map(|engine| chat(story(&format!("chatting-{engine}"), engine))).into(),
+            Self::Queueing => (0..8)
+                .map(|number| {
+                    let engine = PARROTS[number % PARROTS.len()];
+                    story(&format!("queueing-{number}"), engine).in_mode("auto").appends().appends()
+                })
+                .collect(),
+        }
+    }
+}
+
+/// One story of any kind, by number.
+pub(crate) fn any(home: &Home, number: usize) -> Story {
+    let name = format!("story-{number}");
+    let engine = PARROTS[number / 4 % PARROTS.len()];
+    let story = Story::new(&name, engine, home.workspace(&name));
+    match number % 4 {
+        0 => story.appends().asks("q1").appends().asks("q2").obeys("say done"),
+        1 => story.appends().waits_at_gate("g1").obeys("progress on").appends(),
+        2 => chat(story),
+        _ => story.in_mode("auto").appends().obeys("sleep 0.1").appends().obeys("print 2000").appends(),
+    }
+}
+
+fn chat(story: Story) -> Story {
+    story.appends().then_hears().appends().then_hears().appends()
+}

@@ -1,0 +1,84 @@
+//! Writes figures to the document of reliability: each kind has its own section, which is replaced as a whole.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result};
+
+/// A section of the document.
+#[derive(Debug)]
+pub(crate) struct Section<'a> {
+    /// Its heading.
+    pub(crate) heading: &'a str,
+    /// What was done, in a sentence or two.
+    pub(crate) about: &'a str,
+    /// The figures, by name.
+    pub(crate) figures: Vec<(String, String)>,
+}
+
+const HEAD: &str = "# Reliability\n\nWhat the real daemon was put through from outside, and what was seen. The figures are \
+written by the harness itself\n(`cargo xtask kill --write`, `cargo xtask load --write`); `CONTRIBUTING.md` says how to \
+repeat them.\n";
+
+impl Section<'_> {
+    /// Puts the section into the document, in place of the one with its heading.
+    pub(crate) fn write(&self, document: &Path) -> Result<()> {
+        let text = fs::read_to_string(document).unwrap_or_else(|_| HEAD.to_owned());
+        fs::write(document, self.put_into(&text))
+            .with_context(|| format!("cannot write {}", document.display()))
+    }
+
+    fn put_into(&self, text: &str) -> String {
+        let (mut kept, mut own, mut placed) = (String::new(), false, false);
+        for line in text.lines() {
+            if line.starts_with("## ") {
+                own = line == format!("## {}", self.heading);
+                if own {
+                    kept.push_str(&self.text());
+                    kept.push('\n');
+                    placed = true;
+                }
+            }
+            if !own {
+                kept.push_str(line);
+                kept.push('\n');
+            }
+        }
+        if !placed {
+            kept = format!("{}\n\n{}", kept.trim_end(), self.text());
+        }
+        format!("{}\n", kept.trim_end())
+    }
+
+    fn text(&self) -> String {
+        let day = jiff::Timestamp::now().strftime("%Y-%m-%d");
+        let version = env!("CARGO_PKG_VERSION");
+        let mut text = format!(
+            "## {}\n\n{}\n\nVersion {version}, {day}.\n\n| | |\n|---|---:|\n",
+            self.heading, self.about
+        );
+        for (name, figure) in &self.figures {
+            text.push_str(&format!("| {name} | {figure} |\n"));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn section(heading: &'static str, figure: &str) -> Section<'static> {
+        Section { heading, about: "About.", figures: vec![("kills".to_owned(), figure.to_owned())] }
+    }
+
+    #[test]
+    fn a_section_takes_the_place_of_its_predecessor_and_of_no_other() {
+        let first = section("Kills", "1").put_into(HEAD);
+        let both = section("Load", "2").put_into(&first);
+        let again = section("Kills", "3").put_into(&both);
+        assert!(again.contains("| kills | 3 |") && again.contains("| kills | 2 |"), "{again}");
+        assert!(!again.contains("| kills | 1 |"), "{again}");
+        assert!(again.find("## Kills") < again.find("## Load"));
+        assert_eq!(section("Kills", "3").put_into(&again), again);
+    }
+}

@@ -1,0 +1,93 @@
+//! What was done and seen, in figures.
+
+use std::{collections::BTreeMap, fmt};
+
+/// The figures of a siege.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    /// Deaths of SIGKILL, by where they came.
+    pub(crate) kills: BTreeMap<String, u64>,
+    /// Planned deaths whose place was never reached.
+    pub(crate) not_reached: u64,
+    /// Starts of the daemon.
+    pub(crate) starts: u64,
+    /// Runs that were lived to their end.
+    pub(crate) runs: u64,
+    /// Lines that had to be in a file once.
+    pub(crate) lines: u64,
+    /// Answers that had to count once.
+    pub(crate) questions: u64,
+    /// Messages that had to be taken once.
+    pub(crate) messages: u64,
+    /// Requests that were acknowledged.
+    pub(crate) acknowledged: u64,
+    /// Requests that had to be made again.
+    pub(crate) retries: u64,
+    /// Times that the outcome of a turn was unknown and a person was asked.
+    pub(crate) unknown: u64,
+    /// Entries of the journals.
+    pub(crate) events: u64,
+    /// Readers that saw each of them once.
+    pub(crate) readers: u64,
+    /// How often these had to connect again.
+    pub(crate) reconnections: u64,
+    /// What was not as it must be.
+    pub(crate) problems: Vec<String>,
+}
+
+impl Tally {
+    /// Deaths in all.
+    pub(crate) fn kills(&self) -> u64 {
+        self.kills.values().sum()
+    }
+
+    /// Adds another's figures.
+    pub(crate) fn add(&mut self, other: Self) {
+        for (point, count) in other.kills {
+            *self.kills.entry(point).or_default() += count;
+        }
+        self.not_reached += other.not_reached;
+        self.starts += other.starts;
+        self.runs += other.runs;
+        self.lines += other.lines;
+        self.questions += other.questions;
+        self.messages += other.messages;
+        self.acknowledged += other.acknowledged;
+        self.retries += other.retries;
+        self.unknown += other.unknown;
+        self.events += other.events;
+        self.readers += other.readers;
+        self.reconnections += other.reconnections;
+        self.problems.extend(other.problems);
+    }
+
+    /// The figures in words, one to a line.
+    pub(crate) fn figures(&self) -> Vec<(String, u64)> {
+        let mut figures: Vec<(String, u64)> = vec![("kills".to_owned(), self.kills())];
+        figures.extend(self.kills.iter().map(|(point, count)| (format!("kills, {point}"), *count)));
+        let more = [
+            ("planned kills whose point was not reached", self.not_reached),
+            ("starts of the daemon", self.starts),
+            ("runs", self.runs),
+            ("lines that had to be written exactly once", self.lines),
+            ("answers that had to count exactly once", self.questions),
+            ("messages that had to be taken exactly once", self.messages),
+            ("acknowledged requests", self.acknowledged),
+            ("requests made again", self.retries),
+            ("turns whose outcome was unknown, so that a person was asked", self.unknown),
+            ("journal entries verified", self.events),
+            ("event readers that had to see each entry exactly once", self.readers),
+            ("connections that these readers made anew", self.reconnections),
+            ("problems", self.problems.len() as u64),
+        ];
+        figures.extend(more.map(|(name, count)| (name.to_owned(), count)));
+        figures
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let told: Vec<_> = self.figures().iter().map(|(name, count)| format!("{name} {count}")).collect();
+        f.write_str(&told.join("; "))
+    }
+}

@@ -1,0 +1,143 @@
+//! A reader of the daemon's events that survives the daemon: it goes on behind the last event that it saw.
+
+use std::{
+    io::{self, BufRead},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::http::Client;
+
+/// An event as the reader saw it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// The `id:` line.
+    pub id: u64,
+    /// The `data:` line.
+    pub event: Value,
+}
+
+/// A reader on a thread of its own.
+#[derive(Debug)]
+pub struct Feed {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    seen: Mutex<Vec<Seen>>,
+    more: Condvar,
+    stop: AtomicBool,
+    reconnections: Mutex<u64>,
+}
+
+/// How long to wait before a daemon that is away is asked again.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long to wait for events at the most.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+impl Feed {
+    /// Reads from the first event on, from whoever `client` finds.
+    pub fn open(path: &str, client: impl Fn() -> io::Result<Client> + Send + 'static) -> Self {
+        let shared = Arc::new(Shared::default());
+        let (reader, path) = (shared.clone(), path.to_owned());
+        let thread = std::thread::spawn(move || reader.read_on(&path, client));
+        Self { shared, thread: Some(thread) }
+    }
+
+    /// Everything that was seen.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.shared.seen().clone()
+    }
+
+    /// How often it had to begin again.
+    pub fn reconnections(&self) -> u64 {
+        *self.shared.reconnections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until more than so many events were seen; false if that takes too long.
+    pub fn wait_beyond(&self, count: usize) -> bool {
+        let seen = self.shared.seen();
+        let waited = self.shared.more.wait_timeout_while(seen, PATIENCE, |seen| seen.len() <= count);
+        waited.is_ok_and(|(_, timeout)| !timeout.timed_out())
+    }
+
+    /// Waits until this event was seen; false if that takes too long.
+    pub fn wait_for(&self, id: u64) -> bool {
+        let reached = |seen: &mut Vec<Seen>| seen.last().is_none_or(|last| last.id < id);
+        let waited = self.shared.more.wait_timeout_while(self.shared.seen(), PATIENCE, reached);
+        waited.is_ok_and(|(_, timeout)| !timeout.timed_out())
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        // A reader that hears nothing would wait for its patience to end; it dies with the connection or the process.
+        drop(self.thread.take());
+    }
+}
+
+impl Shared {
+    fn seen(&self) -> MutexGuard<'_, Vec<Seen>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    fn read_on(&self, path: &str, client: impl Fn() -> io::Result<Client>) {
+        while !self.stopped() {
+            let _the_daemon_is_away = client().and_then(|client| self.read(path, &client));
+            *self.reconnections.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            pause();
+        }
+    }
+
+    fn read(&self, path: &str, client: &Client) -> io::Result<()> {
+        let last = self.seen().last().map_or(0, |seen| seen.id).to_string();
+        let headers = [("Accept", "text/event-stream"), ("Last-Event-ID", last.as_str())];
+        let (status, mut reader) = client.stream(path, &headers)?;
+        if status != 200 {
+            return Err(io::Error::other(format!("status {status}")));
+        }
+        let (mut id, mut data, mut line) = (None, String::new(), String::new());
+        while !self.stopped() {
+            line.clear();
+            if reader.read_line(&mut line)? == 0 {
+                return Ok(());
+            }
+            if !line.ends_with('\n') {
+                // Cut off in the middle: whatever it was, it comes again.
+                return Ok(());
+            }
+            let text = line.trim_end();
+            if let Some(number) = text.strip_prefix("id:") {
+                id = number.trim().parse().ok();
+            } else if let Some(part) = text.strip_prefix("data:") {
+                data.push_str(part.trim_start());
+            } else if text.is_empty() {
+                if let Some(id) = id.take() {
+                    let event = serde_json::from_str(&data).unwrap_or(Value::Null);
+                    self.seen().push(Seen { id, event });
+                    self.more.notify_all();
+                }
+                data.clear();
+            }
+        }
+        Ok(())
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a daemon that is not there has nothing to wait on")]
+pub(super) fn pause() {
+    std::thread::sleep(PAUSE);
+}

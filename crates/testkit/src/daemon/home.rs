@@ -1,0 +1,171 @@
+//! A home for a daemon, and everything that can be seen of it from outside: its files, its processes, its address.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use tempfile::TempDir;
+
+use super::{
+    http::Client,
+    process::{Running, signal},
+};
+
+/// A home of its own, which goes with everything in it when it is dropped.
+#[derive(Debug)]
+pub struct Home {
+    folder: TempDir,
+    program: PathBuf,
+    env: Vec<(String, String)>,
+}
+
+/// How an `abide` command ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Its exit code.
+    pub code: Option<i32>,
+    /// What it printed.
+    pub stdout: String,
+    /// What it said besides.
+    pub stderr: String,
+}
+
+/// A process that belongs to a home.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Its number.
+    pub pid: u32,
+    /// How it was started.
+    pub command: String,
+}
+
+impl Home {
+    /// An empty home for the daemon of that program.
+    pub fn new(program: &Path) -> Self {
+        let folder = tempfile::Builder::new().prefix("abide-").tempdir().expect("a folder can be made");
+        Self { folder, program: program.to_owned(), env: vec![] }
+    }
+
+    /// With this in the daemon's environment.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// From now on another program is the daemon.
+    pub fn replace_program(&mut self, program: &Path) {
+        program.clone_into(&mut self.program);
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A directory in which a run can work.
+    pub fn workspace(&self, name: &str) -> PathBuf {
+        let path = self.path().join("work").join(name);
+        fs::create_dir_all(&path).expect("the home can be written");
+        path
+    }
+
+    /// Starts the daemon and waits until it is ready or over.
+    pub fn start(&self) -> Running {
+        self.start_with(&[])
+    }
+
+    /// Starts the daemon and does not wait for it.
+    pub fn start_unseen(&self) -> Running {
+        Running::unseen(self.spawn(&[]))
+    }
+
+    /// Starts it with more in its environment.
+    pub fn start_with(&self, env: &[(&str, &str)]) -> Running {
+        Running::new(self.spawn(env))
+    }
+
+    fn spawn(&self, env: &[(&str, &str)]) -> Child {
+        let log =
+            fs::File::options().create(true).append(true).open(self.log()).expect("a log can be opened");
+        let mut command = self.command();
+        command.args(["up", "--listen", "127.0.0.1:0"]).stdin(Stdio::null());
+        command.envs(env.iter().copied()).stdout(Stdio::piped()).stderr(log);
+        command.spawn().expect("the daemon's program can be started")
+    }
+
+    /// Runs an `abide` command in this home to its end.
+    pub fn run(&self, arguments: &[&str]) -> End {
+        let output = self.command().args(arguments).stdin(Stdio::null()).output();
+        let output = output.expect("the program can be started");
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        End { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is who starts daemons for tests from outside")]
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.env_clear().current_dir(self.path());
+        command.env("ABIDE_HOME", self.path()).env("HOME", self.path());
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LANG", "C.UTF-8");
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Whoever asks the daemon that was last here; an error if there has been none.
+    pub fn client(&self) -> io::Result<Client> {
+        let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+        let text = fs::read_to_string(self.path().join("daemon.json"))?;
+        let json: serde_json::Value = serde_json::from_str(&text)?;
+        let address = json["listen"].as_str().and_then(|listen| listen.parse().ok());
+        let address = address.ok_or_else(|| broken("the address cannot be read"))?;
+        let token = fs::read_to_string(self.path().join("token"))?.trim().to_owned();
+        Ok(Client { address, token })
+    }
+
+    /// What its daemons complained about, the last of it.
+    pub fn complaints(&self) -> String {
+        let text = fs::read_to_string(self.log()).unwrap_or_default();
+        let lines: Vec<_> = text.lines().rev().take(20).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.path().join("stderr.log")
+    }
+
+    /// The names of the keepers that are here.
+    pub fn keepers(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.path().join("keepers")) else { return vec![] };
+        let mut names: Vec<_> =
+            entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+        names.sort();
+        names
+    }
+
+    /// All processes that live in this home: its name stands in their environment.
+    pub fn processes(&self) -> Vec<Left> {
+        let mark = format!("ABIDE_HOME={}", self.path().display());
+        let Ok(entries) = fs::read_dir("/proc") else { return vec![] };
+        let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+        pids.filter_map(|pid| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+            let ours = environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes());
+            let command = fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|_| ours)?;
+            // What is dead and not yet reaped has no command line any more.
+            let command = String::from_utf8_lossy(&command).replace('\0', " ").trim().to_owned();
+            (!command.is_empty()).then_some(Left { pid, command })
+        })
+        .collect()
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        for left in self.processes() {
+            signal(left.pid, "KILL");
+        }
+    }
+}

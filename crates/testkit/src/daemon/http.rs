@@ -1,0 +1,118 @@
+//! A blocking HTTP client of a few lines: one request on each connection, JSON in and out.
+//!
+//! It speaks HTTP/1.0, so that every answer, an endless one too, is simply what comes until the connection ends.
+
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+/// Where to ask, and the secret to show.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Where the daemon listens.
+    pub address: SocketAddr,
+    /// The home's token.
+    pub token: String,
+}
+
+/// What the daemon answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Response {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body; a text if it is no JSON.
+    pub body: Value,
+}
+
+/// How long an answer may take: longer than anything on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Client {
+    /// Asks for something.
+    pub fn get(&self, path: &str) -> io::Result<Response> {
+        self.request("GET", path, &[], None)
+    }
+
+    /// Wants something done.
+    pub fn post(&self, path: &str, body: &Value) -> io::Result<Response> {
+        self.request("POST", path, &[], Some(body))
+    }
+
+    /// The same under a key, so that asking again does no harm.
+    pub fn post_once(&self, path: &str, key: &str, body: &Value) -> io::Result<Response> {
+        self.request("POST", path, &[("Idempotency-Key", key)], Some(body))
+    }
+
+    /// Begins to read an answer that does not end.
+    pub fn stream(&self, path: &str, headers: &[(&str, &str)]) -> io::Result<(u16, BufReader<TcpStream>)> {
+        let mut connection = TcpStream::connect_timeout(&self.address, PATIENCE)?;
+        connection.set_read_timeout(Some(PATIENCE))?;
+        connection.write_all(self.head("GET", path, headers, None).as_bytes())?;
+        let mut reader = BufReader::new(connection);
+        let status = head(&mut reader)?;
+        Ok((status, reader))
+    }
+
+    fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> io::Result<Response> {
+        let body = body.map(Value::to_string);
+        let mut connection = TcpStream::connect_timeout(&self.address, PATIENCE)?;
+        connection.set_read_timeout(Some(PATIENCE))?;
+        let mut request = self.head(method, path, headers, body.as_deref());
+        request.push_str(body.as_deref().unwrap_or_default());
+        connection.write_all(request.as_bytes())?;
+        let mut reader = BufReader::new(connection);
+        let status = head(&mut reader)?;
+        let mut text = String::new();
+        reader.read_to_string(&mut text)?;
+        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        Ok(Response { status, body })
+    }
+
+    fn head(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&str>) -> String {
+        let (address, token) = (self.address, &self.token);
+        let mut head =
+            format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n");
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if let Some(body) = body {
+            head.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()));
+        }
+        head.push_str("\r\n");
+        head
+    }
+}
+
+/// Reads the status and skips the headers.
+fn head(reader: &mut impl BufRead) -> io::Result<u16> {
+    let cut_short = || io::Error::new(io::ErrorKind::UnexpectedEof, "the answer is cut short");
+    let mut line = String::new();
+    reader.read_line(&mut line)?;
+    let status = line.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(cut_short)?;
+    loop {
+        line.clear();
+        if reader.read_line(&mut line)? == 0 {
+            return Err(cut_short());
+        }
+        if line.trim_end().is_empty() {
+            return Ok(status);
+        }
+    }
+}
+
+impl Response {
+    /// A member of the body, by its pointer such as `/items/0/run_id`, as text; empty if there is none.
+    pub fn text(&self, pointer: &str) -> &str {
+        self.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+}
