@@ -23,6 +23,7 @@ use abide_ports::{
     engine::{Launch, Said, Stdin},
     processes::{Heard, Processes, Start},
     store::{Journal, Runs, Seq},
+    workspace::{Preparation, Unusable, Workspaces},
 };
 use abide_store::memory::{CrashPoint, MemoryStore};
 use abide_testkit::{
@@ -48,6 +49,15 @@ impl Theatre {
     }
 
     async fn on(store: Arc<MemoryStore>, clock: Arc<FakeClock>, actors: Arc<Actors>) -> Self {
+        Self::in_workspaces(Arc::new(BareStage), store, clock, actors).await
+    }
+
+    async fn in_workspaces(
+        workspaces: Arc<dyn Workspaces>,
+        store: Arc<MemoryStore>,
+        clock: Arc<FakeClock>,
+        actors: Arc<Actors>,
+    ) -> Self {
         let desk = Arc::new(Desk::open(store.clone(), clock.clone(), 4).await.expect("it opens"));
         let performer = Performer::new(World {
             desk: desk.clone(),
@@ -55,7 +65,7 @@ impl Theatre {
             clock: clock.clone(),
             catalogue: Arc::new(OnlyActor),
             processes: actors.clone(),
-            workspaces: Arc::new(BareStage),
+            workspaces,
             private: "private".to_owned(),
         });
         Self { desk, performer, store, clock, actors }
@@ -145,6 +155,36 @@ async fn a_program_is_examined_once_until_it_is_replaced() {
         theatre.until(run, Status::WaitingUser).await;
         assert_eq!(theatre.actors.examined(), examined);
     }
+}
+
+/// A workspace that breaks whoever prepares it.
+struct Trapdoor;
+
+impl Workspaces for Trapdoor {
+    fn prepare(&self, _: &Preparation<'_>) -> Result<(), Unusable> {
+        panic!("the floor gives way")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_launch_that_breaks_us_is_counted_and_put_to_a_person() {
+    let (store, clock, actors) =
+        (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), Arc::new(Actors::new(asks_once)));
+    let theatre = Theatre::in_workspaces(Arc::new(Trapdoor), store, clock, actors).await;
+    let run = theatre.create().await;
+    let mut changes = theatre.performer.changes();
+    let parked = async {
+        while theatre.told(run).await.last() != Some(&"LaunchFailed")
+            || theatre.store.run(run).await.expect("memory can be read").expect("it is there").status()
+                != Status::WaitingUser
+        {
+            theatre.clock.advance(60_000_000);
+            theatre.performer.look_after(run);
+            changes.changed().await.expect("the performer lives");
+        }
+    };
+    tokio::time::timeout(PATIENCE, parked).await.expect("somebody is asked");
+    assert_eq!(theatre.told(run).await.iter().filter(|event| **event == "LaunchFailed").count(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

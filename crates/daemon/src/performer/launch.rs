@@ -1,6 +1,9 @@
 //! How the process of a turn is started. When, and on which thread, is not here.
 
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use abide_domain::{
     effect::Session,
@@ -97,12 +100,24 @@ impl Starting {
         self.engine.interpreter(&self.launched.order(&self.installation, &self.private))
     }
 
-    /// Starts it, or finds the one that was started before a crash.
-    pub(super) fn start(
+    /// Starts it, and lives to tell whatever happens: a launch that broke us would break us again at every start, so it is
+    /// counted like any other that failed.
+    pub(super) fn start_or_say(
         &self,
         processes: &dyn Processes,
         workspaces: &dyn Workspaces,
     ) -> Result<Process, Trouble> {
+        catch_unwind(AssertUnwindSafe(|| self.start(processes, workspaces))).unwrap_or_else(|_| {
+            match processes.find(&self.name) {
+                Found::Held(process) => Ok(process),
+                Found::Gone => Err(Trouble::Process(StartError::Gone)),
+                Found::Never => Err(Trouble::Process(StartError::System(BROKE.to_owned()))),
+            }
+        })
+    }
+
+    /// Starts it, or finds the one that was started before a crash.
+    fn start(&self, processes: &dyn Processes, workspaces: &dyn Workspaces) -> Result<Process, Trouble> {
         // What was started before a crash has its workspace, and is not to be lost over a skill that went since.
         if processes.find(&self.name) == Found::Never {
             workspaces.prepare(&self.launched.preparation(&self.run)).map_err(Trouble::Workspace)?;
@@ -112,6 +127,8 @@ impl Starting {
         processes.start(&self.name, &start).map_err(Trouble::Process)
     }
 }
+
+const BROKE: &str = "starting it broke an assumption of Abide's own; the log says which";
 
 /// Why there is no process.
 pub(super) enum Trouble {

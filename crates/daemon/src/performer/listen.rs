@@ -123,7 +123,7 @@ impl Listener {
     fn start(self, starting: &Starting, lane: Lane) {
         let world = &self.performer.world;
         let mut news = News { lane: Some(lane), ..News::default() };
-        let started = starting.start(&*world.processes, &*world.workspaces);
+        let started = starting.start_or_say(&*world.processes, &*world.workspaces);
         failpoint::reach(Point::OrderCarriedOut);
         match started {
             Ok(process) => {
