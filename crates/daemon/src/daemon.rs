@@ -68,7 +68,8 @@ pub struct Stopped {
 
 /// How long to wait at the most before deadlines are looked at again, whatever is known of them.
 const LONGEST_NAP: Duration = Duration::from_secs(60);
-/// A new deadline is never nearer than this, so that not every change needs a look.
+/// A new deadline is never nearer than this, so that not every change needs a look. One that has to wait for something
+/// else is looked at again as often.
 const SHORTEST_NAP: Duration = Duration::from_millis(100);
 /// How long an orderly stop waits for turns to stop, beyond the patience that the domain has with them.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
@@ -113,7 +114,9 @@ impl Daemon {
                 tracing::warn!(%error, "deadlines not looked at");
             }
             let nap = match self.next_deadline().await {
-                Ok(Some(at)) => Duration::from_micros(self.now().until(at).0).min(LONGEST_NAP),
+                Ok(Some(at)) => {
+                    Duration::from_micros(self.now().until(at).0).clamp(SHORTEST_NAP, LONGEST_NAP)
+                }
                 Ok(None) => LONGEST_NAP,
                 Err(_) => SHORTEST_NAP,
             };

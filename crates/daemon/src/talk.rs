@@ -24,6 +24,8 @@ pub(crate) struct Talk {
     /// The last of what it complained about.
     stderr: Vec<u8>,
     cause: Cause,
+    /// Whether it has been speaking while nobody listened, and that has not been heard yet.
+    behind: bool,
 }
 
 /// Something that has to be done because of what was heard.
@@ -53,7 +55,7 @@ impl Talk {
         interpreter: Box<dyn Interpreter>,
     ) -> Self {
         let engine = engine.to_owned();
-        Self { engine, attempt, turns, interpreter, stderr: Vec::new(), cause: Cause::Itself }
+        Self { engine, attempt, turns, interpreter, stderr: Vec::new(), cause: Cause::Itself, behind: false }
     }
 
     /// Further bytes of its standard output.
@@ -77,6 +79,21 @@ impl Talk {
             said.into_iter().filter_map(|said| self.deed(said, Aftermath::Exited(exit))).collect();
         deeds.push(Deed::Take(Event::ProcessExited { attempt: self.attempt, exit }));
         deeds
+    }
+
+    /// It was speaking while nobody listened.
+    pub(crate) fn falls_behind(&mut self) {
+        self.behind = true;
+    }
+
+    /// What it said then has been heard.
+    pub(crate) fn caught_up(&mut self) {
+        self.behind = false;
+    }
+
+    /// Whether its turn may have ended long ago, for all we know.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.behind
     }
 
     /// The bytes that begin its next turn.

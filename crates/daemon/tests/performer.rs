@@ -241,6 +241,24 @@ async fn news_that_comes_later_is_not_waited_for() {
     theatre.until(run, Status::Succeeded).await;
 }
 
+/// A daemon examines the engine of a run and starts its process, and no more.
+async fn started_by_hand(desk: &Desk, actors: &Actors, run_id: RunId) {
+    let resolved =
+        Event::ProfileResolved { profile: profile(), abilities: Abilities::default(), handle: None };
+    desk.take(run_id, resolved).await.expect("it is taken");
+    let launch = Launch {
+        argv: vec!["actor".into(), String::new(), "play".into()],
+        env: vec![],
+        without_env: vec![],
+        files: vec![],
+        stdin: Stdin::Open(vec![]),
+        not_before: None,
+    };
+    let start = Start { launch: &launch, workspace: "w", private: "p" };
+    let process = actors.start(&format!("{run_id}-1"), &start).expect("it starts");
+    desk.take(run_id, Event::AttemptStarted { attempt: Attempt(1), process }).await.expect("it is taken");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_that_dies_in_a_commit_is_followed_by_one_that_comes_to_the_same() {
     for point in [CrashPoint::BeforeWrite, CrashPoint::AfterWrite] {
@@ -254,20 +272,8 @@ async fn a_daemon_that_dies_in_a_commit_is_followed_by_one_that_comes_to_the_sam
         let desk = Desk::open(store.clone(), clock.clone(), 4).await.expect("it opens");
         let run_id = RunId(clock.stamp().fresh);
         desk.create(new_run(run_id)).await.expect("it is created");
-        let (profile, attempt) = (profile(), Attempt(1));
-        let resolved = Event::ProfileResolved { profile, abilities: Abilities::default(), handle: None };
-        desk.take(run_id, resolved).await.expect("it is taken");
-        let launch = Launch {
-            argv: vec!["actor".into(), String::new(), "play".into()],
-            env: vec![],
-            without_env: vec![],
-            files: vec![],
-            stdin: Stdin::Open(vec![]),
-            not_before: None,
-        };
-        let start = Start { launch: &launch, workspace: "w", private: "p" };
-        let process = actors.start(&format!("{run_id}-1"), &start).expect("it starts");
-        desk.take(run_id, Event::AttemptStarted { attempt, process }).await.expect("it is taken");
+        started_by_hand(&desk, &actors, run_id).await;
+        let attempt = Attempt(1);
         let handle = Handle {
             engine: "actor".into(),
             handle_type: HandleType::SessionId,
@@ -298,4 +304,25 @@ fn futures_now<T>(future: impl Future<Output = T>) -> T {
         std::task::Poll::Ready(value) => value,
         std::task::Poll::Pending => panic!("memory answers at once"),
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_may_have_ended_while_nobody_listened_is_heard_out_before_it_is_timed_out() {
+    let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
+    let actors = Arc::new(Actors::new(|_| vec![line("session s")]));
+    let desk = Desk::open(store.clone(), clock.clone(), 4).await.expect("it opens");
+    let run = RunId(clock.stamp().fresh);
+    let mut new = new_run(run);
+    new.settings.turn_timeout_sec = Some(Seconds(10));
+    desk.create(new).await.expect("it is created");
+    started_by_hand(&desk, &actors, run).await;
+    // The next daemon comes when the turn's time is long over.
+    clock.advance(60_000_000);
+    let theatre = Theatre::on(store, clock, actors).await;
+    theatre.performer.reconcile().await.expect("memory can be read");
+    theatre.performer.ring().await.expect("memory can be read");
+    let name = theatre.actors.names().remove(0);
+    theatre.actors.says(&name, line("done"));
+    theatre.actors.says(&name, Heard::Exited(Exit::Code(0)));
+    theatre.until(run, Status::Succeeded).await;
 }

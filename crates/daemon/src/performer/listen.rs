@@ -28,6 +28,8 @@ use crate::{
 
 /// How long a process may take to go after its last word. Some wait for their own children or for telemetry.
 const LINGER: Duration = Duration::from_secs(10);
+/// After how much silence a process that is listened to again has told everything that it said meanwhile.
+const CATCHING_UP: Duration = Duration::from_secs(1);
 /// How long to wait before news that could not be committed is offered again.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How many turns one process may have been given.
@@ -46,6 +48,7 @@ impl Performer {
             return;
         }
         let Some(mut talk) = self.talk(run, attempt).await else { return };
+        talk.falls_behind();
         if is_being_stopped(run) {
             let _was_told_before = talk.interrupt();
         }
@@ -170,7 +173,12 @@ impl Listener {
         let mut patience = None;
         loop {
             // With news in hand nobody waits: what is there already goes with it, what is not comes later.
-            let waits = if news.events.is_empty() { patience } else { Some(Duration::ZERO) };
+            let behind = lock(&self.talk).is_behind();
+            let waits = match news.events.is_empty() {
+                true if behind => Some(CATCHING_UP),
+                true => patience,
+                false => Some(Duration::ZERO),
+            };
             let deeds = match follow.next(waits)? {
                 Heard::Stdout(bytes) => lock(&self.talk).heard(&bytes),
                 Heard::Stderr(bytes) => {
@@ -184,6 +192,10 @@ impl Listener {
                 }
                 Heard::Nothing if !news.events.is_empty() => {
                     self.commit(news);
+                    continue;
+                }
+                Heard::Nothing if behind => {
+                    lock(&self.talk).caught_up();
                     continue;
                 }
                 Heard::Nothing => {

@@ -18,6 +18,7 @@ use std::{
 };
 
 use abide_domain::{
+    deadline::DeadlineKind,
     effect::EffectNumber,
     event::Event,
     id::RunId,
@@ -165,10 +166,16 @@ impl Performer {
         }
     }
 
-    /// Lets deadlines pass, and performs what follows.
+    /// Lets deadlines pass, and performs what follows. A turn that may have ended in time, while nobody listened, is
+    /// heard out first.
     pub async fn ring(&self) -> Result<(), DeskError> {
         let now = self.world.clock.stamp().at;
         for (run, deadline) in self.world.store.due(now, DUE_AT_ONCE).await? {
+            if let DeadlineKind::Turn(attempt) = deadline.kind
+                && self.talk_of(run, attempt).is_some_and(|talk| lock(&talk).is_behind())
+            {
+                continue;
+            }
             self.take(run, Event::DeadlinePassed { deadline: deadline.kind }).await?;
         }
         Ok(())

@@ -135,7 +135,7 @@ impl Performer {
             .await;
     }
 
-    fn talk_of(&self, run: RunId, attempt: Attempt) -> Option<Arc<Mutex<Talk>>> {
+    pub(super) fn talk_of(&self, run: RunId, attempt: Attempt) -> Option<Arc<Mutex<Talk>>> {
         lock(&self.shared.talks).get(&(run, attempt)).cloned()
     }
 }
