@@ -27,6 +27,7 @@ enum Needs {
     /// The agent programs.
     Engines,
     Postgres,
+    Nothing,
 }
 
 const BENCHES: &[Bench] = &[
@@ -35,6 +36,12 @@ const BENCHES: &[Bench] = &[
         package: "abide",
         about: "our share of a turn of each agent program, and how fast their words are read (--only NAME, --rounds N)",
         needs: Needs::Engines,
+    },
+    Bench {
+        name: "runs",
+        package: "abide",
+        about: "whole runs a second beside a bare commit loop, and growth (--only-cycles, --only-growth, --runs N)",
+        needs: Needs::Nothing,
     },
     Bench {
         name: "store",
@@ -82,6 +89,7 @@ pub(crate) fn run(workspace: &Workspace, name: &str, args: &[String]) -> Result<
                 cargo(args).env(engines::FOUND_VARIABLE, engines.found()).run()
             }
         },
+        Needs::Nothing => cargo(args).run(),
         Needs::Postgres => {
             tools::for_tests()?;
             let server = Postgres::start(workspace)?;

@@ -118,11 +118,92 @@ pub(crate) fn records(commit: &Commit) -> Result<Vec<Record>, StoreError> {
     commit.changes.iter().map(Record::of).collect()
 }
 
+/// The same records with nothing in them that a later change of the same commit writes over: what a run became is
+/// written once, with the first of its changes, so that a conflict is found before anything else is written.
+pub(crate) fn merged_records(commit: &Commit) -> Result<Vec<Record>, StoreError> {
+    let goes_on = |one: &Change, next: &Change| {
+        one.run.run_id == next.run.run_id && next.run.revision == one.run.revision + 1
+    };
+    let mut merged = Vec::with_capacity(commit.changes.len());
+    for stretch in commit.changes.chunk_by(goes_on) {
+        match stretch {
+            [change] => merged.push(Record::of(change)?),
+            [..] => merge(stretch, &mut merged)?,
+        }
+    }
+    Ok(merged)
+}
+
+/// The records of consecutive changes of one run.
+fn merge(stretch: &[Change], merged: &mut Vec<Record>) -> Result<(), StoreError> {
+    let Some(Change { run: last, .. }) = stretch.last() else { return Ok(()) };
+    for (place, change) in stretch.iter().enumerate() {
+        let (earlier, later) = (&stretch[..place], &stretch[place + 1..]);
+        let is_last = |has: &dyn Fn(&Change) -> bool| !later.iter().any(has);
+        let settled_later = |number| later.iter().any(|change| change.settled.contains(&number));
+        let new_here =
+            |number| earlier.iter().any(|change| change.owed.iter().any(|owed| owed.number == number));
+        let kept = &change.rows;
+        let rows = TableRows {
+            run: last.run_id.to_string(),
+            state: if place == 0 { Some((RunKeys::of(last), json(last)?)) } else { None },
+            inbound: kept
+                .inbound
+                .iter()
+                .filter(|row| {
+                    is_last(&|it| it.rows.inbound.iter().any(|it| it.message.key == row.message.key))
+                })
+                .map(inbound)
+                .collect::<Result<_, _>>()?,
+            turns: kept
+                .turns
+                .iter()
+                .filter(|row| is_last(&|it| it.rows.turns.iter().any(|it| it.turn_id == row.turn_id)))
+                .map(turn)
+                .collect::<Result<_, _>>()?,
+            interactions: kept
+                .interactions
+                .iter()
+                .filter(|row| {
+                    is_last(&|it| {
+                        it.rows.interactions.iter().any(|it| it.interaction_id == row.interaction_id)
+                    })
+                })
+                .map(interaction)
+                .collect::<Result<_, _>>()?,
+            deliveries: kept
+                .deliveries
+                .iter()
+                .filter(|row| {
+                    is_last(&|it| it.rows.deliveries.iter().any(|it| it.delivery_id == row.delivery_id))
+                })
+                .map(delivery)
+                .collect::<Result<_, _>>()?,
+            owed: change
+                .owed
+                .iter()
+                .filter(|row| !settled_later(row.number))
+                .map(owed)
+                .collect::<Result<_, _>>()?,
+            claims: change.claims(),
+        };
+        let entry = EntryRow::of(&rows.run, change.run.revision, &change.stamp, &change.event)?;
+        let expected = before_revision(&change.run)?;
+        let settled = change.settled.iter().filter(|number| !new_here(**number));
+        let settled = settled.map(|effect| i64::from(effect.0)).collect();
+        merged.push(Record { run_id: last.run_id, expected, entry, rows, settled });
+    }
+    Ok(())
+}
+
+fn before_revision(run: &Run) -> Result<u64, StoreError> {
+    run.revision.checked_sub(1).ok_or_else(|| StoreError::Invalid { what: "revision 0".to_owned() })
+}
+
 impl Record {
     fn of(change: &Change) -> Result<Self, StoreError> {
         let run = &change.run;
-        let expected = run.revision.checked_sub(1);
-        let expected = expected.ok_or_else(|| StoreError::Invalid { what: "revision 0".to_owned() })?;
+        let expected = before_revision(run)?;
         let rows = TableRows {
             run: run.run_id.to_string(),
             state: Some((RunKeys::of(run), json(run)?)),

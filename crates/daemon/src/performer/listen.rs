@@ -37,6 +37,9 @@ const TURNS_AT_ONCE: usize = 10_000;
 /// How many pieces are heard before what they said is committed, however much more is there.
 const PIECES_AT_ONCE: usize = 64;
 
+/// The same for what they said. One piece may say more, and is not taken apart.
+const EVENTS_AT_ONCE: usize = 256;
+
 /// A run's lane, while nobody else may perform or tell anything of it.
 type Lane = OwnedMutexGuard<()>;
 
@@ -76,8 +79,7 @@ impl Performer {
         let talk = Arc::new(Mutex::new(talk));
         lock(&self.shared.talks).insert((run, attempt), talk.clone());
         let listener = Listener { performer: self.clone(), run, attempt, talk };
-        let thread = std::thread::Builder::new().name(format!("listen-{}", attempt.0));
-        let started = thread.spawn(move || work(listener)).is_ok();
+        let started = self.shared.threads.run(move || work(listener));
         if !started {
             lock(&self.shared.talks).remove(&(run, attempt));
         }
@@ -212,7 +214,7 @@ impl Listener {
             }
             self.perform(deeds, news);
             news.pieces += 1;
-            if news.pieces >= PIECES_AT_ONCE {
+            if news.pieces >= PIECES_AT_ONCE || news.events.len() >= EVENTS_AT_ONCE {
                 self.commit(news);
             }
         }

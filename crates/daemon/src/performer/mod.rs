@@ -10,6 +10,7 @@ mod launch;
 mod listen;
 mod orders;
 mod probe;
+mod threads;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -76,6 +77,7 @@ struct Shared {
     lanes: lane::RunLanes,
     /// The processes that are being listened to.
     talks: Mutex<Talks>,
+    threads: threads::Threads,
     /// Engines that need not be examined again.
     examined: Arc<Examined>,
     /// Runs whose orders are being performed, and whether to look again afterwards.
@@ -112,6 +114,7 @@ impl Performer {
         world.desk.foresee(Arc::new(move |run| known.foresee(run)));
         let shared = Shared {
             examined,
+            threads: threads::Threads::default(),
             lanes: lane::RunLanes::default(),
             talks: Mutex::default(),
             busy: Mutex::default(),
@@ -222,11 +225,13 @@ impl Performer {
             }
             match self.carry_out(&state, owed).await {
                 Carried::NotBefore(at) => return self.look_later(run, self.wait_until(at)),
-                // Who starts a process listens to it, and tells both. The lane is free again when that is told.
+                // Who starts a process listens to it, tells both, and sees to what is owed then. The lane is free again
+                // when that is told.
                 Carried::Starts(starting) => {
                     if !self.start_and_listen(&state, *starting, lane) {
-                        return self.look_later(run, RETRY_PAUSE);
+                        self.look_later(run, RETRY_PAUSE);
                     }
+                    return;
                 }
                 Carried::Told(event) => {
                     failpoint::reach(Point::OrderCarriedOut);

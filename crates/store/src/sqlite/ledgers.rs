@@ -22,7 +22,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::{SqliteStore, backup, read, writer::Job};
-use crate::record::{TableRows, limit, records};
+use crate::record::{TableRows, limit, merged_records};
 
 impl SqliteStore {
     fn ask<T: Send + 'static>(
@@ -36,7 +36,7 @@ impl SqliteStore {
 impl Journal for SqliteStore {
     fn commit(&self, commit: Commit) -> Answer<'_, Committed> {
         Box::pin(async move {
-            let records = records(&commit)?;
+            let records = merged_records(&commit)?;
             drop(commit);
             self.writer.order(Job::Commit(records)).await
         })

@@ -38,7 +38,9 @@ const UNFILED: i64 = 2048;
 pub(super) fn change(connection: &Connection, record: &Record, seq: i64) -> Result<(), Trouble> {
     let (rows, entry) = (&record.rows, &record.entry);
     if let Some((keys, body)) = &rows.state {
-        run(connection, record, keys, body)?;
+        // Several changes at once lead to another status, as a rule.
+        let moved = keys.revision != entry.revision;
+        run(connection, record, keys, body, moved)?;
     }
     claims(connection, record)?;
     cached(
@@ -103,26 +105,36 @@ pub(super) fn file(connection: &Connection, head: i64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn run(connection: &Connection, record: &Record, keys: &RunKeys, body: &str) -> Result<(), Trouble> {
+fn run(
+    connection: &Connection,
+    record: &Record,
+    keys: &RunKeys,
+    body: &str,
+    moved: bool,
+) -> Result<(), Trouble> {
     let (run, expected) = (&record.rows.run, number(record.expected));
     let written = if expected == 0 {
         insert_run(connection, run, keys, body)?
     } else {
-        // Most changes leave the indexed columns alone, and then no index is touched.
-        let same = cached(
-            connection,
-            "UPDATE runs SET revision = ?1, body = ?2
+        // Most single changes leave the indexed columns alone, and then no index is touched.
+        let same = if moved {
+            0
+        } else {
+            cached(
+                connection,
+                "UPDATE runs SET revision = ?1, body = ?2
              WHERE run_id = ?3 AND revision = ?4 AND status = ?5 AND deadline_at IS ?6 AND occupies = ?7",
-        )?
-        .execute((
-            keys.revision,
-            body,
-            run,
-            expected,
-            keys.status,
-            keys.deadline_at,
-            keys.occupies,
-        ))?;
+            )?
+            .execute((
+                keys.revision,
+                body,
+                run,
+                expected,
+                keys.status,
+                keys.deadline_at,
+                keys.occupies,
+            ))?
+        };
         if same == 1 {
             return Ok(());
         }

@@ -39,7 +39,11 @@ impl Job {
     /// savepoint, which would copy every page that the job touches, is spared. This is the most frequent job of all.
     fn refuses_before_it_writes(&self) -> bool {
         match self {
-            Self::Commit(records) => matches!(&records[..], [record] if record.rows.claims.is_empty()),
+            // What one run became stands in the first record, and is what may be refused.
+            Self::Commit(records) => {
+                records.iter().all(|record| record.rows.claims.is_empty())
+                    && records.iter().skip(1).all(|record| record.rows.state.is_none())
+            }
             Self::Advance { .. } => true,
             Self::Replace(_) => false,
         }
@@ -124,6 +128,10 @@ fn batch(connection: &Connection, first: Order, queue: &mut mpsc::Receiver<Order
                 written.push((reply, last));
             }
             Err(trouble) => {
+                // Half of a job that has no savepoint cannot be undone alone.
+                if matches!(trouble, Trouble::Failed(_)) && job.refuses_before_it_writes() {
+                    let _ = connection.execute_batch("ROLLBACK");
+                }
                 let undone = connection.is_autocommit();
                 if let (true, Trouble::Failed(error)) = (undone, &trouble) {
                     answer_all(written, || failed(error));

@@ -1,0 +1,125 @@
+//! A daemon's inside with actors for engines, and people who answer at once.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+
+use abide::clock::SystemClock;
+use abide_daemon::{Desk, Performer, World};
+use abide_domain::{
+    event::NewRun,
+    id::RunId,
+    inbound::{Message, MessageKey},
+    process::Exit,
+    reply::{Answerer, Reply},
+    run::{Run, Status},
+    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
+    time::Seconds,
+};
+use abide_ports::{clock::Clock, processes::Heard};
+use abide_testkit::actor::{Actors, BareStage, OnlyActor, Part};
+
+use crate::{MANY, counted::Counted, now};
+
+#[derive(Clone)]
+pub(crate) struct House {
+    pub(crate) store: Arc<Counted>,
+    desk: Arc<Desk>,
+    performer: Performer,
+}
+
+impl House {
+    pub(crate) async fn build(folder: &Path) -> Self {
+        let url = format!("sqlite:{}/abide.db", folder.display());
+        let inner = abide_store::registry::open(&url).await.expect("the store opens");
+        let (store, clock) = (Arc::new(Counted::new(inner)), Arc::new(SystemClock));
+        let desk = Desk::open(store.clone(), clock.clone(), MANY).await.expect("the desk opens");
+        let desk = Arc::new(desk);
+        let performer = Performer::new(World {
+            desk: desk.clone(),
+            store: store.clone(),
+            clock,
+            catalogue: Arc::new(OnlyActor),
+            processes: Arc::new(Actors::new(asks_once)),
+            workspaces: Arc::new(BareStage),
+            private: "private".to_owned(),
+        });
+        Self { store, desk, performer }
+    }
+
+    /// The commits of one cycle, each as the lengths of its rows. A first one has the engine examined.
+    pub(crate) async fn shape(&self) -> Vec<Vec<usize>> {
+        self.cycle().await;
+        self.store.counts.reset();
+        self.store.counts.look_at_rows();
+        self.cycle().await;
+        self.store.counts.shape()
+    }
+
+    /// How many cycles a second so many people get through.
+    pub(crate) async fn cycles(&self, people: usize, round: Duration) -> f64 {
+        let start = now();
+        let mut tasks = Vec::new();
+        for _ in 0..people {
+            let house = self.clone();
+            tasks.push(tokio::spawn(async move {
+                let mut count = 0u64;
+                while start.elapsed() < round {
+                    house.cycle().await;
+                    count += 1;
+                }
+                count
+            }));
+        }
+        let mut count = 0;
+        for task in tasks {
+            count += task.await.expect("the cycles are done");
+        }
+        count as f64 / start.elapsed().as_secs_f64()
+    }
+
+    async fn cycle(&self) {
+        let run_id = RunId(SystemClock.stamp().fresh);
+        let mut news = self.store.watch(run_id);
+        let created = self.desk.create(new_run(run_id)).await.expect("it is created");
+        self.performer.follow_up(&created).await;
+        let waiting: Run = news.recv().await.expect("it asks");
+        let interaction_id = waiting.pending_interaction_id().expect("it asks");
+        let by = Answerer::Person("ada".to_owned());
+        let text = "the second of them, please".to_owned();
+        let reply = Reply { interaction_id, text, by, idempotency_key: None };
+        let replied = self.desk.reply(reply).await.expect("it is taken");
+        self.performer.follow_up(&replied).await;
+        let finished = news.recv().await.expect("it finishes");
+        assert_eq!(finished.status(), Status::Succeeded);
+    }
+}
+
+/// Asks in a new session, and is done in one that goes on.
+fn asks_once(part: Part<'_>) -> Vec<Heard> {
+    let last = if part.session.is_empty() {
+        "ask Which of the two places shall the new test go to?"
+    } else {
+        "done The test is written and passes."
+    };
+    let said = format!("session 01890a5d-ac96-774b-bcce-b302099a8057\n{last}\n");
+    vec![Heard::Stdout(said.into_bytes()), Heard::Exited(Exit::Code(0))]
+}
+
+pub(crate) fn new_run(run_id: RunId) -> NewRun {
+    let settings = Settings {
+        engine: "actor".to_owned(),
+        workspace: "/home/ada/src/project".to_owned(),
+        execution_mode: ExecutionMode::Interactive,
+        conversation_ref: None,
+        unanswered: Unanswered::Strict,
+        session_timeout_sec: Seconds(1200),
+        turn_timeout_sec: None,
+        on_busy: OnBusy::Queue,
+        model: None,
+        sandbox: Some("workspace-write".to_owned()),
+        skill: None,
+        labels: BTreeMap::new(),
+    };
+    let key = MessageKey { channel: "api".to_owned(), message_id: run_id.to_string() };
+    let message = Message { key, text: "write a test for the store, then open a request".to_owned() };
+    NewRun { run_id, settings, message, idempotency: None }
+}

@@ -1,0 +1,245 @@
+//! Whether anything takes longer when many runs lie in the database.
+//!
+//! Two databases, one with a thousand finished runs and one with many more, and the same few that wait in both. Every
+//! operation is timed in one and then in the other, in turns, and the quickest tenths are compared: what others do to
+//! the machine only ever adds.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use abide::clock::SystemClock;
+use abide_daemon::Desk;
+use abide_domain::{
+    engine::{Abilities, Handle, HandleType, Profile, ProfileKind},
+    event::{Aftermath, Ending, Event},
+    id::{InteractionId, RunId},
+    interaction::{Kind, Policy, Question},
+    process::{Attempt, Exit, Position, Process},
+    reply::{Answerer, Reply},
+    run::{self, Run},
+    time::Seconds,
+};
+use abide_ports::{
+    clock::Clock,
+    store::{Change, Commit, Page, Seq, Store},
+};
+
+use crate::{cycles::new_run, now, verdict};
+
+/// How many finished runs are few, and how many are many.
+const FEW_RUNS: usize = 1_000;
+pub(crate) const MANY_RUNS: usize = 100_000;
+/// How many runs wait for an answer in both; one is used up by every reply.
+const WAITING: usize = SAMPLES + 100;
+/// How often each operation is timed in each.
+const SAMPLES: usize = 300;
+/// How often a database is opened.
+const OPENINGS: usize = 15;
+/// How many runs are written in one commit when a database is filled.
+const TOGETHER: usize = 200;
+/// How much longer an operation may take.
+const MOST: f64 = 1.2;
+
+pub(crate) async fn bench(runs: usize) -> bool {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on disk");
+    let mut few = Place::filled(folder.path(), "few", FEW_RUNS).await;
+    let mut many = Place::filled(folder.path(), "many", runs).await;
+    println!("\n{FEW_RUNS} against {runs} finished runs; the quickest tenths of {SAMPLES} times each");
+    let mut passed = true;
+    for (operation, samples) in OPERATIONS {
+        let (mut short, mut long) = (vec![], vec![]);
+        for _ in 0..samples {
+            short.push(few.time(operation).await);
+            long.push(many.time(operation).await);
+        }
+        let (short, long) = (quickest(short), quickest(long));
+        let ratio = long.as_secs_f64() / short.as_secs_f64();
+        passed &= ratio <= MOST;
+        println!(
+            "{:<20} {:>9.1} us {:>9.1} us  x {ratio:.2}  {}",
+            format!("{operation:?}"),
+            short.as_secs_f64() * 1e6,
+            long.as_secs_f64() * 1e6,
+            verdict(ratio <= MOST)
+        );
+    }
+    passed
+}
+
+/// What people and the daemon do all the time.
+#[derive(Clone, Copy, Debug)]
+enum Operation {
+    Create,
+    Reply,
+    ReadRun,
+    ListRuns,
+    Inbox,
+    DueDeadlines,
+    Owed,
+    EventsPage,
+    Open,
+}
+
+const OPERATIONS: [(Operation, usize); 9] = [
+    (Operation::Create, SAMPLES),
+    (Operation::Reply, SAMPLES),
+    (Operation::ReadRun, SAMPLES),
+    (Operation::ListRuns, SAMPLES),
+    (Operation::Inbox, SAMPLES),
+    (Operation::DueDeadlines, SAMPLES),
+    (Operation::Owed, SAMPLES),
+    (Operation::EventsPage, SAMPLES),
+    (Operation::Open, OPENINGS),
+];
+
+/// How long a page is.
+const PAGE: usize = 20;
+
+/// A database and the desk on it. It has no slots, so nothing is performed.
+struct Place {
+    url: String,
+    open: Option<(Arc<dyn Store>, Desk)>,
+    questions: Vec<InteractionId>,
+    finished: Vec<RunId>,
+    next: usize,
+}
+
+impl Place {
+    async fn filled(folder: &Path, name: &str, runs: usize) -> Self {
+        let url = format!("sqlite:{}/{name}.db", folder.display());
+        let mut place = Self { url, open: None, questions: vec![], finished: vec![], next: 0 };
+        place.open().await;
+        let (store, _) = place.open.take().expect("it was just opened");
+        let mut left = runs;
+        while left > 0 {
+            let mut changes = Vec::new();
+            for _ in 0..left.min(TOGETHER) {
+                let (told, run) = life(true);
+                changes.extend(told);
+                place.finished.push(run.run_id);
+            }
+            left -= left.min(TOGETHER);
+            store.commit(Commit { changes }).await.expect("it is written");
+        }
+        for _ in 0..WAITING {
+            let (changes, run) = life(false);
+            place.questions.extend(run.pending_interaction_id());
+            store.commit(Commit { changes }).await.expect("it is written");
+        }
+        drop(store);
+        place.open().await;
+        place
+    }
+
+    async fn open(&mut self) {
+        self.open = None;
+        let store = abide_store::registry::open(&self.url).await.expect("it opens");
+        let desk = Desk::open(store.clone(), Arc::new(SystemClock), 0).await.expect("it opens");
+        self.open = Some((store, desk));
+    }
+
+    async fn time(&mut self, operation: Operation) -> Duration {
+        self.next += 1;
+        if let Operation::Open = operation {
+            // Closing is no part of it.
+            self.open = None;
+            let start = now();
+            self.open().await;
+            return start.elapsed();
+        }
+        let (store, desk) = self.open.as_ref().expect("it is open between operations");
+        let some = self.finished[self.next * 7919 % self.finished.len()];
+        let question = match operation {
+            Operation::Reply => self.questions.pop(),
+            _ => None,
+        };
+        let head = store.head().await.expect("it answers");
+        let (start, page) = (now(), Page::first(PAGE));
+        match operation {
+            Operation::Create => {
+                let run_id = RunId(SystemClock.stamp().fresh);
+                drop(desk.create(new_run(run_id)).await.expect("it is created"));
+            }
+            Operation::Reply => {
+                let interaction_id = question.expect("there are enough questions");
+                let by = Answerer::Person("ada".to_owned());
+                let reply = Reply { interaction_id, text: "this".to_owned(), by, idempotency_key: None };
+                drop(desk.reply(reply).await.expect("it is taken"));
+            }
+            Operation::ReadRun => drop(store.run(some).await.expect("it answers")),
+            Operation::ListRuns => drop(store.runs(None, page).await.expect("it answers")),
+            Operation::Inbox => drop(store.open_interactions(page).await.expect("it answers")),
+            Operation::DueDeadlines => {
+                drop(store.due(SystemClock.stamp().at, PAGE).await.expect("it answers"));
+            }
+            Operation::Owed => drop(store.owed(None, PAGE).await.expect("it answers")),
+            Operation::EventsPage => {
+                drop(store.entries(Seq(head.0 / 2), PAGE).await.expect("it answers"));
+            }
+            Operation::Open => {}
+        }
+        start.elapsed()
+    }
+}
+
+/// The mean of the quickest tenth.
+fn quickest(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    let tenth = (times.len() / 10).max(1);
+    times.iter().take(tenth).sum::<Duration>() / tenth as u32
+}
+
+/// Everything that happens to a run until it is finished, or waits for an answer.
+fn life(finishes: bool) -> (Vec<Change>, Run) {
+    let run_id = RunId(SystemClock.stamp().fresh);
+    let mut told = Vec::new();
+    let mut happens = |event: Event| {
+        let before = told.last().map(|change: &Change| &change.run);
+        let stamp = SystemClock.stamp();
+        let step = run::apply(before, &stamp, &event).expect("this is how a run goes");
+        let change = Change::new(before, stamp, event, step);
+        let run = change.run.clone();
+        told.push(change);
+        run
+    };
+    happens(Event::RunCreated(Box::new(new_run(run_id))));
+    happens(Event::Admitted);
+    let profile = Profile {
+        kind: ProfileKind::Resumable,
+        reason: "it can resume".to_owned(),
+        session_timeout_sec: Seconds(1200),
+    };
+    happens(Event::ProfileResolved { profile, abilities: Abilities::default(), handle: None });
+    let question = Question {
+        kind: Kind::OpenText,
+        prompt: "Which of the two places shall it be?".to_owned(),
+        options: vec![],
+        ui_hints: None,
+        default_decision_policy: Policy::EngineJudgement,
+    };
+    let asked = Ending::Asked { text: String::new(), question };
+    let mut run = turn(&mut happens, Attempt(1), asked);
+    if finishes {
+        let interaction_id = run.pending_interaction_id().expect("it asks");
+        let by = Answerer::Person("ada".to_owned());
+        let reply = Reply { interaction_id, text: "this".to_owned(), by, idempotency_key: None };
+        happens(Event::ReplyArrived { reply });
+        happens(Event::Admitted);
+        run = turn(&mut happens, Attempt(2), Ending::Completed { text: "It is done.".to_owned() });
+    }
+    (told, run)
+}
+
+fn turn(happens: &mut impl FnMut(Event) -> Run, attempt: Attempt, ending: Ending) -> Run {
+    let process = Process { keeper: "k".to_owned(), pid: 4711, start_time: 1, boot_id: "b".to_owned() };
+    let run = happens(Event::AttemptStarted { attempt, process });
+    let turn_id = run.turns.last().expect("a turn is at work").turn_id;
+    let handle = Handle {
+        engine: "actor".to_owned(),
+        handle_type: HandleType::SessionId,
+        handle_value: "s".to_owned(),
+        created_at_turn: 1,
+    };
+    happens(Event::HandleAnnounced { attempt, position: Position(1), handle });
+    let aftermath = Aftermath::Exited(Exit::Code(0));
+    happens(Event::TurnEnded { attempt, turn_id, position: Position(2), ending, aftermath })
+}
