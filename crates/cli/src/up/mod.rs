@@ -6,8 +6,7 @@ mod token;
 
 use std::{process::ExitCode, sync::Arc};
 
-use abide_api::http::{self, Service, Settings, Stop};
-use abide_engines::asking::patch::ARTIFACTS;
+use abide_api::http::{self, Service, Stop};
 use anyhow::Context;
 use tokio::{
     net::TcpListener,
@@ -40,6 +39,11 @@ pub(crate) fn run(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(config: &config::Config) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        config.listen.ip().is_loopback() || config.http.allow_remote,
+        "{} can be reached from other machines; listen on 127.0.0.1, or set http.allow_remote = true if that is wanted",
+        config.listen,
+    );
     let home = home::home()?;
     std::fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
     let token = token::of(&home)?;
@@ -56,7 +60,7 @@ async fn serve(config: &config::Config) -> anyhow::Result<()> {
         terminals: terminals.clone(),
         token,
         stop: stop.clone(),
-        settings: Settings::standard(ARTIFACTS),
+        settings: config.http.settings(),
     };
     tokio::spawn(stop_on_signals(stop));
     let until = stopping.clone();
