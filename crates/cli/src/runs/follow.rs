@@ -225,16 +225,16 @@ impl<'a> Follow<'a> {
 
     /// The run as it stands, after everything was told that led there.
     fn looked(&mut self) -> anyhow::Result<Run> {
-        let run = self.client.run_now(&self.run.run_id)?;
-        loop {
-            let (events, all) = self.client.events_now(&run.run_id, self.seen)?;
-            for event in &events {
-                self.tell(event);
+        let run = loop {
+            let run = self.client.run_now(&self.run.run_id)?;
+            let told = self.seen;
+            let (events, _) = self.client.events_now(&run.run_id, told)?;
+            events.iter().for_each(|event| self.tell(event));
+            // With new events the run may be another one than the one that was just looked at.
+            if self.seen == told {
+                break run;
             }
-            if all {
-                break;
-            }
-        }
+        };
         if self.manner == Manner::Talk && !self.json {
             for turn in self.client.turns_now(&run.run_id, self.printed)? {
                 if turn.turn_index <= self.printed || turn.execution_status != "completed" {
