@@ -122,7 +122,7 @@ impl<'a> Follow<'a> {
     }
 
     /// Follows until the run ends, or waits and cannot be asked, or the person leaves.
-    pub(super) fn to_the_end(mut self) -> anyhow::Result<ExitCode> {
+    pub(super) fn until_it_ends(mut self) -> anyhow::Result<ExitCode> {
         loop {
             while let Some(news) = self.feed.take() {
                 self.hear(news)?;
