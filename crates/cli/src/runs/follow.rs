@@ -65,7 +65,9 @@ pub(super) struct Follow<'a> {
     unsent: Option<Unsent>,
     /// What we said ourselves, which need not be told.
     own: Vec<String>,
+    /// What the turn at work said last, and which that is.
     progress: String,
+    turn: u32,
     since: i64,
 }
 
@@ -111,6 +113,7 @@ impl<'a> Follow<'a> {
             unsent: None,
             own: Vec::new(),
             progress: String::new(),
+            turn: 0,
             since: when::now(),
         })
     }
@@ -211,6 +214,10 @@ impl<'a> Follow<'a> {
             Err(error) => return Err(error),
         }
         self.stale = false;
+        let turn = std::mem::replace(&mut self.turn, self.run.turn_index);
+        if turn != 0 && turn != self.run.turn_index {
+            self.progress.clear();
+        }
         match self.run.status {
             RunStatus::Queued | RunStatus::Running => {
                 self.unask();

@@ -67,7 +67,10 @@ pub(crate) fn attach(arguments: &Attach, given: &[Given]) -> anyhow::Result<Exit
     for (event, told) in told.into_iter().skip(earlier) {
         let line = voice.colour.text(told.weight.look(), format!("{} {}", when::clock(&event.at), told.line));
         voice.line(&line);
-        if let Some(words) = told.words {
+        // The result of a run that is over is printed once, where results go.
+        let is_result =
+            run.status.is_final() && event.data.get("outcome").is_some_and(|it| it == "completed");
+        if let Some(words) = told.words.filter(|_| !is_result) {
             voice.line(&text::tame(&words));
         }
     }
