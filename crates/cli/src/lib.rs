@@ -1,6 +1,7 @@
 //! The command line: arguments, configuration, and the one place where real adapters are plugged in.
 
 mod args;
+mod backup;
 pub mod catalogue;
 mod client;
 pub mod clock;
@@ -21,6 +22,7 @@ mod table;
 mod text;
 mod trouble;
 mod up;
+mod verify;
 pub mod watched;
 pub mod workspace;
 
