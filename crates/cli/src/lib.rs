@@ -14,6 +14,7 @@ mod machine;
 mod mcp;
 mod parrot;
 pub mod processes;
+mod retention;
 mod rpc;
 mod runs;
 mod service;

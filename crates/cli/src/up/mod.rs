@@ -14,6 +14,7 @@ use abide_api::{
     metrics::Metrics,
 };
 use abide_engines::asking::patch::ARTIFACTS;
+use abide_ports::watch::Watcher;
 use anyhow::Context;
 use tokio::{
     net::TcpListener,
@@ -100,7 +101,8 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     })?;
     let address = Address::new(listener.local_addr().context("the listener has no address")?);
     let metrics = Metrics::new();
-    let daemon = assembly::daemon(config, &home, vec![Arc::new(metrics.clone())]).await?;
+    let watchers: Vec<Arc<dyn Watcher>> = vec![Arc::new(metrics.clone())];
+    let (daemon, keeping) = assembly::daemon(config, &home, &metrics, watchers).await?;
     let terminals = Arc::new(assembly::terminals(config)?);
     address.publish(&home)?;
     let (stop, mut stopping) = watch::channel(Stop::No);
@@ -120,6 +122,7 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     }));
     daemon.reconcile().await.context("cannot take up what an earlier daemon left")?;
     let time = daemon.keep_time();
+    let keeping = tokio::spawn(keeping.for_ever());
     tracing::info!(listen = %address.listen, version = address.version, "ready");
     said(arguments, &address)?;
     if arguments.background {
@@ -131,6 +134,7 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
         daemon.stop().await.context("cannot stop in order")?;
     }
     time.abort();
+    keeping.abort();
     served.await.context("the interface ended badly")?.context("the interface ended badly")?;
     tracing::info!(?how, "stopped");
     address.withdraw(&home);
