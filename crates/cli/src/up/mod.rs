@@ -5,6 +5,7 @@ mod assembly;
 pub(crate) mod background;
 mod browser;
 mod lock;
+mod notify;
 pub(crate) mod token;
 
 use std::{io::Write, process::ExitCode, sync::Arc};
@@ -125,11 +126,13 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     let keeping = tokio::spawn(keeping.for_ever());
     tracing::info!(listen = %address.listen, version = address.version, "ready");
     said(arguments, &address)?;
+    notify::ready();
     if arguments.background {
         background::let_starter_go();
     }
     // The sender lives in the task that waits for signals.
     let how = stopping.wait_for(|stop| *stop != Stop::No).await.map_or(Stop::Keep, |stop| *stop);
+    notify::stopping();
     if how == Stop::Orderly {
         daemon.stop().await.context("cannot stop in order")?;
     }
