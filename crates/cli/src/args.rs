@@ -120,6 +120,16 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Rebuild the tables from the journal and compare; exits with 1 if anything differs
+    #[command(
+        after_help = "Works with and without a daemon, and changes nothing. With --repair, which needs the daemon stopped (`abide down --keep`), the tables of every run are derived from the journal anew.\n\nExamples:\n  abide verify\n  abide verify --json | jq .findings\n  abide down --keep && abide verify --repair"
+    )]
+    Verify(Verify),
+    /// Write a consistent copy of the store to a new file, while the daemon goes on
+    #[command(
+        after_help = "The copy is a complete SQLite store: to restore it, stop the daemon, put the copy in the place of abide.db (and take abide.db-wal and abide.db-shm away), and start again. A Postgres store is backed up with pg_dump.\n\nExample:\n  abide backup /mnt/backups/abide-$(date +%F).db"
+    )]
+    Backup(Backup),
 }
 
 impl Command {
@@ -139,6 +149,8 @@ impl Command {
             Self::Send(send) => &send.output,
             Self::Interrupt(order) | Self::Cancel(order) => &order.output,
             Self::Doctor(doctor) => &doctor.output,
+            Self::Verify(verify) => &verify.output,
+            Self::Backup(backup) => &backup.output,
             Self::Rpc
             | Self::Mcp
             | Self::Sessions { .. }
@@ -204,6 +216,24 @@ pub(crate) struct Doctor {
     /// The most seconds that one question to a program may take, if less than it usually may
     #[arg(long, value_name = "SEC", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) timeout: Option<u64>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// Derive the tables from the journal anew if they differ
+    #[arg(long)]
+    pub(crate) repair: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Backup {
+    /// Where the copy goes; nothing may be there
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -7,9 +7,9 @@ use clap::{CommandFactory, Parser, error::ErrorKind};
 
 use crate::{
     args::{Abide, Command},
-    config, doctor, mcp, parrot, rpc, runs, service, sessions,
+    backup, config, doctor, mcp, parrot, rpc, runs, service, sessions,
     trouble::{self, Kind, Trouble, note},
-    up,
+    up, verify,
 };
 
 /// Runs the program.
@@ -48,6 +48,8 @@ pub fn main() -> ExitCode {
         Command::Config { command } => config::show::run(&command, &set),
         Command::Doctor(arguments) => doctor::run(&arguments, &set),
         Command::Completions { shell } => completions(shell),
+        Command::Verify(arguments) => verify::run(&arguments, &set),
+        Command::Backup(arguments) => backup::run(&arguments, &set),
     };
     done.unwrap_or_else(|error| {
         // Whoever reads only the head of what we print has what they want.

@@ -1,6 +1,7 @@
 //! The command line: arguments, configuration, and the one place where real adapters are plugged in.
 
 mod args;
+mod backup;
 pub mod catalogue;
 mod client;
 pub mod clock;
@@ -15,6 +16,7 @@ mod machine;
 mod mcp;
 mod parrot;
 pub mod processes;
+mod retention;
 mod rpc;
 mod runs;
 mod service;
@@ -23,6 +25,7 @@ mod table;
 mod text;
 mod trouble;
 mod up;
+mod verify;
 pub mod watched;
 pub mod workspace;
 

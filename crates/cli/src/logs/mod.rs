@@ -49,7 +49,7 @@ where
     let lines = fmt::layer().with_writer(writer).with_ansi(false);
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match log.format {
         Format::Text => lines.boxed(),
-        Format::Json => lines.json().flatten_event(true).boxed(),
+        Format::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
     };
     let _a_test_may_have_been_first =
         tracing_subscriber::registry().with(layer.with_filter(targets(log.level))).try_init();

@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use abide_api::metrics::Metrics;
 use abide_daemon::{Daemon, Desk, Habits, World};
 use abide_domain::time::Seconds;
 use abide_ports::{store::Store, watch::Watcher};
@@ -17,16 +18,18 @@ use crate::{
     config::Config,
     home,
     processes::{Keepers, Readiness},
+    retention::Keeping,
     watched::{Watched, Writers},
     workspace::Folders,
 };
 
-/// The daemon of this home.
+/// The daemon of this home, and who takes away what its runs leave behind.
 pub(super) async fn daemon(
     config: &Config,
     home: &Path,
+    metrics: &Metrics,
     watchers: Vec<Arc<dyn Watcher>>,
-) -> anyhow::Result<Daemon> {
+) -> anyhow::Result<(Daemon, Keeping)> {
     let store = abide_store::registry::open(&config.store).await.context("cannot open the store")?;
     // A database file is this daemon's alone; a server may have several.
     let writers = if config.store.starts_with("sqlite:") { Writers::Alone } else { Writers::Shared };
@@ -57,7 +60,17 @@ pub(super) async fn daemon(
         slots,
         workspaces: home.join("workspaces").to_string_lossy().into_owned(),
     };
-    Ok(Daemon::new(world, habits))
+    let metrics = metrics.clone();
+    let keeping = Keeping {
+        home: home.to_owned(),
+        store: world.store.clone(),
+        clock: world.clock.clone(),
+        processes: world.processes.clone(),
+        settings: config.retention.clone(),
+        removed: Box::new(move |what| metrics.removed(what)),
+        looked_at: Mutex::default(),
+    };
+    Ok((Daemon::new(world, habits), keeping))
 }
 
 /// The terminal runtime of this home.

@@ -5,6 +5,7 @@ mod assembly;
 pub(crate) mod background;
 mod browser;
 mod lock;
+mod notify;
 pub(crate) mod token;
 
 use std::{io::Write, process::ExitCode, sync::Arc};
@@ -13,6 +14,7 @@ use abide_api::{
     http::{self, Service, Stop},
     metrics::Metrics,
 };
+use abide_ports::watch::Watcher;
 use anyhow::Context;
 use tokio::{
     net::TcpListener,
@@ -106,7 +108,8 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     })?;
     let address = Address::new(listener.local_addr().context("the listener has no address")?);
     let metrics = Metrics::new();
-    let daemon = assembly::daemon(config, &home, vec![Arc::new(metrics.clone())]).await?;
+    let watchers: Vec<Arc<dyn Watcher>> = vec![Arc::new(metrics.clone())];
+    let (daemon, keeping) = assembly::daemon(config, &home, &metrics, watchers).await?;
     let terminals = Arc::new(assembly::terminals(config)?);
     address.publish(&home)?;
     let (stop, mut stopping) = watch::channel(Stop::No);
@@ -126,17 +129,21 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     }));
     daemon.reconcile().await.context("cannot take up what an earlier daemon left")?;
     let time = daemon.keep_time();
+    let keeping = tokio::spawn(keeping.for_ever());
     tracing::info!(listen = %address.listen, version = address.version, "ready");
     said(arguments, &address)?;
+    notify::ready();
     if arguments.background {
         background::let_starter_go();
     }
     // The sender lives in the task that waits for signals.
     let how = stopping.wait_for(|stop| *stop != Stop::No).await.map_or(Stop::Keep, |stop| *stop);
+    notify::stopping();
     if how == Stop::Orderly {
         daemon.stop().await.context("cannot stop in order")?;
     }
     time.abort();
+    keeping.abort();
     served.await.context("the interface ended badly")?.context("the interface ended badly")?;
     tracing::info!(?how, "stopped");
     address.withdraw(&home);
