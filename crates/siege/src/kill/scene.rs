@@ -24,12 +24,7 @@ const PATIENCE: Patience = Patience(6_000);
 
 impl Scene {
     pub(super) fn new(program: &Path) -> Self {
-        let home = Arc::new(
-            Home::new(program)
-                .with("ABIDE_SLOTS_MAX_RUNNING", SLOTS)
-                // Nobody here is a stranger who asks too often.
-                .with("ABIDE_HTTP_REQUESTS_PER_SECOND", "100000"),
-        );
+        let home = Arc::new(Home::new(program).with("ABIDE_SLOTS_MAX_RUNNING", SLOTS));
         let finder = home.clone();
         let feed = Feed::open("/v1/events", move || finder.client());
         Self { home, feed, played: Mutex::default() }
