@@ -58,6 +58,11 @@ impl Board {
         (notes.slots.held(), notes.slots.queued())
     }
 
+    /// At which place this run waits; 1 is next.
+    pub(crate) fn queue_position(&self, run: RunId) -> Option<usize> {
+        self.notes().slots.position(run)
+    }
+
     /// To be settled as soon as it is known what became of the run.
     pub(crate) fn doubt(&self, run: RunId) -> Doubt<'_> {
         Doubt { board: self, run }

@@ -243,6 +243,11 @@ impl Desk {
         self.board.occupancy()
     }
 
+    /// At which place a run waits for a slot, if it does; 1 is next.
+    pub fn queue_position(&self, run: RunId) -> Option<usize> {
+        self.board.queue_position(run)
+    }
+
     /// Clears a doubt up.
     async fn look_again(&self, run: RunId) -> Result<(), DeskError> {
         let _lane = self.lanes.enter(run).await;

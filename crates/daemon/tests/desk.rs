@@ -164,11 +164,15 @@ async fn a_free_slot_is_granted_in_the_commit_that_asks_for_it_and_the_queue_is_
     let statuses = [office.run(first).await.status(), office.run(second).await.status()];
     assert_eq!(statuses, [Status::Running, Status::Queued]);
     assert_eq!(office.desk.occupancy(), (1, 2));
+    let places = [first, second, third].map(|run| office.desk.queue_position(run));
+    assert_eq!(places, [None, Some(1), Some(2)]);
     office.take(first, Event::CancelRequested { by: "ada".into() }).await;
     assert_eq!(office.desk.admit().await.expect("it admits").len(), 1);
     assert_eq!(office.run(second).await.status(), Status::Running);
     assert_eq!(office.run(third).await.status(), Status::Queued);
-    assert_eq!(office.reopen(1).await.desk.occupancy(), (1, 1), "a restart counts the same");
+    let reopened = office.reopen(1).await.desk;
+    assert_eq!(reopened.occupancy(), (1, 1), "a restart counts the same");
+    assert_eq!(reopened.queue_position(third), Some(1));
 }
 
 #[tokio::test]

@@ -68,6 +68,8 @@ pub enum Parked {
     Interrupted,
     /// Contact was lost and the turn's outcome could not be found out (E8).
     OutcomeUnknown,
+    /// The turn could not be started, as often as that is tried. It certainly did nothing.
+    FailedRepeatedly,
 }
 
 /// What is asked.

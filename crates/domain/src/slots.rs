@@ -3,7 +3,7 @@
 //! Nobody takes or returns a slot. Whether a run holds one is read off its state ([`crate::run::Run::occupancy`]),
 //! so there is no path on which one could be forgotten.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::{id::RunId, time::Timestamp};
 
@@ -23,26 +23,34 @@ pub enum Occupancy {
 pub struct Slots {
     limit: usize,
     holding: BTreeSet<RunId>,
-    queue: BTreeSet<(Timestamp, RunId)>,
+    /// In order, so that a place is found by halving. Nearly everyone joins at the end and leaves at the front.
+    queue: VecDeque<(Timestamp, RunId)>,
     queued_since: BTreeMap<RunId, Timestamp>,
 }
 
 impl Slots {
     /// So many slots, all free.
     pub fn new(limit: usize) -> Self {
-        Self { limit, holding: BTreeSet::new(), queue: BTreeSet::new(), queued_since: BTreeMap::new() }
+        Self { limit, holding: BTreeSet::new(), queue: VecDeque::new(), queued_since: BTreeMap::new() }
     }
 
     /// Takes note of what a run's state now says. Saying the same twice changes nothing.
     pub fn observe(&mut self, run: RunId, occupancy: Occupancy) {
-        if let Some(since) = self.queued_since.remove(&run) {
-            self.queue.remove(&(since, run));
+        if let (Occupancy::Queued(now), Some(before)) = (occupancy, self.queued_since.get(&run))
+            && now == *before
+        {
+            return;
         }
+        if let Some(place) = self.place(run) {
+            self.queue.remove(place);
+        }
+        self.queued_since.remove(&run);
         self.holding.remove(&run);
         match occupancy {
             Occupancy::None => {}
             Occupancy::Queued(since) => {
-                self.queue.insert((since, run));
+                let place = self.queue.partition_point(|earlier| *earlier < (since, run));
+                self.queue.insert(place, (since, run));
                 self.queued_since.insert(run, since);
             }
             Occupancy::Holding => {
@@ -56,7 +64,7 @@ impl Slots {
         if self.holding.len() >= self.limit {
             return None;
         }
-        self.queue.first().map(|(_, run)| *run)
+        self.queue.front().map(|(_, run)| *run)
     }
 
     /// Runs that could be admitted now, the longest-waiting first; nobody where there is no room.
@@ -65,10 +73,14 @@ impl Slots {
         self.queue.iter().filter(move |_| room).map(|(_, run)| *run)
     }
 
-    /// How many runs stand before this one in the queue.
+    /// At which place this run waits, if it does; 1 is next.
     pub fn position(&self, run: RunId) -> Option<usize> {
+        self.place(run).map(|place| place + 1)
+    }
+
+    fn place(&self, run: RunId) -> Option<usize> {
         let since = self.queued_since.get(&run)?;
-        Some(self.queue.range(..(*since, run)).count())
+        self.queue.binary_search(&(*since, run)).ok()
     }
 
     /// How many runs wait.
@@ -101,11 +113,26 @@ mod tests {
         let mut slots = Slots::new(1);
         slots.observe(run(1), Occupancy::Queued(Timestamp(20)));
         slots.observe(run(2), Occupancy::Queued(Timestamp(10)));
-        assert_eq!((slots.next(), slots.position(run(1)), slots.queued()), (Some(run(2)), Some(1), 2));
+        assert_eq!((slots.next(), slots.queued()), (Some(run(2)), 2));
         slots.observe(run(2), Occupancy::Holding);
         assert_eq!((slots.next(), slots.held()), (None, 1));
         slots.observe(run(2), Occupancy::None);
         assert_eq!(slots.next(), Some(run(1)));
+    }
+
+    #[test]
+    fn everyone_who_waits_has_a_place_and_the_first_is_next() {
+        let mut slots = Slots::new(1);
+        for (number, at) in [(1, 30), (2, 10), (3, 20), (4, 20)] {
+            slots.observe(run(number), Occupancy::Queued(Timestamp(at)));
+            slots.observe(run(number), Occupancy::Queued(Timestamp(at)));
+        }
+        let places = |slots: &Slots| [1, 2, 3, 4].map(|number| slots.position(run(number)));
+        assert_eq!(places(&slots), [Some(4), Some(1), Some(2), Some(3)]);
+        slots.observe(run(2), Occupancy::Holding);
+        slots.observe(run(4), Occupancy::None);
+        assert_eq!(places(&slots), [Some(2), None, Some(1), None]);
+        assert_eq!((slots.queued(), slots.candidates().count()), (2, 0));
     }
 
     #[test]

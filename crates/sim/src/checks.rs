@@ -5,8 +5,8 @@ use abide_domain::{
     engine::ProfileKind,
     id::RunId,
     inbound::InboundStatus,
-    interaction::{InteractionState, ResolutionMode},
-    run::{Finished, Hold, Run, RunState},
+    interaction::{Asker, InteractionState, Parked, ResolutionMode},
+    run::{Finished, Hold, LAUNCH_TRIES, Run, RunState},
     settings::{ExecutionMode, Unanswered},
     slots::Occupancy,
     turn::{Cause, ExecutionStatus},
@@ -109,6 +109,7 @@ impl World {
         for run in &runs {
             self.check_tables(run.run_id)?;
             self.check_turns(run.run_id)?;
+            self.check_launches(run)?;
             self.check_sessions(run)?;
         }
         self.check_shown()?;
@@ -177,6 +178,34 @@ impl World {
         for (turn, executed) in self.engines.executed.iter().filter(|(_, executed)| executed.run == run) {
             ensure(tables.turns.contains_key(turn), "nothing is done that was not committed first", || {
                 format!("{turn} ({}) is in no ledger", executed.prompt)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A turn costs a bounded number of launches. When they are used up a person is asked, and only a person has it tried
+    /// again.
+    fn check_launches(&self, run: &Run) -> Result<(), Violation> {
+        let tables = now(self.store.tables_of(run.run_id)).unwrap_or_default();
+        let parks = |asker: &Asker| *asker == Asker::Abide(Parked::FailedRepeatedly);
+        for turn in tables.turns.values() {
+            let launches = turn.attempts.iter().filter(|attempt| attempt.session.is_some()).count();
+            ensure(launches <= LAUNCH_TRIES as usize, "a turn costs a bounded number of launches", || {
+                format!("{} cost {launches}", turn.turn_id)
+            })?;
+            let Cause::Reply(id) = &turn.cause else { continue };
+            let Some(asked) = tables.interactions.get(id).filter(|it| parks(&it.asker)) else { continue };
+            let by_person = matches!(&asked.state, InteractionState::Answered(answer)
+                if answer.resolution_mode == ResolutionMode::UserReply);
+            ensure(by_person, "only a person has a turn tried again that could not be started", || {
+                format!("{} was begun after {:?}", turn.turn_id, asked.state)
+            })?;
+        }
+        for asked in tables.interactions.values().filter(|it| parks(&it.asker)) {
+            let times = self.engines.executed.get(&asked.turn_id).map_or(0, |executed| executed.times);
+            let auto = run.settings.execution_mode == ExecutionMode::Auto;
+            ensure(times == 0 && !auto, "only a turn that did nothing may be tried again", || {
+                format!("{} was carried out {times} times", asked.turn_id)
             })?;
         }
         Ok(())
@@ -263,8 +292,7 @@ impl World {
     fn person_approved(&self, run: RunId, gate: &str) -> bool {
         let tables = now(self.store.tables_of(run)).unwrap_or_default();
         tables.interactions.values().any(|interaction| {
-            let of_gate = matches!(&interaction.asker,
-                abide_domain::interaction::Asker::Gate { gate: its, .. } if its == gate);
+            let of_gate = matches!(&interaction.asker, Asker::Gate { gate: its, .. } if its == gate);
             let by_person = matches!(&interaction.state, InteractionState::Answered(answer)
                 if answer.resolution_mode == ResolutionMode::UserReply && answer.text == "yes");
             of_gate && by_person

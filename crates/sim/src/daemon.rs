@@ -166,12 +166,12 @@ impl World {
             Effect::Probe { .. } => self.probe(run),
             Effect::Launch { attempt, turn_id, session, prompt } => {
                 let known = self.engines.keepers.contains_key(&(run, *attempt));
-                if !known && !self.people.behave && self.dice.chance(8) {
-                    let retry = self.dice.pick(&[Retry::Later, Retry::Later, Retry::Never]);
+                let plan = self.plans[&run].clone();
+                if !known && !self.people.behave && self.dice.chance(plan.refuses) {
+                    let retry = if self.dice.chance(10) { Retry::Never } else { Retry::Later };
                     let failure = Failure::new(FailureCode::EngineNotFound, "it would not start");
                     return Event::LaunchFailed { attempt: *attempt, failure, retry };
                 }
-                let plan = self.plans[&run].clone();
                 let order = Order { run, attempt: *attempt, turn: *turn_id, session, prompt };
                 let keeper = self.engines.launch(&order, &plan, &mut self.dice);
                 match keeper.fate {

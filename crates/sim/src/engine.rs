@@ -314,6 +314,8 @@ pub(crate) struct Plan {
     pub(crate) gates: u64,
     pub(crate) fails: u64,
     pub(crate) disobeys: u64,
+    /// How often its program cannot be started.
+    pub(crate) refuses: u64,
 }
 
 impl Plan {
@@ -329,6 +331,7 @@ impl Plan {
             gates: dice.pick(&[0, 40]),
             fails: dice.pick(&[0, 15]),
             disobeys: dice.pick(&[0, 50]),
+            refuses: dice.pick(&[8, 8, 8, 80]),
         }
     }
 

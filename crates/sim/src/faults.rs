@@ -9,7 +9,7 @@ use abide_domain::{
     approval::Verdict,
     effect::Effect,
     event::Event,
-    interaction::InteractionState,
+    interaction::{Asker, InteractionState, Parked, Policy},
     process::Position,
     refused::Refused,
     run::{self, Hold, Run, RunState, Step, StopReason, Working},
@@ -52,6 +52,10 @@ pub(crate) enum Fault {
     ForgetMessageKeys,
     /// A message brings a finished run back to life.
     LeaveFinishedStates,
+    /// A turn that could not be started is tried again when nobody answers.
+    TryAgainWithoutAPerson,
+    /// The tries of a launch are not counted.
+    LaunchForEver,
 }
 
 thread_local! {
@@ -102,6 +106,17 @@ fn bend_before(fault: Fault, run: &mut Run, event: &mut Event) {
         }
         (Fault::DecideForStrictRuns, Event::TurnEnded { .. } | Event::DeadlinePassed { .. }) => {
             run.settings.unanswered = Unanswered::AutoDecide;
+        }
+        (Fault::TryAgainWithoutAPerson, Event::DeadlinePassed { .. }) => {
+            let parked = Asker::Abide(Parked::FailedRepeatedly);
+            for question in run.interactions.iter_mut().filter(|question| question.asker == parked) {
+                question.question.default_decision_policy = Policy::EngineJudgement;
+            }
+        }
+        (Fault::LaunchForEver, Event::LaunchFailed { .. }) => {
+            if let RunState::Running(Working::Launching(launching)) = &mut run.state {
+                launching.tries = 1;
+            }
         }
         (Fault::ShowSupersededTurns, Event::TurnEnded { .. }) => {
             if let RunState::Running(Working::Stopping(stopping)) = &mut run.state {

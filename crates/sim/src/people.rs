@@ -156,7 +156,7 @@ impl World {
         let times = 1 + self.dice.below(2);
         let key = self.dice.chance(50).then(|| format!("reply-{id}"));
         for _ in 0..times {
-            let text = self.dice.pick(&["yes", "no", "stop", "continue", "use the blue one"]);
+            let text = self.dice.pick(&["yes", "no", "stop", "continue", "try again", "use the blue one"]);
             self.answer(id, text, key.clone())?;
         }
         Ok(())

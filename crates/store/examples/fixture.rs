@@ -46,9 +46,9 @@ async fn main() {
     }
 }
 
-/// A history with every kind of row, and a reader who is half through it.
+/// A history with every kind of row and most kinds of event, among them rare ones, and a reader who is half through it.
 async fn tell(store: &dyn Store) -> Seq {
-    for commit in Author::new(2026, 1).with_runs(8).commits(70) {
+    for commit in Author::new(2161, 1).with_runs(8).commits(70) {
         store.commit(commit).await.expect("a legal commit is taken");
     }
     let head = store.head().await.expect("it has a head");

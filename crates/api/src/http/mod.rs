@@ -1,14 +1,35 @@
 //! The HTTP interface, `/v1`: what people and programs ask of the daemon, as INTERFACES section 3 names it.
 //!
 //! Handlers are thin: a wire type comes in, the daemon is asked, a wire type goes out. What a request means is decided
-//! in `daemon` and `domain`.
+//! in `daemon` and `domain`; who may ask, in `guard`; how a refusal looks, in `problem`; how connections are
+//! kept within bounds, in `server`.
+
+mod body;
+mod events;
+mod feed;
+mod guard;
+mod interactions;
+mod messages;
+mod problem;
+mod router;
+mod runs;
+mod server;
+mod service;
+mod settings;
+mod translate;
 
 use std::sync::Arc;
 
 use abide_daemon::Daemon;
 use abide_terminal::Handle;
-use axum::{Json, Router, extract::State, http::StatusCode, routing::get};
-use tokio::{net::TcpListener, sync::watch};
+use tokio::sync::{Semaphore, watch};
+
+pub use router::{document, router};
+pub use server::serve;
+pub use settings::Settings;
+
+use feed::Feed;
+use guard::Secrets;
 
 /// What the interface works with.
 #[derive(Clone, Debug)]
@@ -21,6 +42,8 @@ pub struct Service {
     pub token: String,
     /// Told when somebody asks for a stop.
     pub stop: watch::Sender<Stop>,
+    /// What can be set.
+    pub settings: Settings,
 }
 
 /// Whether and how the daemon should stop.
@@ -35,23 +58,39 @@ pub enum Stop {
     Keep,
 }
 
-/// All routes.
-pub fn router(service: Service) -> Router {
-    Router::new()
-        .route("/healthz", get(|| async { Json(serde_json::json!({ "status": "ok" })) }))
-        .route("/readyz", get(ready))
-        .with_state(service)
+/// What every handler has at hand. Cheap to clone; all clones are one.
+#[derive(Clone, Debug)]
+pub(crate) struct Interface(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    daemon: Daemon,
+    terminals: Arc<Handle>,
+    secrets: Secrets,
+    stop: watch::Sender<Stop>,
+    settings: Settings,
+    feed: Feed,
+    /// Places for connections that stay open.
+    streams: Arc<Semaphore>,
+    started_at: String,
 }
 
-/// Serves until the future ends, and lets requests that are under way be answered.
-pub async fn serve(
-    listener: TcpListener,
-    service: Service,
-    until: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    axum::serve(listener, router(service)).with_graceful_shutdown(until).await
-}
+impl Interface {
+    fn new(service: Service) -> Self {
+        let Service { daemon, terminals, token, stop, settings } = service;
+        Self(Arc::new(Inner {
+            secrets: Secrets::new(&token),
+            feed: Feed::new(daemon.clone()),
+            streams: Arc::new(Semaphore::new(settings.max_streams)),
+            started_at: translate::time(daemon.stamp().at),
+            daemon,
+            terminals,
+            stop,
+            settings,
+        }))
+    }
 
-async fn ready(State(service): State<Service>) -> StatusCode {
-    if service.daemon.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+    fn daemon(&self) -> &Daemon {
+        &self.0.daemon
+    }
 }

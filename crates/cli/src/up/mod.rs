@@ -6,7 +6,8 @@ mod token;
 
 use std::{process::ExitCode, sync::Arc};
 
-use abide_api::http::{self, Service, Stop};
+use abide_api::http::{self, Service, Settings, Stop};
+use abide_engines::asking::patch::ARTIFACTS;
 use anyhow::Context;
 use tokio::{
     net::TcpListener,
@@ -52,7 +53,13 @@ async fn serve(config: &config::Config) -> anyhow::Result<()> {
     let terminals = Arc::new(assembly::terminals(config)?);
     address.publish(&home)?;
     let (stop, mut stopping) = watch::channel(Stop::No);
-    let service = Service { daemon: daemon.clone(), terminals: terminals.clone(), token, stop: stop.clone() };
+    let service = Service {
+        daemon: daemon.clone(),
+        terminals: terminals.clone(),
+        token,
+        stop: stop.clone(),
+        settings: Settings::standard(ARTIFACTS),
+    };
     tokio::spawn(stop_on_signals(stop));
     let until = stopping.clone();
     let served = tokio::spawn(http::serve(listener, service, async move {

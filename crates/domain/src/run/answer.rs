@@ -5,8 +5,10 @@
 use alloc::{format, string::String};
 
 use super::{
-    AnsweredGate, Cancellation, Hold, News, NextTurn, RunState, draft::Draft, draft::canceled_by,
-    park::GIVE_UP,
+    AnsweredGate, Cancellation, Hold, News, NextTurn, RunState,
+    draft::Draft,
+    draft::canceled_by,
+    park::{CONTINUE, GIVE_UP, TRY_AGAIN},
 };
 use crate::{
     approval::verdict,
@@ -15,6 +17,7 @@ use crate::{
     policy::{self, AutoReason, Decision, MOST_AUTO_DECISIONS_IN_A_ROW},
     refused::Refused,
     reply::{self, Answerer, Reply, Taken},
+    settings::ExecutionMode,
     turn::{Cause, ExecutionStatus},
 };
 
@@ -101,29 +104,50 @@ impl Draft {
             }
             Asker::Abide(Parked::Interrupted) => self.continue_with(interaction, reply.text.clone()),
             Asker::Abide(Parked::OutcomeUnknown) => match reply.text.trim().to_lowercase().as_str() {
-                GIVE_UP => {
-                    let by = match &reply.by {
-                        Answerer::Person(name) => name.as_str(),
-                        Answerer::Policy(_) => "policy",
-                    };
-                    self.cancel(canceled_by(by), Closing::Stopped);
-                }
-                "continue" => {
+                GIVE_UP => self.given_up(&reply.by),
+                CONTINUE => {
                     let prompt = "Contact was lost during the last turn, so it is not known how much of it was \
                                   done. Look at what is there first, then go on from it.";
                     self.continue_with(interaction, String::from(prompt));
                 }
                 _ => self.continue_with(interaction, reply.text.clone()),
             },
+            Asker::Abide(Parked::FailedRepeatedly) => {
+                // No engine has heard this prompt, whatever else the session holds.
+                let unheard = self.turn().prompt.clone();
+                match reply.text.trim().to_lowercase().as_str() {
+                    GIVE_UP => self.given_up(&reply.by),
+                    TRY_AGAIN => self.next_turn(interaction, unheard),
+                    _ => self.next_turn(interaction, format!("{unheard}\n\n{}", reply.text)),
+                }
+            }
         }
     }
 
-    /// The answer starts the next turn: in the process that is held, or in one that resumes the session.
+    /// A turn that was lost or could not be started is left at that. A chat outlives it (decision 0009).
+    fn given_up(&mut self, by: &Answerer) {
+        let by = match by {
+            Answerer::Person(name) => name.as_str(),
+            Answerer::Policy(_) => "policy",
+        };
+        match self.run.settings.execution_mode {
+            ExecutionMode::Chat => self.go_on(None),
+            ExecutionMode::Auto | ExecutionMode::Interactive => {
+                self.cancel(canceled_by(by), Closing::Stopped);
+            }
+        }
+    }
+
+    /// Goes on with the answer.
     fn continue_with(&mut self, interaction: &Interaction, prompt: String) {
         // A session that never came to be has not heard the task: it is told again, with the answer.
         let unheard = !self.run.has_history && !self.run.handle_announced;
         let task = self.turn().prompt.clone();
-        let prompt = if unheard { format!("{task}\n\n{prompt}") } else { prompt };
+        self.next_turn(interaction, if unheard { format!("{task}\n\n{prompt}") } else { prompt });
+    }
+
+    /// The answer starts the next turn: in the process that is held, or in one that resumes the session.
+    fn next_turn(&mut self, interaction: &Interaction, prompt: String) {
         let next = NextTurn { cause: Cause::Reply(interaction.interaction_id), prompt };
         let held = match &self.run.state {
             RunState::WaitingUser(waiting) => match &waiting.hold {

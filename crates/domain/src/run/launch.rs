@@ -62,16 +62,16 @@ impl Draft {
                 if current == attempt =>
             {
                 self.forgive(|effect| matches!(effect, Effect::Launch { .. }));
+                // Nothing was started, so there is nothing to end.
+                self.turn().runtime_status = RuntimeStatus::Ended;
+                self.run.state = RunState::Running(Working::Probing);
                 match retry {
                     Retry::Later if tries < LAUNCH_TRIES => {
                         let pause = Seconds(RETRY_PAUSE.0 * tries);
                         self.launch(tries + 1, self.at.plus(pause));
                     }
-                    Retry::Later | Retry::Never => {
-                        // Nothing was started, so there is nothing to end.
-                        self.run.state = RunState::Running(Working::Probing);
-                        self.fail(failure.clone());
-                    }
+                    Retry::Later => self.failed_repeatedly(failure, tries),
+                    Retry::Never => self.fail(failure.clone()),
                 }
                 News::Changed
             }

@@ -2,7 +2,7 @@
 //!
 //! Every question is opened here, so a waiting run always has exactly one that can be answered.
 
-use alloc::{string::String, vec};
+use alloc::{format, string::String, vec};
 
 use super::{Cancellation, Hold, RunState, Waiting, draft::Draft};
 use crate::{
@@ -16,8 +16,12 @@ use crate::{
     turn::ExecutionStatus,
 };
 
-/// The answer that ends a run whose turn was lost.
+/// The answer that gives a turn up that was lost or could not be started.
 pub(super) const GIVE_UP: &str = "stop";
+/// The answer that goes on after a turn that was lost.
+pub(super) const CONTINUE: &str = "continue";
+/// The answer that has a turn tried again that could not be started.
+pub(super) const TRY_AGAIN: &str = "try again";
 
 impl Draft {
     pub(super) fn ask(&mut self, asker: Asker, question: Question, hold: Hold) {
@@ -39,8 +43,9 @@ impl Draft {
             Asker::Abide(_) => {}
         }
         let carries = match &interaction.asker {
-            Asker::TurnEnd => Some(interaction.turn_id),
-            Asker::Gate { .. } | Asker::Abide(_) => None,
+            // The question tells what its turn said, or how it failed.
+            Asker::TurnEnd | Asker::Abide(Parked::FailedRepeatedly) => Some(interaction.turn_id),
+            Asker::Gate { .. } | Asker::Abide(Parked::Interrupted | Parked::OutcomeUnknown) => None,
         };
         self.run.interactions.push(interaction);
         self.run.state = RunState::WaitingUser(Waiting { interaction_id, hold, deadline });
@@ -129,21 +134,34 @@ impl Draft {
                 self.go_on(None);
             }
             ExecutionMode::Interactive if resumable => {
-                let choice = |label: &str, safe| Choice { label: String::from(label), safe };
-                let question = Question {
-                    kind: Kind::ChooseOne,
-                    prompt: String::from(
-                        "Contact with the engine was lost during this turn, and whether it finished its work is \
-                         not known. Continue, or stop here? Any other text is passed on to the engine.",
-                    ),
-                    options: vec![choice("continue", false), choice(GIVE_UP, true)],
-                    ui_hints: None,
-                    default_decision_policy: Policy::Abort,
-                };
+                let prompt = "Contact with the engine was lost during this turn, and whether it finished its work \
+                              is not known. Continue, or stop here? Any other text is passed on to the engine.";
+                let question = go_on_or_stop(String::from(prompt), CONTINUE);
                 self.ask(Asker::Abide(Parked::OutcomeUnknown), question, Hold::Nothing);
             }
             ExecutionMode::Auto | ExecutionMode::Interactive | ExecutionMode::Chat => self.fail(failure),
         }
+    }
+
+    /// The turn could not be started, however often it was tried. It did nothing, so trying again does no harm, but only
+    /// a person does it: whatever stands in the way has outlasted the pauses (decision 0011).
+    pub(super) fn failed_repeatedly(&mut self, failure: &Failure, tries: u32) {
+        let stopping = match self.run.settings.execution_mode {
+            ExecutionMode::Auto => return self.fail(failure.clone()),
+            ExecutionMode::Interactive => "stop here",
+            ExecutionMode::Chat => "stop trying and go on with the next message",
+        };
+        self.turn().error = Some(failure.clone());
+        self.end_turn(ExecutionStatus::Failed);
+        let prompt = format!(
+            "The engine could not be started for this turn. It was tried {tries} times, the last time with: {}\n\
+             Nothing of the turn was done. Try again, or {stopping}? Any other text is passed on to the engine, \
+             together with what it was to be told.",
+            failure.message
+        );
+        // A launch is only ordered where the session can go on, so there is nothing that must be held for the answer.
+        let question = go_on_or_stop(prompt, TRY_AGAIN);
+        self.ask(Asker::Abide(Parked::FailedRepeatedly), question, Hold::Nothing);
     }
 
     /// The turn that a newer message replaced has stopped: the message takes over.
@@ -153,5 +171,17 @@ impl Draft {
             Some(next) => self.begin_turn(next, live),
             None => self.go_on(live),
         }
+    }
+}
+
+/// A question of our own. Nobody else answers it: without a person the run ends, so that nothing goes round in circles.
+fn go_on_or_stop(prompt: String, going_on: &str) -> Question {
+    let choice = |label: &str, safe| Choice { label: String::from(label), safe };
+    Question {
+        kind: Kind::ChooseOne,
+        prompt,
+        options: vec![choice(going_on, false), choice(GIVE_UP, true)],
+        ui_hints: None,
+        default_decision_policy: Policy::Abort,
     }
 }

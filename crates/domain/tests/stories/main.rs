@@ -2,8 +2,10 @@
 
 mod deciding;
 mod delivering;
+mod failing;
 mod recovering;
 mod resuming;
 mod talking;
 mod teller;
+mod timing;
 mod waiting;

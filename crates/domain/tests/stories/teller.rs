@@ -78,13 +78,19 @@ impl Story {
         story
     }
 
-    /// A run whose first turn works in process 1 and has named its session.
-    pub(crate) fn working(about: About) -> Self {
+    /// A run whose first process is ordered.
+    pub(crate) fn launching(about: About) -> Self {
         let mut story = Self::created(about);
         story.tell(Event::Admitted);
         let reason = "because".into();
         let profile = Profile { kind: about.kind, reason, session_timeout_sec: Seconds(TIMEOUT) };
         story.tell(Event::ProfileResolved { profile, abilities: about.abilities, handle: None });
+        story
+    }
+
+    /// A run whose first turn works in process 1 and has named its session.
+    pub(crate) fn working(about: About) -> Self {
+        let mut story = Self::launching(about);
         story.started(1);
         if about.announces {
             story.announces(1, "session-1");
@@ -223,6 +229,12 @@ impl Story {
 
     pub(crate) fn number(&self, name: &str) -> EffectNumber {
         self.run().owed.iter().find(|owed| owed.effect.name() == name).expect("it is owed").number
+    }
+
+    /// Lets so many seconds pass in which nothing happens.
+    pub(crate) fn passes(&mut self, seconds: u32) -> &mut Self {
+        self.now += i64::from(seconds) * 1_000_000;
+        self
     }
 
     /// Lets the run's deadline pass.

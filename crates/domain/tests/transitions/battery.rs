@@ -52,11 +52,10 @@ fn requests(run: &Run) -> Vec<(&'static str, Event)> {
     let message =
         Message { key: MessageKey { channel: "api".into(), message_id: "new".into() }, text: "more".into() };
     let says = |on_busy| Event::MessageArrived { message: message.clone(), on_busy: Some(on_busy) };
-    let reply = |interaction_id| {
+    let reply = |interaction_id, text: &str| {
         let by = Answerer::Person("ada".into());
-        Event::ReplyArrived {
-            reply: Reply { interaction_id, text: "go on".into(), by, idempotency_key: None },
-        }
+        let reply = Reply { interaction_id, text: text.into(), by, idempotency_key: None };
+        Event::ReplyArrived { reply }
     };
     let new = NewRun {
         run_id: run.run_id,
@@ -70,11 +69,12 @@ fn requests(run: &Run) -> Vec<(&'static str, Event)> {
         ("MessageArrived (queue)", says(OnBusy::Queue)),
         ("MessageArrived (steer)", says(OnBusy::Steer)),
         ("MessageArrived (supersede)", says(OnBusy::Supersede)),
-        ("ReplyArrived (to something else)", reply(InteractionId(Fresh(3)))),
+        ("ReplyArrived (to something else)", reply(InteractionId(Fresh(3)), "go on")),
         ("", Event::InterruptRequested { by: "ada".into() }),
         ("", Event::CancelRequested { by: "ada".into() }),
     ];
-    requests.extend(run.pending_interaction_id().map(|id| ("ReplyArrived", reply(id))));
+    requests.extend(run.pending_interaction_id().map(|id| ("ReplyArrived", reply(id, "go on"))));
+    requests.extend(run.pending_interaction_id().map(|id| ("ReplyArrived (stop)", reply(id, "stop"))));
     requests
 }
 

@@ -107,7 +107,7 @@ impl Table {
         for state in STATES {
             for label in &labels {
                 // Only a waiting run has a question, and only some states have a deadline.
-                let needs_more = matches!(*label, "ReplyArrived" | "DeadlinePassed");
+                let needs_more = matches!(*label, "ReplyArrived" | "ReplyArrived (stop)" | "DeadlinePassed");
                 if !needs_more && !self.runs.contains_key(&(state.to_owned(), label)) {
                     missing.push(format!("{state} x {label}"));
                 }

@@ -40,7 +40,7 @@ impl Author {
         match &run.state {
             RunState::Queued { .. } => Event::Admitted,
             RunState::Running(Working::Probing) => self.probed(),
-            RunState::Running(Working::Launching(launching)) => self.launched(launching.attempt),
+            RunState::Running(Working::Launching(launching)) => self.launched(launching.attempt, &run),
             RunState::Running(Working::Active(active)) => {
                 if let (true, Some(handle)) = (active.live.must_confirm, &run.handle) {
                     let (attempt, position) = (active.live.attempt, Position(active.live.heard.0 + 1));
@@ -65,8 +65,8 @@ impl Author {
             RunState::WaitingUser(waiting) => {
                 let by = Answerer::Person(self.text());
                 let idempotency_key = self.dice.chance(50).then(|| self.text());
-                let reply =
-                    Reply { interaction_id: waiting.interaction_id, text: self.text(), by, idempotency_key };
+                let text = self.answer(&run);
+                let reply = Reply { interaction_id: waiting.interaction_id, text, by, idempotency_key };
                 Event::ReplyArrived { reply }
             }
             RunState::Idle { .. } => {
@@ -74,6 +74,14 @@ impl Author {
             }
             RunState::Finished(_) => Event::ConversationSpoke,
         }
+    }
+
+    /// One of the suggested answers, or anything else.
+    fn answer(&mut self, run: &Run) -> String {
+        let open = run.interactions.iter().find(|question| question.is_open());
+        let suggested: Vec<_> =
+            open.into_iter().flat_map(|it| &it.question.options).map(|option| option.label.clone()).collect();
+        if suggested.is_empty() || self.dice.chance(50) { self.text() } else { self.dice.pick(&suggested) }
     }
 
     fn maybe_busy(&mut self) -> Option<abide_domain::settings::OnBusy> {
@@ -93,7 +101,7 @@ impl Author {
                 Event::ProcessExited { attempt: *attempt, exit: Exit::Code(143) }
             }
             Effect::Probe { .. } => self.probed(),
-            Effect::Launch { attempt, .. } => self.launched(*attempt),
+            Effect::Launch { attempt, .. } => self.launched(*attempt, run),
             Effect::Recover { attempt, turn_id } => self.recovered((*attempt, *turn_id)),
             Effect::Say { .. } | Effect::Answer { .. } | Effect::Steer { .. } | Effect::Interrupt { .. } => {
                 debug_assert!(!run.owed.is_empty());
@@ -116,8 +124,10 @@ impl Author {
         Event::ProfileResolved { profile, abilities, handle }
     }
 
-    fn launched(&mut self, attempt: Attempt) -> Event {
-        if self.dice.chance(10) {
+    /// What failed to start once is likely to fail again.
+    fn launched(&mut self, attempt: Attempt, run: &Run) -> Event {
+        let tries = run.turns.last().map_or(0, |turn| turn.attempts.len());
+        if self.dice.chance(if tries > 1 { 50 } else { 10 }) {
             let retry = self.dice.pick(&[Retry::Later, Retry::Never]);
             return Event::LaunchFailed { attempt, failure: self.failure(), retry };
         }

@@ -18,7 +18,7 @@ const COMMITS: usize = 320;
 
 pub(super) async fn check(places: &dyn Places) {
     let place = places.fresh();
-    let (store, author) = told(&*place, 31, COMMITS).await;
+    let (store, author) = told(&*place, 32, COMMITS).await;
     let store = &*store;
     runs(store, &author).await;
     time_and_slots(store, &author).await;

@@ -1,0 +1,195 @@
+//! What a request says: JSON bodies and queries, read within bounds and refused with advice.
+//!
+//! A field that nobody knows is an error that names the nearest known one: a misspelt option that is silently ignored
+//! changes what a run may do.
+
+use axum::{
+    body::Bytes,
+    extract::{FromRequest, FromRequestParts, Request, rejection::BytesRejection},
+    http::{HeaderMap, StatusCode, header, request::Parts},
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::problem::{Code, Problem};
+
+/// A JSON body, with the value that it was made from.
+#[derive(Debug)]
+pub(super) struct JsonBody<T> {
+    pub(super) parsed: T,
+    pub(super) sent: Value,
+}
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        if !is_json(request.headers()) {
+            return Err(Problem::new(
+                Code::UnsupportedMediaType,
+                "the body must be JSON and say so: content-type: application/json",
+            ));
+        }
+        let bytes = Bytes::from_request(request, state).await.map_err(unreadable)?;
+        let sent: Value = serde_json::from_slice(&bytes)
+            .map_err(|error| Problem::invalid(format!("the body is not JSON: {error}")))?;
+        if holds_nul(&sent) {
+            return Err(Problem::invalid("a text must not contain the character NUL; leave it out"));
+        }
+        if !sent.is_object() {
+            return Err(Problem::invalid("the body must be a JSON object"));
+        }
+        let parsed = T::deserialize(&sent).map_err(|error| not_understood(&error.to_string()))?;
+        Ok(Self { parsed, sent })
+    }
+}
+
+/// A JSON body that may be left out, for requests that have nothing to say but the usual.
+#[derive(Debug)]
+pub(super) struct OptionalBody<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for OptionalBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let says_nothing = request.headers().get(header::CONTENT_TYPE).is_none()
+            && axum::body::HttpBody::is_end_stream(request.body());
+        if says_nothing {
+            return Ok(Self(T::default()));
+        }
+        JsonBody::from_request(request, state).await.map(|body| Self(body.parsed))
+    }
+}
+
+/// The query of a request.
+#[derive(Debug)]
+pub(super) struct Query<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let parsed = axum::extract::Query::try_from_uri(&parts.uri);
+        parsed.map(|query| Self(query.0)).map_err(|rejection| {
+            let text = rejection.body_text();
+            let reason = text.rsplit_once("query string: ").map_or(text.as_str(), |(_, reason)| reason);
+            not_understood(reason)
+        })
+    }
+}
+
+/// What a path names. Text that is not even text names nothing.
+#[derive(Debug)]
+pub(super) struct Path<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let named = axum::extract::Path::from_request_parts(parts, state).await;
+        named
+            .map(|axum::extract::Path(named)| Self(named))
+            .map_err(|_| Problem::new(Code::NotFound, "the path is not encoded UTF-8, so it names nothing"))
+    }
+}
+
+/// How many items of a list are asked for.
+pub(super) fn limit(asked: Option<u32>) -> Result<usize, Problem> {
+    match asked {
+        None => Ok(USUAL_LIMIT),
+        Some(limit @ 1..=MOST_ITEMS) => Ok(limit as usize),
+        Some(_) => Err(Problem::invalid(format!("limit must be from 1 to {MOST_ITEMS}"))),
+    }
+}
+
+/// How many items a page has unless the client says.
+pub(super) const USUAL_LIMIT: usize = 100;
+/// How many items a page may have.
+pub(super) const MOST_ITEMS: u32 = 500;
+
+/// Refuses a text that is too short or too long, counted in characters as the schema counts them.
+pub(super) fn check_length(name: &str, text: &str, least: usize, most: usize) -> Result<(), Problem> {
+    let length = text.chars().count();
+    if length < least {
+        return Err(Problem::invalid(format!("{name} must not be empty")));
+    }
+    if length > most {
+        return Err(Problem::new(
+            Code::InvalidRequest,
+            format!("{name} has {length} characters, and may have at most {most}"),
+        ));
+    }
+    Ok(())
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(Ok(kind)) = headers.get(header::CONTENT_TYPE).map(|value| value.to_str()) else { return false };
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json")
+}
+
+fn unreadable(rejection: BytesRejection) -> Problem {
+    match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Problem::new(
+            Code::TooLarge,
+            "the body is larger than is taken (setting http.max_body_bytes); put long texts into files of the \
+             workspace and name them",
+        ),
+        _ => Problem::invalid("the body ended before it was whole; send it again"),
+    }
+}
+
+fn holds_nul(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(items) => items.iter().any(holds_nul),
+        Value::Object(fields) => fields.iter().any(|(key, value)| key.contains('\0') || holds_nul(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// What serde says about an input that does not fit, with a suggestion for a misspelt name.
+fn not_understood(reason: &str) -> Problem {
+    let Some(rest) = reason.strip_prefix("unknown field `") else {
+        return Problem::invalid(reason.to_owned());
+    };
+    let (unknown, expected) = rest.split_once('`').unwrap_or((rest, ""));
+    let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    let nearest = known
+        .iter()
+        .map(|known| (strsim::damerau_levenshtein(unknown, known), known))
+        .min()
+        .filter(|(distance, known)| *distance <= known.len().max(unknown.len()) / 2);
+    let unknown: String = unknown.chars().take(100).collect();
+    let advice = match nearest {
+        Some((_, nearest)) => format!("did you mean `{nearest}`?"),
+        None => format!("known are {}", known.join(", ")),
+    };
+    Problem::new(Code::UnknownOption, format!("`{unknown}` is not known here; {advice}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_nearest_known_one() {
+        let problem = not_understood("unknown field `modell`, expected one of `model`, `sandbox`");
+        assert_eq!(problem.code, Code::UnknownOption);
+        assert_eq!(problem.detail, "`modell` is not known here; did you mean `model`?");
+        let problem = not_understood("unknown field `colour`, expected `keep`");
+        assert_eq!(problem.detail, "`colour` is not known here; known are keep");
+    }
+
+    #[test]
+    fn nul_is_found_wherever_it_hides() {
+        for value in [
+            serde_json::json!({ "a": ["x", { "b": "\0" }] }),
+            serde_json::json!({ "\0": 1 }),
+            serde_json::json!("a\0b"),
+        ] {
+            assert!(holds_nul(&value), "{value}");
+        }
+        assert!(!holds_nul(&serde_json::json!({ "a": [null, 0, true, "\\u0000"] })));
+    }
+}

@@ -1,0 +1,335 @@
+//! What happened, as it happens: server-sent events with durable cursors, or one page of JSON.
+//!
+//! An event's `id` is its position in the journal, so a reader goes on where it stopped, after a restart of either side
+//! too. A reader that does not read holds one page and its place in the feed, and is cut off by the server's patience.
+
+use std::{collections::VecDeque, time::Duration};
+
+use abide_domain::id::RunId;
+use abide_ports::store::{Entry, Seq, StoreError};
+use abide_wire::{event as wire, service};
+use axum::{
+    Json,
+    body::{Body, Bytes},
+    extract::State,
+    http::{HeaderMap, HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use serde::Deserialize;
+use tokio::{
+    sync::{
+        OwnedSemaphorePermit,
+        broadcast::{Receiver, error::RecvError},
+        watch,
+    },
+    time::{Instant, Interval, MissedTickBehavior, interval_at},
+};
+use utoipa::IntoParams;
+
+use super::{
+    Interface, Stop,
+    body::{Path, Query, limit},
+    feed::{Told, frame},
+    problem::{Code, Problem},
+    runs::{find, run_id},
+    translate,
+};
+
+/// From where events are told.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct From {
+    /// Only what came after the event with this `seq`. The header `Last-Event-ID` says the same and is stronger, because
+    /// it is what a reader sends that was cut off.
+    after: Option<u64>,
+    /// The same as `after`, under the name that other lists use.
+    cursor: Option<u64>,
+    /// How many events a page has at the most; 100 unless given. A stream has no end.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<u32>,
+}
+
+/// Tells what happens to all runs.
+///
+/// A stream of server-sent events unless the request accepts `application/json` only: then one page. Every message's
+/// `data` is an event, its `id` the event's `seq`. Comments come when nothing happens, so that both sides notice a dead
+/// connection. Without a cursor it begins at the first event there is.
+#[utoipa::path(
+    get, path = "/v1/events", tag = "events", operation_id = "read_events",
+    params(From, ("Last-Event-ID" = Option<String>, Header, description = "The `seq` of the last event that was read.", pattern = "^[0-9]{1,18}$")),
+    responses(
+        (status = 200, description = "Events, as a page or as they happen.", content(
+            (service::Page<wire::Event> = "application/json"),
+            (String = "text/event-stream"),
+        )),
+        (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`: nothing ever had that position"),
+        (status = 406, description = "`NOT_ACCEPTABLE`"),
+    ),
+)]
+pub(super) async fn all(
+    State(interface): State<Interface>,
+    headers: HeaderMap,
+    Query(from): Query<From>,
+) -> Result<Response, Problem> {
+    tell(&interface, None, &headers, &from).await
+}
+
+/// Tells what happens to one run.
+#[utoipa::path(
+    get, path = "/v1/runs/{run_id}/events", tag = "events", operation_id = "read_run_events",
+    params(
+        ("run_id" = String, Path, description = "The run."),
+        From,
+        ("Last-Event-ID" = Option<String>, Header, description = "The `seq` of the last event that was read.", pattern = "^[0-9]{1,18}$"),
+    ),
+    responses(
+        (status = 200, description = "Events, as a page or as they happen.", content(
+            (service::Page<wire::Event> = "application/json"),
+            (String = "text/event-stream"),
+        )),
+        (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`: nothing ever had that position"),
+        (status = 404, description = "`RUN_NOT_FOUND`"),
+        (status = 406, description = "`NOT_ACCEPTABLE`"),
+    ),
+)]
+pub(super) async fn of_run(
+    State(interface): State<Interface>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    Query(from): Query<From>,
+) -> Result<Response, Problem> {
+    let run = run_id(&id)?;
+    find(&interface, run).await?;
+    tell(&interface, Some(run), &headers, &from).await
+}
+
+async fn tell(
+    interface: &Interface,
+    run: Option<RunId>,
+    headers: &HeaderMap,
+    from: &From,
+) -> Result<Response, Problem> {
+    let after = cursor(headers, from)?;
+    let most = limit(from.limit)?;
+    let head = interface.daemon().store().head().await?;
+    if after > head {
+        return Err(Problem::new(
+            Code::InvalidCursor,
+            format!(
+                "the journal ends at {}; this position is of another one, so start from the beginning",
+                head.0
+            ),
+        ));
+    }
+    match wanted(headers)? {
+        Form::Page => page(interface, run, after, most).await,
+        Form::Stream => stream(interface, run, after),
+    }
+}
+
+/// How events are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Stream,
+    Page,
+}
+
+/// A stream unless only JSON is accepted.
+fn wanted(headers: &HeaderMap) -> Result<Form, Problem> {
+    let mut accepted = Vec::new();
+    for value in headers.get_all(header::ACCEPT) {
+        accepted.extend(
+            value
+                .to_str()
+                .unwrap_or_default()
+                .split(',')
+                .map(|kind| kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()),
+        );
+    }
+    let accepts = |kinds: &[&str]| accepted.iter().any(|kind| kinds.contains(&kind.as_str()));
+    if accepted.is_empty() || accepts(&["text/event-stream"]) {
+        return Ok(Form::Stream);
+    }
+    if accepts(&["application/json", "application/*"]) {
+        return Ok(Form::Page);
+    }
+    if accepts(&["*/*", "text/*", ""]) {
+        return Ok(Form::Stream);
+    }
+    Err(Problem::new(Code::NotAcceptable, "events come as text/event-stream or application/json"))
+}
+
+fn cursor(headers: &HeaderMap, from: &From) -> Result<Seq, Problem> {
+    let wrong = || Problem::new(Code::InvalidCursor, "Last-Event-ID must be the id of an event, a number");
+    let last = match headers.get("last-event-id") {
+        // A reader that never saw an id sends an empty one.
+        Some(id) if id.is_empty() => None,
+        Some(id) => Some(id.to_str().ok().and_then(|id| id.parse().ok()).ok_or_else(wrong)?),
+        None => None,
+    };
+    Ok(Seq(last.or(from.after).or(from.cursor).unwrap_or(0)))
+}
+
+async fn page(
+    interface: &Interface,
+    run: Option<RunId>,
+    after: Seq,
+    most: usize,
+) -> Result<Response, Problem> {
+    // One more than is shown, to know whether there is a next page.
+    let mut entries = read(interface, run, after, most + 1).await?;
+    let more = entries.len() > most;
+    entries.truncate(most);
+    let items: Vec<wire::Event> = entries.iter().map(translate::event).collect();
+    let next_cursor = items.last().filter(|_| more).map(|last| last.seq.to_string());
+    Ok(Json(service::Page { items, next_cursor }).into_response())
+}
+
+async fn read(
+    interface: &Interface,
+    run: Option<RunId>,
+    after: Seq,
+    most: usize,
+) -> Result<Vec<Entry>, StoreError> {
+    let store = interface.daemon().store();
+    match run {
+        Some(run) => store.entries_of(run, after, most).await,
+        None => store.entries(after, most).await,
+    }
+}
+
+fn stream(interface: &Interface, run: Option<RunId>, after: Seq) -> Result<Response, Problem> {
+    let place = interface.0.streams.clone().try_acquire_owned().map_err(|_| {
+        Problem::new(
+            Code::TooManyConnections,
+            "too many streams are open (setting http.max_streams); close some",
+        )
+    })?;
+    let mut heartbeat = interval_at(Instant::now() + HEARTBEAT, HEARTBEAT);
+    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let reader = Reader {
+        feed: interface.0.feed.listen(),
+        stop: interface.0.stop.subscribe(),
+        interface: interface.clone(),
+        run,
+        last: after,
+        caught_up: false,
+        pending: VecDeque::from([Bytes::from_static(b": events\nretry: 1000\n\n")]),
+        heartbeat,
+        _place: place,
+    };
+    let frames = futures_util::stream::unfold(reader, |mut reader| async move {
+        let frames = reader.next().await?;
+        Some((Ok::<_, std::convert::Infallible>(frames), reader))
+    });
+    let mut response = Response::new(Body::from_stream(frames));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    Ok(response)
+}
+
+/// How often something is said when nothing happens.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// How long a store that is away is left alone.
+const RETRY: Duration = Duration::from_secs(1);
+/// How many entries are read from the store at a time for one reader.
+const PAGE: usize = 32;
+
+/// One reader of events. It is asked for more only when its connection has room.
+struct Reader {
+    interface: Interface,
+    run: Option<RunId>,
+    /// Everything up to here was told or is in `pending`.
+    last: Seq,
+    feed: Receiver<Told>,
+    /// Whether the feed alone is enough from here on.
+    caught_up: bool,
+    pending: VecDeque<Bytes>,
+    heartbeat: Interval,
+    stop: watch::Receiver<Stop>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Reader {
+    /// What to say next; nothing when the daemon goes.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(frame) = self.pending.pop_front() {
+                return Some(frame);
+            }
+            if *self.stop.borrow() != Stop::No {
+                return None;
+            }
+            if !self.caught_up {
+                self.read_on().await;
+                continue;
+            }
+            tokio::select! {
+                told = self.feed.recv() => match told {
+                    Ok(told) => self.hear(told),
+                    Err(RecvError::Lagged(_)) => self.caught_up = false,
+                    Err(RecvError::Closed) => return None,
+                },
+                _ = self.heartbeat.tick() => return Some(Bytes::from_static(b":\n\n")),
+                _ = self.stop.changed() => {}
+            }
+        }
+    }
+
+    /// Reads from the store. An empty page means that everything later comes by the feed, which was listened to before.
+    async fn read_on(&mut self) {
+        match read(&self.interface, self.run, self.last, PAGE).await {
+            Ok(entries) => {
+                self.caught_up = entries.is_empty();
+                if let Some(last) = entries.last() {
+                    self.last = last.seq;
+                }
+                self.pending.extend(entries.iter().map(frame));
+            }
+            Err(_) => {
+                tokio::select! {
+                    () = tokio::time::sleep(RETRY) => {}
+                    _ = self.stop.changed() => {}
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, told: Told) {
+        if told.seq <= self.last {
+            return;
+        }
+        self.last = told.seq;
+        if self.run.is_none_or(|run| run == told.run) {
+            self.pending.push_back(told.frame);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(accept: &[&'static str]) -> Option<Form> {
+        let mut headers = HeaderMap::new();
+        for accept in accept {
+            headers.append(header::ACCEPT, HeaderValue::from_static(accept));
+        }
+        wanted(&headers).ok()
+    }
+
+    #[test]
+    fn a_page_is_given_to_those_who_take_json_and_no_stream() {
+        assert_eq!(form(&[]), Some(Form::Stream));
+        assert_eq!(form(&["*/*"]), Some(Form::Stream));
+        assert_eq!(form(&["text/event-stream"]), Some(Form::Stream));
+        assert_eq!(form(&["application/json"]), Some(Form::Page));
+        assert_eq!(form(&["application/json, */*;q=0.1"]), Some(Form::Page));
+        assert_eq!(form(&["Application/JSON; charset=utf-8"]), Some(Form::Page));
+        assert_eq!(form(&["application/json", "text/event-stream"]), Some(Form::Stream));
+        assert_eq!(form(&["image/png"]), None);
+    }
+}

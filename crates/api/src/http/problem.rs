@@ -1,0 +1,239 @@
+//! How the interface says no: `application/problem+json` (RFC 9457), always, with a code for programs.
+//!
+//! [`Code::decide`] is the one place where a status is chosen. Whoever refuses says what to do about it in the detail;
+//! what an error of our own making was is not told to the outside.
+
+use abide_daemon::DeskError;
+use abide_domain::refused::Refused;
+use abide_ports::store::StoreError;
+use abide_wire::service as wire;
+use axum::{
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+
+/// What programs go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Code {
+    InvalidRequest,
+    UnknownOption,
+    UnknownEngine,
+    InvalidCursor,
+    WorkspaceUnusable,
+    Unauthorized,
+    ForbiddenHost,
+    ForbiddenOrigin,
+    NotFound,
+    RunNotFound,
+    InteractionNotFound,
+    MessageNotFound,
+    MethodNotAllowed,
+    NotAcceptable,
+    StaleInteraction,
+    IdempotencyConflict,
+    RunFinished,
+    InboxFull,
+    TooLarge,
+    UnsupportedMediaType,
+    TooManyConnections,
+    NotReady,
+    Stopping,
+    StoreFull,
+    StoreUnavailable,
+    OutcomeUnknown,
+    Internal,
+}
+
+impl Code {
+    /// The status and the word of each kind of refusal.
+    pub(super) fn decide(self) -> (StatusCode, &'static str) {
+        match self {
+            Self::InvalidRequest => (StatusCode::BAD_REQUEST, "INVALID_REQUEST"),
+            Self::UnknownOption => (StatusCode::BAD_REQUEST, "UNKNOWN_OPTION"),
+            Self::UnknownEngine => (StatusCode::BAD_REQUEST, "UNKNOWN_ENGINE"),
+            Self::InvalidCursor => (StatusCode::BAD_REQUEST, "INVALID_CURSOR"),
+            Self::WorkspaceUnusable => (StatusCode::BAD_REQUEST, "WORKSPACE_UNUSABLE"),
+            Self::Unauthorized => (StatusCode::UNAUTHORIZED, "UNAUTHORIZED"),
+            Self::ForbiddenHost => (StatusCode::FORBIDDEN, "FORBIDDEN_HOST"),
+            Self::ForbiddenOrigin => (StatusCode::FORBIDDEN, "FORBIDDEN_ORIGIN"),
+            Self::NotFound => (StatusCode::NOT_FOUND, "NOT_FOUND"),
+            Self::RunNotFound => (StatusCode::NOT_FOUND, "RUN_NOT_FOUND"),
+            Self::InteractionNotFound => (StatusCode::NOT_FOUND, "INTERACTION_NOT_FOUND"),
+            Self::MessageNotFound => (StatusCode::NOT_FOUND, "MESSAGE_NOT_FOUND"),
+            Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED"),
+            Self::NotAcceptable => (StatusCode::NOT_ACCEPTABLE, "NOT_ACCEPTABLE"),
+            Self::StaleInteraction => (StatusCode::CONFLICT, "STALE_INTERACTION"),
+            Self::IdempotencyConflict => (StatusCode::CONFLICT, "IDEMPOTENCY_CONFLICT"),
+            Self::RunFinished => (StatusCode::CONFLICT, "RUN_FINISHED"),
+            Self::InboxFull => (StatusCode::CONFLICT, "INBOX_FULL"),
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "TOO_LARGE"),
+            Self::UnsupportedMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE"),
+            Self::TooManyConnections => (StatusCode::SERVICE_UNAVAILABLE, "TOO_MANY_CONNECTIONS"),
+            Self::NotReady => (StatusCode::SERVICE_UNAVAILABLE, "NOT_READY"),
+            Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "STOPPING"),
+            Self::StoreUnavailable => (StatusCode::SERVICE_UNAVAILABLE, "STORE_UNAVAILABLE"),
+            Self::StoreFull => (StatusCode::INSUFFICIENT_STORAGE, "STORE_FULL"),
+            Self::OutcomeUnknown => (StatusCode::INTERNAL_SERVER_ERROR, "OUTCOME_UNKNOWN"),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL"),
+        }
+    }
+
+    /// After how many seconds the same request may well be met; none if it never will.
+    fn retry_after(self) -> Option<u32> {
+        match self {
+            Self::NotReady | Self::StoreUnavailable => Some(1),
+            Self::TooManyConnections => Some(5),
+            Self::InvalidRequest
+            | Self::UnknownOption
+            | Self::UnknownEngine
+            | Self::InvalidCursor
+            | Self::WorkspaceUnusable
+            | Self::Unauthorized
+            | Self::ForbiddenHost
+            | Self::ForbiddenOrigin
+            | Self::NotFound
+            | Self::RunNotFound
+            | Self::InteractionNotFound
+            | Self::MessageNotFound
+            | Self::MethodNotAllowed
+            | Self::NotAcceptable
+            | Self::StaleInteraction
+            | Self::IdempotencyConflict
+            | Self::RunFinished
+            | Self::InboxFull
+            | Self::TooLarge
+            | Self::UnsupportedMediaType
+            | Self::Stopping
+            | Self::StoreFull
+            | Self::OutcomeUnknown
+            | Self::Internal => None,
+        }
+    }
+}
+
+/// A request that was not met, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub(super) code: Code,
+    pub(super) detail: String,
+}
+
+impl Problem {
+    pub(super) fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into() }
+    }
+
+    pub(super) fn invalid(detail: impl Into<String>) -> Self {
+        Self::new(Code::InvalidRequest, detail)
+    }
+
+    /// The answer where there is no such run.
+    pub(super) fn no_run(id: &str) -> Self {
+        Self::new(Code::RunNotFound, format!("there is no run {id}; GET /v1/runs lists the runs there are"))
+    }
+
+    /// The answer where there is no such question.
+    pub(super) fn no_interaction(id: &str) -> Self {
+        Self::new(
+            Code::InteractionNotFound,
+            format!(
+                "there is no interaction {id}; GET /v1/interactions?state=open lists what can be answered"
+            ),
+        )
+    }
+
+    /// A broken promise of our own.
+    pub(super) fn internal(what: impl Into<String>) -> Self {
+        Self::new(Code::Internal, what)
+    }
+
+    /// As it goes over the wire.
+    pub(super) fn to_wire(&self) -> wire::Problem {
+        let (status, code) = self.code.decide();
+        wire::Problem {
+            kind: "about:blank".to_owned(),
+            title: status.canonical_reason().unwrap_or("Refused").to_owned(),
+            status: status.as_u16(),
+            code: code.to_owned(),
+            detail: self.detail.clone(),
+        }
+    }
+}
+
+/// The media type of every refusal.
+pub(super) const PROBLEM_JSON: &str = "application/problem+json";
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (status, _) = self.code.decide();
+        // A struct of texts and a number can always be written.
+        let body = serde_json::to_vec(&self.to_wire()).unwrap_or_default();
+        let mut response = (status, [(header::CONTENT_TYPE, PROBLEM_JSON)], body).into_response();
+        if let Some(seconds) = self.code.retry_after() {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        let code = match &error {
+            StoreError::Conflict { .. } => {
+                return Self::new(
+                    Code::StoreUnavailable,
+                    "others change this run at the same time; try again",
+                );
+            }
+            StoreError::Unavailable { .. } => Code::StoreUnavailable,
+            StoreError::OutcomeUnknown { .. } => Code::OutcomeUnknown,
+            StoreError::Full { .. } => Code::StoreFull,
+            StoreError::Taken { .. } => Code::IdempotencyConflict,
+            StoreError::Invalid { .. } => {
+                let advice = "use a next_cursor as it was given, or leave it out to start from the beginning";
+                return Self::new(Code::InvalidCursor, format!("{error}; {advice}"));
+            }
+            StoreError::Unsupported { .. } | StoreError::Damaged { .. } | StoreError::Mismatched { .. } => {
+                Code::Internal
+            }
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        let (code, advice) = match &refused {
+            Refused::NoSuchRun => (Code::RunNotFound, "GET /v1/runs lists the runs there are"),
+            Refused::RunFinished { .. } => (Code::RunFinished, "start a new one with POST /v1/runs"),
+            Refused::StaleInteraction { .. } => {
+                (Code::StaleInteraction, "GET /v1/interactions?state=open lists what can be answered")
+            }
+            Refused::IdempotencyConflict { .. } => {
+                (Code::IdempotencyConflict, "the first answer counts; use a new key for a new question")
+            }
+            Refused::InboxFull { .. } => {
+                (Code::InboxFull, "wait until the run has taken some, or interrupt it")
+            }
+            Refused::RunExists | Refused::NotQueued { .. } | Refused::NothingToInterrupt { .. } => {
+                (Code::Internal, "this should not have been asked of the run; please report it")
+            }
+        };
+        Self::new(code, format!("{refused}; {advice}"))
+    }
+}
+
+impl From<DeskError> for Problem {
+    fn from(error: DeskError) -> Self {
+        match error {
+            DeskError::Refused(refused) => refused.into(),
+            DeskError::KeyReused { .. } => {
+                Self::new(Code::IdempotencyConflict, format!("{error}; use a new key for a new request"))
+            }
+            DeskError::Store(error) => error.into(),
+        }
+    }
+}

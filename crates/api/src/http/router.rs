@@ -1,0 +1,68 @@
+//! All routes, and the document that describes them: each is declared once, at its handler.
+
+use std::panic::AssertUnwindSafe;
+
+use axum::{
+    Router,
+    extract::{DefaultBodyLimit, Request},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+};
+use futures_util::FutureExt;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Interface, Service, events, guard, interactions, messages,
+    problem::{Code, Problem},
+    runs, service,
+};
+
+/// All routes.
+pub fn router(service: Service) -> Router {
+    let interface = Interface::new(service);
+    let (router, _) = declared().split_for_parts();
+    router
+        .fallback(|| async { Problem::new(Code::NotFound, "there is no such path; /openapi.json lists all") })
+        .method_not_allowed_fallback(|| async {
+            Problem::new(Code::MethodNotAllowed, "this path knows other methods; see the header Allow")
+        })
+        .layer(DefaultBodyLimit::max(interface.0.settings.max_body_bytes))
+        .layer(middleware::from_fn_with_state(interface.clone(), guard::check))
+        .layer(middleware::from_fn(survive))
+        .with_state(interface)
+}
+
+/// The document that describes all routes.
+pub fn document() -> OpenApi {
+    declared().into_openapi()
+}
+
+fn declared() -> OpenApiRouter<Interface> {
+    OpenApiRouter::new()
+        .routes(routes!(runs::create, runs::list))
+        .routes(routes!(runs::show))
+        .routes(routes!(runs::turns))
+        .routes(routes!(runs::interrupt))
+        .routes(routes!(runs::cancel))
+        .routes(routes!(interactions::of_run))
+        .routes(routes!(interactions::inbox))
+        .routes(routes!(interactions::reply))
+        .routes(routes!(messages::send))
+        .routes(routes!(messages::inbound))
+        .routes(routes!(events::all))
+        .routes(routes!(events::of_run))
+        .routes(routes!(service::health))
+        .routes(routes!(service::ready))
+        .routes(routes!(service::status))
+        .routes(routes!(service::stop))
+}
+
+/// A handler that panics is our bug and one request's misfortune: everybody else goes on.
+async fn survive(request: Request, next: Next) -> Response {
+    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        Err(_) => Problem::internal("this request broke something; please report it with the daemon's log")
+            .into_response(),
+    }
+}

@@ -1,0 +1,379 @@
+//! Runs: asked for, listed, shown, stopped; and the ledger of their turns.
+
+use abide_daemon::{DeskError, Outcome};
+use abide_domain::{
+    event::{Idempotency, NewRun},
+    id::RunId,
+    inbound::{Message, MessageKey},
+    refused::Refused,
+    run::Run,
+};
+use abide_ports::store::Page;
+use abide_wire::{run as wire, service};
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Deserialize;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use utoipa::IntoParams;
+
+use super::{
+    Interface,
+    body::{JsonBody, Path, Query, check_length, limit},
+    problem::{Code, Problem},
+    translate,
+};
+
+/// The channel of everything that is said over HTTP.
+pub(super) const CHANNEL: &str = "api";
+
+/// Who asks, as far as is known over HTTP.
+pub(super) const PERSON: &str = "api";
+
+/// Which runs are listed.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Runs {
+    /// Only those that do this.
+    #[param(inline)]
+    status: Option<wire::RunStatus>,
+    /// The `next_cursor` of the page before; the first page unless given.
+    cursor: Option<String>,
+    /// How many at the most; 100 unless given.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<u32>,
+}
+
+/// Which part of a list is wanted.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Part {
+    /// The `next_cursor` of the page before; the first page unless given.
+    cursor: Option<String>,
+    /// How many at the most; 100 unless given.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<u32>,
+}
+
+impl Part {
+    pub(super) fn page(self) -> Result<Page, Problem> {
+        Ok(Page { cursor: self.cursor, limit: limit(self.limit)? })
+    }
+}
+
+/// Starts a run.
+///
+/// The same `Idempotency-Key` with the same body is the same run, however often it is sent.
+#[utoipa::path(
+    post, path = "/v1/runs", tag = "runs", operation_id = "create_run",
+    params(("Idempotency-Key" = Option<String>, Header,
+        description = "A key of your own, 1 to 200 visible ASCII characters: the same request under the same key is one run, for ever.",
+        min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
+    request_body = wire::NewRun,
+    responses(
+        (status = 201, description = "The run was made.", body = wire::Run, headers(("Location" = String, description = "Where the run is."))),
+        (status = 200, description = "The same request was met before; this is its run.", body = wire::Run),
+        (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `UNKNOWN_ENGINE`, `WORKSPACE_UNUSABLE`"),
+        (status = 409, description = "`IDEMPOTENCY_CONFLICT`: the key was used for another request"),
+        (status = 413, description = "`TOO_LARGE`"),
+        (status = 415, description = "`UNSUPPORTED_MEDIA_TYPE`"),
+    ),
+)]
+pub(super) async fn create(
+    State(interface): State<Interface>,
+    headers: HeaderMap,
+    body: JsonBody<wire::NewRun>,
+) -> Result<Response, Problem> {
+    let JsonBody { parsed: new, sent } = body;
+    check(&new)?;
+    let daemon = interface.daemon();
+    if daemon.catalogue().engine(&new.engine).is_none() {
+        let known = daemon.catalogue().names().join(", ");
+        return Err(Problem::new(
+            Code::UnknownEngine,
+            format!("there is no engine of that name here, or it is switched off; known are {known}"),
+        ));
+    }
+    let idempotency =
+        idempotency_key(&headers)?.map(|key| Idempotency { key, fingerprint: fingerprint(&sent) });
+    let run_id = RunId(daemon.stamp().fresh);
+    let workspace = match &new.workspace {
+        Some(given) => usable(given.clone()).await?,
+        None => daemon.own_workspace(run_id),
+    };
+    let (settings, text) = translate::settings(new, workspace);
+    let message = Message { key: fresh_message(&interface), text };
+    let new = NewRun { run_id, settings, message, idempotency };
+    match daemon.create(new).await? {
+        Outcome::Changed(run) => {
+            let location = [(header::LOCATION, format!("/v1/runs/{run_id}"))];
+            Ok((StatusCode::CREATED, location, Json(shown(&interface, &run))).into_response())
+        }
+        Outcome::Repeated(run_id) => {
+            let run = find(&interface, run_id).await?;
+            Ok(Json(shown(&interface, &run)).into_response())
+        }
+        Outcome::Absorbed => Err(Problem::internal("a new run was taken for an old one; please report it")),
+    }
+}
+
+/// Lists runs, the newest first.
+#[utoipa::path(
+    get, path = "/v1/runs", tag = "runs", operation_id = "list_runs",
+    params(Runs),
+    responses(
+        (status = 200, description = "A page of runs.", body = service::Page<wire::Run>),
+        (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`"),
+    ),
+)]
+pub(super) async fn list(
+    State(interface): State<Interface>,
+    Query(runs): Query<Runs>,
+) -> Result<Json<service::Page<wire::Run>>, Problem> {
+    let page = Page { cursor: runs.cursor, limit: limit(runs.limit)? };
+    let listing = interface.daemon().store().runs(runs.status.map(translate::status), page).await?;
+    Ok(Json(service::Page {
+        items: listing.items.iter().map(|run| shown(&interface, run)).collect(),
+        next_cursor: listing.next_cursor,
+    }))
+}
+
+/// Shows a run.
+#[utoipa::path(
+    get, path = "/v1/runs/{run_id}", tag = "runs", operation_id = "show_run",
+    params(("run_id" = String, Path, description = "The run.")),
+    responses(
+        (status = 200, description = "The run as it stands.", body = wire::Run),
+        (status = 404, description = "`RUN_NOT_FOUND`"),
+    ),
+)]
+pub(super) async fn show(
+    State(interface): State<Interface>,
+    Path(id): Path<String>,
+) -> Result<Json<wire::Run>, Problem> {
+    let run = find(&interface, run_id(&id)?).await?;
+    Ok(Json(shown(&interface, &run)))
+}
+
+/// Lists a run's turns, the first first.
+#[utoipa::path(
+    get, path = "/v1/runs/{run_id}/turns", tag = "runs", operation_id = "list_turns",
+    params(("run_id" = String, Path, description = "The run."), Part),
+    responses(
+        (status = 200, description = "A page of the ledger of turns.", body = service::Page<wire::Turn>),
+        (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`"),
+        (status = 404, description = "`RUN_NOT_FOUND`"),
+    ),
+)]
+pub(super) async fn turns(
+    State(interface): State<Interface>,
+    Path(id): Path<String>,
+    Query(part): Query<Part>,
+) -> Result<Json<service::Page<wire::Turn>>, Problem> {
+    let run = run_id(&id)?;
+    let listing = interface.daemon().store().turns_of(run, part.page()?).await?;
+    if listing.items.is_empty() {
+        find(&interface, run).await?;
+    }
+    let items = listing.items.iter().map(translate::turn).collect();
+    Ok(Json(service::Page { items, next_cursor: listing.next_cursor }))
+}
+
+/// Stops the turn at work.
+///
+/// The run then waits for a person to say what should happen next. Where no turn is at work, nothing is done.
+#[utoipa::path(
+    post, path = "/v1/runs/{run_id}/interrupt", tag = "runs", operation_id = "interrupt_run",
+    params(("run_id" = String, Path, description = "The run.")),
+    responses(
+        (status = 200, description = "Whether there was a turn to stop.", body = wire::Stopped),
+        (status = 404, description = "`RUN_NOT_FOUND`"),
+    ),
+)]
+pub(super) async fn interrupt(
+    State(interface): State<Interface>,
+    Path(id): Path<String>,
+) -> Result<Json<wire::Stopped>, Problem> {
+    stopped(&id, interface.daemon().interrupt(run_id(&id)?, PERSON).await)
+}
+
+/// Ends a run for good.
+#[utoipa::path(
+    post, path = "/v1/runs/{run_id}/cancel", tag = "runs", operation_id = "cancel_run",
+    params(("run_id" = String, Path, description = "The run.")),
+    responses(
+        (status = 200, description = "Whether there was anything to end; false for a run that was over.", body = wire::Stopped),
+        (status = 404, description = "`RUN_NOT_FOUND`"),
+    ),
+)]
+pub(super) async fn cancel(
+    State(interface): State<Interface>,
+    Path(id): Path<String>,
+) -> Result<Json<wire::Stopped>, Problem> {
+    stopped(&id, interface.daemon().cancel(run_id(&id)?, PERSON).await)
+}
+
+fn stopped(id: &str, outcome: Result<Outcome, DeskError>) -> Result<Json<wire::Stopped>, Problem> {
+    let accepted = match outcome {
+        // What was asked before is on its way: asking again is no reason to say no.
+        Ok(Outcome::Changed(_) | Outcome::Absorbed | Outcome::Repeated(_)) => true,
+        Err(DeskError::Refused(Refused::RunFinished { .. } | Refused::NothingToInterrupt { .. })) => false,
+        Err(DeskError::Refused(Refused::NoSuchRun)) => return Err(Problem::no_run(id)),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Json(wire::Stopped { accepted }))
+}
+
+/// The run that a path names.
+pub(super) fn run_id(text: &str) -> Result<RunId, Problem> {
+    let shown: String = text.chars().take(100).collect();
+    text.parse().map_err(|_| Problem::no_run(&shown))
+}
+
+/// The run of that name, if there is one.
+pub(super) async fn find(interface: &Interface, run: RunId) -> Result<Run, Problem> {
+    interface.daemon().store().run(run).await?.ok_or_else(|| Problem::no_run(&run.to_string()))
+}
+
+/// A run with what only the daemon knows of it.
+pub(super) fn shown(interface: &Interface, run: &Run) -> wire::Run {
+    let daemon = interface.daemon();
+    translate::run(run, None, daemon.stalled_since(run))
+}
+
+/// A name for a message whose sender gave it none.
+pub(super) fn fresh_message(interface: &Interface) -> MessageKey {
+    let message_id = format!("msg_{}", interface.daemon().stamp().fresh);
+    MessageKey { channel: CHANNEL.to_owned(), message_id }
+}
+
+/// What the schema says about lengths and numbers, which types do not.
+fn check(new: &wire::NewRun) -> Result<(), Problem> {
+    check_length("engine", &new.engine, 1, 100)?;
+    check_length("prompt", &new.prompt, 1, 1_000_000)?;
+    check_length("workspace", new.workspace.as_deref().unwrap_or_default(), 0, 4096)?;
+    check_length("conversation_ref", new.conversation_ref.as_deref().unwrap_or_default(), 0, 1000)?;
+    check_length("skill", new.skill.as_deref().unwrap_or_default(), 0, 4096)?;
+    let options = &new.options;
+    check_length("options.model", options.model.as_deref().unwrap_or("-"), 1, 200)?;
+    for (name, seconds) in
+        [("session_timeout_sec", options.session_timeout_sec), ("turn_timeout_sec", options.turn_timeout_sec)]
+    {
+        if seconds == Some(0) {
+            return Err(Problem::invalid(format!("options.{name} must be at least 1 second")));
+        }
+    }
+    Ok(())
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let mut given = headers.get_all("idempotency-key").iter();
+    let Some(key) = given.next() else { return Ok(None) };
+    let fits = |key: &&str| (1..=200).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
+    let key = key.to_str().ok().filter(fits).filter(|_| given.next().is_none());
+    let advice = "Idempotency-Key must be given once, with 1 to 200 visible ASCII characters";
+    key.map(|key| Some(key.to_owned())).ok_or_else(|| Problem::invalid(advice))
+}
+
+/// A digest of what was asked for, the same however the sender orders its fields.
+fn fingerprint(sent: &Value) -> String {
+    let mut text = String::new();
+    canonical(sent, &mut text);
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn canonical(value: &Value, text: &mut String) {
+    match value {
+        Value::Object(fields) => {
+            let mut sorted: Vec<_> = fields.iter().collect();
+            sorted.sort_by_key(|(key, _)| *key);
+            text.push('{');
+            for (key, value) in sorted {
+                text.push_str(&Value::from(key.as_str()).to_string());
+                text.push(':');
+                canonical(value, text);
+                text.push(',');
+            }
+            text.push('}');
+        }
+        Value::Array(items) => {
+            text.push('[');
+            for item in items {
+                canonical(item, text);
+                text.push(',');
+            }
+            text.push(']');
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            text.push_str(&value.to_string())
+        }
+    }
+}
+
+/// The workspace, if a run can work there.
+async fn usable(workspace: String) -> Result<String, Problem> {
+    let unusable = |why: &str| {
+        Problem::new(
+            Code::WorkspaceUnusable,
+            format!("{why}; give the absolute path of a directory on the daemon's machine, or leave it out"),
+        )
+    };
+    if !workspace.starts_with('/') {
+        return Err(unusable("the workspace must be an absolute path"));
+    }
+    let looked = tokio::task::spawn_blocking(move || {
+        let is_there = std::fs::metadata(&workspace).is_ok_and(|found| found.is_dir());
+        is_there.then_some(workspace)
+    });
+    let found = looked.await.map_err(|_| Problem::internal("the workspace could not be looked at"))?;
+    found.ok_or_else(|| unusable("the workspace is not a directory that is there"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_order_of_fields_does_not_make_another_request() {
+        let one: Value = serde_json::from_str(r#"{"a":{"x":1,"y":[1,2]},"b":"t"}"#).unwrap();
+        let other: Value = serde_json::from_str(r#"{ "b":"t", "a":{"y":[1,2],"x":1} }"#).unwrap();
+        assert_eq!(fingerprint(&one), fingerprint(&other));
+        for different in
+            [json!({ "a": { "x": 1, "y": [2, 1] }, "b": "t" }), json!({ "a": {}, "b": "t" }), json!({})]
+        {
+            assert_ne!(fingerprint(&one), fingerprint(&different), "{different}");
+        }
+    }
+
+    #[test]
+    fn a_text_cannot_pose_as_structure() {
+        assert_ne!(
+            fingerprint(&json!({ "a": "1\",\"b\":\"2" })),
+            fingerprint(&json!({ "a": "1", "b": "2" }))
+        );
+    }
+
+    #[test]
+    fn a_key_is_given_once_and_visibly() {
+        let with = |keys: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for key in keys {
+                headers.append("idempotency-key", key.parse().unwrap());
+            }
+            idempotency_key(&headers)
+        };
+        assert_eq!(with(&[]), Ok(None));
+        assert_eq!(with(&["k-1"]), Ok(Some("k-1".to_owned())));
+        for wrong in [&["", ""][..], &["a", "a"], &["a b"], &["\u{e9}"], &["x".repeat(201).as_str()]] {
+            assert!(with(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

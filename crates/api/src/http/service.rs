@@ -1,0 +1,172 @@
+//! The daemon itself: whether it lives and is ready, what it does, and how it is told to stop.
+
+use abide_domain::run::Status;
+use abide_ports::store::{Page, StoreError};
+use abide_terminal::{Call, Reply};
+use abide_wire::service as wire;
+use axum::{Json, extract::State};
+use tokio::sync::oneshot;
+
+use super::{
+    Interface, Stop,
+    body::OptionalBody,
+    problem::{Code, Problem},
+};
+
+/// Says that the daemon lives. Needs no token.
+#[utoipa::path(
+    get, path = "/healthz", tag = "service", operation_id = "health",
+    responses((status = 200, description = "It lives.", body = wire::Health)),
+)]
+pub(super) async fn health() -> Json<wire::Health> {
+    Json(wire::Health { status: "ok".to_owned() })
+}
+
+/// Says whether everything found at start-up has been taken up again.
+#[utoipa::path(
+    get, path = "/readyz", tag = "service", operation_id = "ready",
+    responses(
+        (status = 200, description = "It is ready.", body = wire::Health),
+        (status = 503, description = "`NOT_READY`"),
+    ),
+)]
+pub(super) async fn ready(State(interface): State<Interface>) -> Result<Json<wire::Health>, Problem> {
+    if interface.daemon().is_ready() {
+        Ok(Json(wire::Health { status: "ready".to_owned() }))
+    } else {
+        Err(Problem::new(Code::NotReady, "the daemon is still taking up what it found; try again"))
+    }
+}
+
+/// Says what runs and waits.
+#[utoipa::path(
+    get, path = "/v1/status", tag = "service", operation_id = "status",
+    responses((status = 200, description = "What runs and waits.", body = wire::Status)),
+)]
+pub(super) async fn status(State(interface): State<Interface>) -> Result<Json<wire::Status>, Problem> {
+    let daemon = interface.daemon();
+    let (held, queued) = daemon.occupancy();
+    let mut runs = std::collections::BTreeMap::new();
+    for status in STATUSES {
+        let count = count(&interface, status).await?;
+        runs.insert(status.name().to_owned(), count);
+    }
+    Ok(Json(wire::Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        started_at: interface.0.started_at.clone(),
+        ready: daemon.is_ready(),
+        slots_max: daemon.habits().slots as u64,
+        slots_held: held as u64,
+        queued: queued as u64,
+        open_interactions: open_interactions(&interface).await?,
+        runs,
+        stalled: stalled(&interface).await?,
+        sessions: sessions(&interface).await,
+    }))
+}
+
+const STATUSES: [Status; 7] = [
+    Status::Queued,
+    Status::Running,
+    Status::WaitingUser,
+    Status::Idle,
+    Status::Succeeded,
+    Status::Failed,
+    Status::Canceled,
+];
+
+/// How many items are counted at a time.
+const COUNTED: usize = 500;
+
+async fn count(interface: &Interface, status: Status) -> Result<u64, StoreError> {
+    let (mut count, mut cursor) = (0, None);
+    loop {
+        let page = Page { cursor, limit: COUNTED };
+        let listing = interface.daemon().store().runs(Some(status), page).await?;
+        count += listing.items.len() as u64;
+        cursor = listing.next_cursor;
+        if cursor.is_none() {
+            return Ok(count);
+        }
+    }
+}
+
+async fn open_interactions(interface: &Interface) -> Result<u64, StoreError> {
+    let (mut count, mut cursor) = (0, None);
+    loop {
+        let page = Page { cursor, limit: COUNTED };
+        let listing = interface.daemon().store().open_interactions(page).await?;
+        count += listing.items.len() as u64;
+        cursor = listing.next_cursor;
+        if cursor.is_none() {
+            return Ok(count);
+        }
+    }
+}
+
+/// Runs whose turn has said nothing for long. No more run at a time than there are slots.
+async fn stalled(interface: &Interface) -> Result<Vec<String>, StoreError> {
+    let daemon = interface.daemon();
+    let (mut stalled, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = Page { cursor, limit: COUNTED };
+        let listing = daemon.store().runs(Some(Status::Running), page).await?;
+        let silent = listing.items.iter().filter(|run| daemon.stalled_since(run).is_some());
+        stalled.extend(silent.map(|run| run.run_id.to_string()));
+        cursor = listing.next_cursor;
+        if cursor.is_none() {
+            return Ok(stalled);
+        }
+    }
+}
+
+/// How many terminal sessions there are.
+async fn sessions(interface: &Interface) -> u64 {
+    let (answer, answered) = oneshot::channel();
+    interface.0.terminals.call(Call::Stats, move |reply| {
+        let _the_client_left = answer.send(reply);
+    });
+    match answered.await {
+        Ok(Ok(Reply::Stats(stats))) => stats.sessions as u64,
+        Ok(_) | Err(_) => 0,
+    }
+}
+
+/// Stops the daemon.
+///
+/// In order, which is the usual way, turns are stopped and terminal sessions ended, and the answer comes when that is
+/// done. With `keep`, all of it goes on and is taken up by the next daemon.
+#[utoipa::path(
+    post, path = "/v1/stop", tag = "service", operation_id = "stop",
+    request_body(content = Option<wire::StopRequest>),
+    responses(
+        (status = 200, description = "What was ended. The daemon goes right after this answer.", body = wire::Stopping),
+        (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
+        (status = 413, description = "`TOO_LARGE`"),
+        (status = 415, description = "`UNSUPPORTED_MEDIA_TYPE`"),
+    ),
+)]
+pub(super) async fn stop(
+    State(interface): State<Interface>,
+    OptionalBody(request): OptionalBody<wire::StopRequest>,
+) -> Result<Json<wire::Stopping>, Problem> {
+    if request.keep {
+        interface.0.stop.send_replace(Stop::Keep);
+        return Ok(Json(wire::Stopping { turns: vec![], waits: vec![], sessions: 0 }));
+    }
+    // A stop that was begun is finished, whether or not its client waits for it.
+    let stopping = tokio::spawn(async move {
+        let sessions = sessions(&interface).await;
+        let stopped = interface.daemon().stop().await;
+        interface.0.stop.send_replace(Stop::Orderly);
+        stopped.map(|stopped| (stopped, sessions))
+    });
+    let stopped = stopping.await.map_err(|_| Problem::internal("the stop came to a bad end"))?;
+    let (stopped, sessions) = stopped?;
+    Ok(Json(wire::Stopping {
+        turns: stopped.turns.iter().map(ToString::to_string).collect(),
+        waits: stopped.waits.iter().map(ToString::to_string).collect(),
+        sessions,
+    }))
+}

@@ -1,0 +1,137 @@
+//! Entries of the journal as the feed of events tells them.
+//!
+//! What is told of each event is chosen here, one by one: enough for somebody who watches, and nothing that is a secret
+//! or only means something to us (environments, positions in an engine's speech, fingerprints).
+
+use abide_domain::{
+    deadline::DeadlineKind,
+    event::{Aftermath, Ending, Event},
+    interaction::Question,
+    reply::Answerer,
+};
+use abide_ports::store::Entry;
+use abide_wire::event as wire;
+use serde_json::{Map, Value, json};
+
+use super::{failure, interaction::options, time, turn::exit_code, word};
+
+/// An entry.
+pub(in crate::http) fn event(entry: &Entry) -> wire::Event {
+    wire::Event {
+        seq: entry.seq.0,
+        run_id: entry.run_id.to_string(),
+        at: time(entry.stamp.at),
+        kind: snake_case(entry.event.name()),
+        data: match data(&entry.event) {
+            Value::Object(fields) => fields,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                Map::new()
+            }
+        },
+    }
+}
+
+fn data(event: &Event) -> Value {
+    match event {
+        Event::RunCreated(new) => json!({
+            "engine": new.settings.engine,
+            "workspace": new.settings.workspace,
+            "execution_mode": new.settings.execution_mode,
+            "message_id": new.message.key.message_id,
+            "prompt": new.message.text,
+        }),
+        Event::Admitted | Event::ConversationSpoke => json!({}),
+        Event::MessageArrived { message, on_busy } => json!({
+            "channel": message.key.channel,
+            "message_id": message.key.message_id,
+            "text": message.text,
+            "on_busy": on_busy,
+        }),
+        Event::ReplyArrived { reply } => {
+            let (source, by) = match &reply.by {
+                Answerer::Person(name) => ("user_reply", name.clone()),
+                Answerer::Policy(reason) => ("auto_decide_timeout", word(reason)),
+            };
+            json!({ "interaction_id": reply.interaction_id, "text": reply.text, "source": source, "by": by })
+        }
+        Event::InterruptRequested { by } | Event::CancelRequested { by } => json!({ "by": by }),
+        Event::ProfileResolved { profile, .. } => json!({ "kind": profile.kind, "reason": profile.reason }),
+        Event::EngineUnusable { failure: why } => json!({ "error": failure(why) }),
+        Event::AttemptStarted { attempt, process } | Event::ContactRestored { attempt, process } => {
+            json!({ "attempt": attempt, "pid": process.pid })
+        }
+        Event::LaunchFailed { attempt, failure: why, retry } => {
+            json!({ "attempt": attempt, "error": failure(why), "retry": retry })
+        }
+        Event::ProcessExited { attempt, exit } => {
+            json!({ "attempt": attempt, "exit_code": exit_code(*exit) })
+        }
+        Event::ContactLost { attempt } => json!({ "attempt": attempt }),
+        Event::RecoveryFailed { attempt, reason } => json!({ "attempt": attempt, "reason": reason }),
+        // The session's name is the engine's own, and lets whoever has it go on with the session: it is not told.
+        Event::HandleAnnounced { attempt, .. } => json!({ "attempt": attempt }),
+        Event::Progressed { attempt, text, .. } => json!({ "attempt": attempt, "text": text }),
+        Event::GateRaised { attempt, turn_id, purpose, question: asked, .. } => json!({
+            "attempt": attempt, "turn_id": turn_id, "purpose": purpose, "question": question(asked),
+        }),
+        Event::GateWithdrawn { attempt, .. } => json!({ "attempt": attempt }),
+        Event::TurnEnded { attempt, turn_id, ending, aftermath, .. } => {
+            let exit = match aftermath {
+                Aftermath::Exited(exit) => exit_code(*exit),
+                Aftermath::Alive => None,
+            };
+            let (outcome, text, asked, error) = match ending {
+                Ending::Completed { text } => ("completed", Some(text), None, None),
+                Ending::Asked { text, question: asked } => ("asked", Some(text), Some(question(asked)), None),
+                Ending::Failed { failure: why } => ("failed", None, None, Some(failure(why))),
+                Ending::Interrupted => ("interrupted", None, None, None),
+            };
+            json!({
+                "attempt": attempt, "turn_id": turn_id, "outcome": outcome, "text": text,
+                "question": asked, "error": error, "exit_code": exit,
+            })
+        }
+        Event::DeadlinePassed { deadline } => {
+            let (what, interaction) = match deadline {
+                DeadlineKind::Answer(interaction) => ("answer", Some(interaction)),
+                DeadlineKind::Turn(_) => ("turn", None),
+                DeadlineKind::Stop(_) => ("stop", None),
+                DeadlineKind::Recovery(_) => ("recovery", None),
+                DeadlineKind::Idling(_) => ("idling", None),
+            };
+            json!({ "deadline": what, "interaction_id": interaction })
+        }
+        Event::DeliveryConfirmed { delivery_id } => json!({ "delivery_id": delivery_id }),
+        Event::DeliveryFailed { delivery_id, certainty } => {
+            json!({ "delivery_id": delivery_id, "certainty": certainty })
+        }
+        Event::EffectPerformed { effect } | Event::EffectMissed { effect } => json!({ "effect": effect }),
+    }
+}
+
+fn question(question: &Question) -> Value {
+    json!({ "kind": question.kind, "prompt": question.prompt, "options": options(question) })
+}
+
+/// `TurnEnded` is `turn_ended` on the wire.
+fn snake_case(name: &str) -> String {
+    let mut text = String::with_capacity(name.len() + 4);
+    for char in name.chars() {
+        if char.is_ascii_uppercase() && !text.is_empty() {
+            text.push('_');
+        }
+        text.push(char.to_ascii_lowercase());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_written_as_the_rest_of_the_wire_is() {
+        assert_eq!(snake_case("RunCreated"), "run_created");
+        assert_eq!(snake_case("Admitted"), "admitted");
+    }
+}

@@ -1,0 +1,25 @@
+//! Messages that reached us, as the ledger has them.
+
+use abide_domain::inbound::{Inbound, InboundStatus};
+use abide_wire::message as wire;
+
+use super::{time, word};
+
+/// A message.
+pub(in crate::http) fn inbound(inbound: &Inbound) -> wire::Inbound {
+    wire::Inbound {
+        channel: inbound.message.key.channel.clone(),
+        message_id: inbound.message.key.message_id.clone(),
+        run_id: inbound.run_id.to_string(),
+        turn_id: inbound.turn_id.map(|turn| turn.to_string()),
+        created_at: time(inbound.created_at),
+        updated_at: time(inbound.updated_at),
+        accepted_at: inbound.accepted_at.map(time),
+        execution_status: inbound_status(inbound.execution_status),
+    }
+}
+
+/// How far a message has got, in one word.
+pub(in crate::http) fn inbound_status(status: InboundStatus) -> String {
+    word(&status)
+}

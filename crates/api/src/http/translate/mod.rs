@@ -1,0 +1,35 @@
+//! From the domain's values to the wire's and back, one noun a file. Nothing is decided here.
+
+mod event;
+mod interaction;
+mod message;
+mod run;
+mod turn;
+
+pub(super) use event::event;
+pub(super) use interaction::interaction;
+pub(super) use message::{inbound, inbound_status};
+pub(super) use run::{on_busy, run, settings, status};
+pub(super) use turn::turn;
+
+use abide_domain::{failure::Failure, time::Timestamp};
+use abide_wire::run::RunError;
+
+/// RFC 3339, UTC.
+pub(super) fn time(at: Timestamp) -> String {
+    let time = jiff::Timestamp::from_microsecond(at.0).unwrap_or(jiff::Timestamp::MAX);
+    time.to_string()
+}
+
+/// A failure as people and programs see it.
+pub(super) fn failure(failure: &Failure) -> RunError {
+    RunError { code: word(&failure.code), message: failure.message.clone() }
+}
+
+/// The name that serde gives to a value which is one of a few words.
+pub(super) fn word(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        Ok(_) | Err(_) => String::new(),
+    }
+}
