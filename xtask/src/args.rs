@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::workspace::Workspace;
 use crate::siege::{self, Figures, Kind};
+use crate::workspace::Workspace;
 use crate::{bench, ci, engines, shell, sim, test, tidy, up};
 
 /// The chores of this repository.

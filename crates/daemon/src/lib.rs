@@ -11,10 +11,11 @@ pub mod failpoint;
 mod lanes;
 mod performer;
 pub mod probe;
+mod recent;
 mod talk;
 
 pub use daemon::{Daemon, Habits, Stopped};
-pub use desk::{Desk, Outcome, Rules};
+pub use desk::{Desk, Foresight, Outcome, Rules};
 pub use error::DeskError;
 pub use performer::{Performer, World};
 

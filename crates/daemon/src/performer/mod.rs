@@ -2,8 +2,9 @@
 //!
 //! The orders of one run are carried out one after the other, each reported before anything else of that run is taken
 //! (decision 0002): that is the run's lane. Every order may be carried out again after a crash. A process that is held
-//! is read by a thread of its own; there are as many as there are slots.
+//! is started and read by a thread of its own; there are as many as there are slots.
 
+mod examined;
 mod lane;
 mod launch;
 mod listen;
@@ -20,7 +21,7 @@ use abide_domain::{
     effect::EffectNumber,
     event::Event,
     id::RunId,
-    process::{Attempt, Exit},
+    process::{Attempt, Exit, Position},
     run::{Run, RunState, Working},
     time::Timestamp,
 };
@@ -31,7 +32,8 @@ use abide_ports::{
     store::Store,
     workspace::Workspaces,
 };
-use tokio::runtime::Handle;
+use examined::Examined;
+use tokio::{runtime::Handle, sync::watch};
 
 use crate::{
     desk::{Desk, Outcome},
@@ -73,6 +75,8 @@ struct Shared {
     lanes: lane::RunLanes,
     /// The processes that are being listened to.
     talks: Mutex<Talks>,
+    /// Engines that need not be examined again.
+    examined: Arc<Examined>,
     /// Runs whose orders are being performed, and whether to look again afterwards.
     busy: Mutex<BTreeMap<RunId, Again>>,
     /// Wakes whoever waits for something to change.
@@ -91,15 +95,24 @@ enum Carried {
     Told(Event),
     /// It has to wait until then.
     NotBefore(Timestamp),
+    /// It is a process that takes a while to start.
+    Starts(Box<launch::Starting>),
+    /// It is for a process that has not been heard as far as its run has, so nobody knows yet how to speak to it.
+    Unheard(watch::Receiver<Position>, Position),
 }
 
 /// How long to wait before an order is tried again that could not be reported.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 impl Performer {
-    /// A performer on the present runtime.
+    /// A performer on the present runtime. What it knows of engines is known to the desk from now on.
     pub fn new(world: World) -> Self {
+        let (catalogue, processes) = (world.catalogue.clone(), world.processes.clone());
+        let examined = Arc::new(Examined::new(catalogue, processes, world.clock.clone()));
+        let known = examined.clone();
+        world.desk.foresee(Arc::new(move |run| known.foresee(run)));
         let shared = Shared {
+            examined,
             lanes: lane::RunLanes::default(),
             talks: Mutex::default(),
             busy: Mutex::default(),
@@ -196,18 +209,25 @@ impl Performer {
     async fn perform_owed(&self, run: RunId) {
         loop {
             let lane = self.shared.lanes.enter(run).await;
-            let Ok(Some(state)) = self.world.store.run(run).await else { return };
-            let Some(owed) = state.owed.first().cloned() else { return };
+            let Ok(Some(state)) = self.world.desk.latest(run).await else { return };
+            let Some(owed) = state.owed.first() else { return };
             let wait = self.wait_until(owed.due_at);
             if !wait.is_zero() {
                 return self.look_later(run, wait);
             }
-            match self.carry_out(&state, &owed).await {
+            match self.carry_out(&state, owed).await {
                 Carried::NotBefore(at) => return self.look_later(run, self.wait_until(at)),
+                // Listening needs the lane, so it is not waited for here.
+                Carried::Unheard(progress, wanted) => return self.look_when_heard(run, progress, wanted),
+                // Who starts a process listens to it, and tells both. The lane is free again when that is told.
+                Carried::Starts(starting) => {
+                    if !self.start_and_listen(&state, *starting, lane) {
+                        return self.look_later(run, RETRY_PAUSE);
+                    }
+                }
                 Carried::Told(event) => {
                     failpoint::reach(Point::OrderCarriedOut);
-                    let listens =
-                        matches!(event, Event::AttemptStarted { .. } | Event::ContactRestored { .. });
+                    let listens = matches!(event, Event::ContactRestored { .. });
                     match self.world.desk.take(run, event).await {
                         Ok(outcome) => {
                             if listens && let Outcome::Changed(run) = &outcome {
@@ -242,6 +262,17 @@ impl Performer {
         let performer = self.clone();
         self.runtime.spawn(async move {
             tokio::time::sleep(wait).await;
+            performer.look_after(run);
+        });
+    }
+
+    /// Looks after a run again when its process has been heard that far, or is no longer listened to.
+    fn look_when_heard(&self, run: RunId, mut progress: watch::Receiver<Position>, wanted: Position) {
+        let performer = self.clone();
+        self.runtime.spawn(async move {
+            if progress.wait_for(|heard| *heard >= wanted).await.is_err() {
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
             performer.look_after(run);
         });
     }

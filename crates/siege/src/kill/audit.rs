@@ -10,7 +10,7 @@ use super::scene::nap;
 use crate::tally::Tally;
 
 /// How often it is looked whether everything is gone that should be, 50 ms apart.
-const LOOKS: usize = 1_200;
+const LOOKS: usize = 600;
 /// How often in a row nothing must have happened.
 const QUIET_LOOKS: usize = 6;
 

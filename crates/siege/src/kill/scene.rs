@@ -19,8 +19,8 @@ pub(super) struct Scene {
     played: Mutex<Vec<(Story, Account)>>,
 }
 
-/// How often anything is tried: minutes, at 20 ms each.
-const PATIENCE: Patience = Patience(6_000);
+/// How often anything is tried: a minute, at 20 ms each.
+const PATIENCE: Patience = Patience(3_000);
 
 impl Scene {
     pub(super) fn new(program: &Path) -> Self {

@@ -79,9 +79,10 @@ fn besiege(scene: Scene, plan: &Plan) -> Tally {
             tally.starts += 1;
             match Scene::watch(daemon, &people) {
                 Ok(alive) => {
-                    // The stories came to their end without reaching it.
+                    // The stories came to their end before it, and it must not come while everything is looked at.
                     tally.not_reached += 1;
-                    return alive;
+                    alive.kill();
+                    break;
                 }
                 Err(Death::Killed) => *tally.kills.entry(point.clone()).or_default() += 1,
                 Err(other) => tally.problems.push(format!("{place}: the daemon died of {other:?}")),
