@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::siege::{self, Figures, Kind};
 use crate::workspace::Workspace;
 use crate::{bench, ci, engines, shell, sim, test, tidy, up};
 
@@ -57,6 +58,21 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Kill the real daemon with SIGKILL, at every commit point and at random, and look whether anything went wrong.
+    #[command(after_help = "Examples:\n  cargo xtask kill                         # 100 kills, as in CI\n  \
+        cargo xtask kill --kills 1000 --write    # the nightly form; figures go to docs/reliability.md\n  \
+        cargo xtask kill --seed 7")]
+    Kill {
+        /// Write the figures to docs/reliability.md.
+        #[arg(long)]
+        write: bool,
+        /// How often it dies at least.
+        #[arg(long, default_value_t = 100)]
+        kills: u64,
+        /// What chance is made of.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Measure something by name.
     #[command(
         after_help = "Examples:\n  cargo xtask bench store\n  cargo xtask bench engines --only codex\n  cargo xtask bench terminal\n  \
@@ -99,6 +115,10 @@ pub(crate) fn main() -> ExitCode {
                 engines::run(&workspace, format)
             }
             Chore::Sim { args } => sim::run(&workspace, &args),
+            Chore::Kill { write, kills, seed } => {
+                let args = ["--kills".to_owned(), kills.to_string(), "--seed".to_owned(), seed.to_string()];
+                siege::run(&workspace, Kind::Kill, Figures::from(write), &args)
+            }
             Chore::Bench { name, args } => bench::run(&workspace, &name, &args),
             Chore::Tidy => tidy::run(&workspace),
             Chore::Ci { steps } => ci::run(&workspace, &steps),

@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask up`, `test`, `engines`, `sim`, `bench`, `tidy` and `ci`.
+//! The project's own chores: `cargo xtask up`, `test`, `engines`, `sim`, `kill`, `load`, `bench`, `tidy` and `ci`.
 //!
 //! Nothing that a user of Abide runs is here; this binary is never shipped.
 
@@ -8,6 +8,7 @@ mod ci;
 mod engines;
 mod postgres;
 mod shell;
+mod siege;
 mod sim;
 mod stopwatch;
 mod test;

@@ -1,7 +1,7 @@
 //! Lets the daemon die at a place that a test chose, as if the power had failed. Only in builds with the feature
 //! `failpoints`, which are never shipped.
 //!
-//! `ABIDE_FAILPOINT=after_commit:7` kills this process right after its seventh commit; the other places are
+//! `SIEGE_FAILPOINT=after_commit:7` kills this process right after its seventh commit; the other places are
 //! `before_commit` and `order_carried_out`. Each place that is reached is a line in the home's `failpoints`, so that a run
 //! without a death tells how many there are.
 
@@ -27,9 +27,9 @@ static WATCH: OnceLock<Watch> = OnceLock::new();
 
 /// Reads where to die from the environment.
 pub(crate) fn install() -> anyhow::Result<()> {
-    let place = match home::variable("ABIDE_FAILPOINT") {
+    let place = match home::variable("SIEGE_FAILPOINT") {
         Some(text) => {
-            Some(parse(&text).with_context(|| format!("cannot understand ABIDE_FAILPOINT={text}"))?)
+            Some(parse(&text).with_context(|| format!("cannot understand SIEGE_FAILPOINT={text}"))?)
         }
         None => None,
     };

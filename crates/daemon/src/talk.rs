@@ -7,11 +7,12 @@ use abide_domain::{
     engine::Handle,
     event::{Aftermath, Event},
     id::TurnId,
-    process::{Attempt, Exit},
+    process::{Attempt, Exit, Position},
 };
 use abide_ports::engine::{
     Answer, Cause, Departure, Interpreter, Leave, Said, Status, Stop, Unsupported, What,
 };
+use tokio::sync::watch;
 
 /// The conversation with one attempt's process.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Talk {
     cause: Cause,
     /// Whether it has been speaking while nobody listened, and that has not been heard yet.
     behind: bool,
+    /// How far it has been heard.
+    heard: watch::Sender<Position>,
 }
 
 /// Something that has to be done because of what was heard.
@@ -55,13 +58,35 @@ impl Talk {
         interpreter: Box<dyn Interpreter>,
     ) -> Self {
         let engine = engine.to_owned();
-        Self { engine, attempt, turns, interpreter, stderr: Vec::new(), cause: Cause::Itself, behind: false }
+        Self {
+            engine,
+            attempt,
+            turns,
+            interpreter,
+            stderr: Vec::new(),
+            cause: Cause::Itself,
+            behind: false,
+            heard: watch::channel(Position::default()).0,
+        }
     }
 
     /// Further bytes of its standard output.
     pub(crate) fn heard(&mut self, bytes: &[u8]) -> Vec<Deed> {
         let said = self.interpreter.feed(bytes);
+        if let Some(last) = said.iter().map(|said| said.at).max() {
+            self.heard.send_if_modified(|heard| {
+                let further = last > *heard;
+                *heard = last.max(*heard);
+                further
+            });
+        }
         said.into_iter().filter_map(|said| self.deed(said, Aftermath::Alive)).collect()
+    }
+
+    /// How far it has been heard, now and later. A talk that was begun anew hears everything from the first byte on, and
+    /// means nothing to the process before it has heard what its run has.
+    pub(crate) fn progress(&self) -> watch::Receiver<Position> {
+        self.heard.subscribe()
     }
 
     /// Further bytes of its standard error.

@@ -5,6 +5,7 @@
 mod kill;
 mod report;
 mod tally;
+mod watch;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -35,6 +36,9 @@ enum Siege {
         /// How many homes are besieged at a time.
         #[arg(long, default_value_t = 3)]
         jobs: usize,
+        /// Only these deaths, such as after_commit:7, one daemon after the other.
+        #[arg(long)]
+        at: Vec<String>,
         /// The document that gets the figures.
         #[arg(long)]
         write: Option<PathBuf>,
@@ -43,8 +47,8 @@ enum Siege {
 
 fn main() -> ExitCode {
     let done = match Args::parse().siege {
-        Siege::Kill { program, kills, seed, jobs, write } => {
-            let tally = kill::run(&kill::Wish { program, kills, seed, jobs });
+        Siege::Kill { program, kills, seed, jobs, at, write } => {
+            let tally = kill::run(&kill::Wish { program, kills, seed, jobs, at });
             let figures: Vec<(String, String)> =
                 tally.figures().into_iter().map(|(name, count)| (name, count.to_string())).collect();
             let section = Section { heading: "Kill -9", about: KILLS, figures };

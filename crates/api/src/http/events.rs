@@ -125,7 +125,7 @@ async fn tell(
     }
     match wanted(headers)? {
         Form::Page => page(interface, run, after, most).await,
-        Form::Stream => stream(interface, run, after),
+        Form::Stream => stream(interface, run, after).await,
     }
 }
 
@@ -200,7 +200,7 @@ async fn read(
     }
 }
 
-fn stream(interface: &Interface, run: Option<RunId>, after: Seq) -> Result<Response, Problem> {
+async fn stream(interface: &Interface, run: Option<RunId>, after: Seq) -> Result<Response, Problem> {
     let place = interface.0.streams.clone().try_acquire_owned().map_err(|_| {
         Problem::new(
             Code::TooManyConnections,
@@ -210,7 +210,7 @@ fn stream(interface: &Interface, run: Option<RunId>, after: Seq) -> Result<Respo
     let mut heartbeat = interval_at(Instant::now() + HEARTBEAT, HEARTBEAT);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let reader = Reader {
-        feed: interface.0.feed.listen(),
+        feed: interface.0.feed.listen().await?,
         stop: interface.0.stop.subscribe(),
         interface: interface.clone(),
         run,

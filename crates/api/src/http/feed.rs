@@ -4,13 +4,16 @@
 //! nobody up and nothing is kept for it. Readers that come late read the store until they have caught up. So the feed
 //! may skip what nobody listened to, and must skip nothing else.
 
-use std::{sync::OnceLock, time::Duration};
+use std::time::Duration;
 
 use abide_daemon::Daemon;
 use abide_domain::id::RunId;
-use abide_ports::store::{Entry, Seq};
+use abide_ports::store::{Entry, Seq, StoreError};
 use axum::body::Bytes;
-use tokio::sync::broadcast::{Receiver, Sender};
+use tokio::sync::{
+    OnceCell,
+    broadcast::{Receiver, Sender},
+};
 
 use super::translate;
 
@@ -19,7 +22,7 @@ use super::translate;
 pub(super) struct Feed {
     daemon: Daemon,
     told: Sender<Told>,
-    started: OnceLock<()>,
+    started: OnceCell<()>,
 }
 
 /// An entry as every reader gets it, written out once for all of them.
@@ -39,41 +42,42 @@ const LONGEST_NAP: Duration = Duration::from_secs(2);
 
 impl Feed {
     pub(super) fn new(daemon: Daemon) -> Self {
-        Self { daemon, told: Sender::new(KEPT), started: OnceLock::new() }
+        Self { daemon, told: Sender::new(KEPT), started: OnceCell::new() }
     }
 
     /// Listens from now on. Whoever wants to know what was before reads the store afterwards, not first.
-    pub(super) fn listen(&self) -> Receiver<Told> {
+    pub(super) async fn listen(&self) -> Result<Receiver<Told>, StoreError> {
         let receiver = self.told.subscribe();
-        self.started.get_or_init(|| {
-            tokio::spawn(pass_on(self.daemon.clone(), self.told.clone()));
-        });
-        receiver
+        let begin = || async {
+            // Before the first listener reads the store: what comes between the two is told and not only stored.
+            let head = self.daemon.store().head().await?;
+            tokio::spawn(pass_on(self.daemon.clone(), self.told.clone(), head));
+            Ok(())
+        };
+        self.started.get_or_try_init(begin).await?;
+        Ok(receiver)
     }
 }
 
-async fn pass_on(daemon: Daemon, told: Sender<Told>) {
+async fn pass_on(daemon: Daemon, told: Sender<Told>, mut position: Seq) {
     let mut changes = daemon.changes();
-    let mut position = None;
     loop {
         changes.borrow_and_update();
         // A store that is away for a moment is asked again; nothing was skipped.
         if let Ok(reached) = catch_up(&daemon, &told, position).await {
-            position = Some(reached);
+            position = reached;
         }
         let _woken_in_any_case = tokio::time::timeout(LONGEST_NAP, changes.changed()).await;
     }
 }
 
 /// Tells everything after a position, and says how far that was.
-async fn catch_up(
-    daemon: &Daemon,
-    told: &Sender<Told>,
-    position: Option<Seq>,
-) -> Result<Seq, abide_ports::store::StoreError> {
+async fn catch_up(daemon: &Daemon, told: &Sender<Told>, mut position: Seq) -> Result<Seq, StoreError> {
     let head = daemon.store().head().await?;
     // Whoever begins to listen after this look reads the store after it too, and so finds everything up to this head.
-    let Some(mut position) = position.filter(|_| told.receiver_count() > 0) else { return Ok(head) };
+    if told.receiver_count() == 0 {
+        return Ok(head);
+    }
     while position < head {
         let entries = daemon.store().entries(position, PAGE).await?;
         let Some(last) = entries.last() else { break };

@@ -170,6 +170,10 @@ impl Journal for Counted {
 }
 
 impl Runs for Counted {
+    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
+        self.asked(self.inner.tally())
+    }
+
     fn run(&self, id: RunId) -> Answer<'_, Option<Run>> {
         self.asked(self.inner.run(id))
     }
@@ -204,6 +208,10 @@ impl Inbounds for Counted {
 }
 
 impl Interactions for Counted {
+    fn count_open(&self) -> Answer<'_, u64> {
+        self.asked(self.inner.count_open())
+    }
+
     fn interaction(&self, id: InteractionId) -> Answer<'_, Option<Interaction>> {
         self.asked(self.inner.interaction(id))
     }

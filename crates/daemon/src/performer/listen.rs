@@ -132,6 +132,7 @@ impl Listener {
         failpoint::reach(Point::OrderCarriedOut);
         match started {
             Ok(process) => {
+                failpoint::reach(Point::OrderCarriedOut);
                 news.events.push(Event::AttemptStarted { attempt: self.attempt, process });
                 self.listen_on(news);
             }

@@ -23,7 +23,7 @@ use abide_domain::{
     effect::EffectNumber,
     event::Event,
     id::RunId,
-    process::{Attempt, Exit},
+    process::{Attempt, Exit, Position},
     run::{Run, RunState, Working},
     time::Timestamp,
 };
@@ -35,7 +35,7 @@ use abide_ports::{
     workspace::Workspaces,
 };
 use examined::Examined;
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::watch};
 
 use crate::{
     desk::{Desk, Outcome},
@@ -100,6 +100,8 @@ enum Carried {
     NotBefore(Timestamp),
     /// It is a process that takes a while to start.
     Starts(Box<launch::Starting>),
+    /// It is for a process that has not been heard as far as its run has, so nobody knows yet how to speak to it.
+    Unheard(watch::Receiver<Position>, Position),
 }
 
 /// How long to wait before an order is tried again that could not be reported.
@@ -225,6 +227,8 @@ impl Performer {
             }
             match self.carry_out(&state, owed).await {
                 Carried::NotBefore(at) => return self.look_later(run, self.wait_until(at)),
+                // Listening needs the lane, so it is not waited for here.
+                Carried::Unheard(progress, wanted) => return self.look_when_heard(run, progress, wanted),
                 // Who starts a process listens to it, tells both, and sees to what is owed then. The lane is free again
                 // when that is told.
                 Carried::Starts(starting) => {
@@ -273,6 +277,17 @@ impl Performer {
         let performer = self.clone();
         self.runtime.spawn(async move {
             tokio::time::sleep(wait).await;
+            performer.look_after(run);
+        });
+    }
+
+    /// Looks after a run again when its process has been heard that far, or is no longer listened to.
+    fn look_when_heard(&self, run: RunId, mut progress: watch::Receiver<Position>, wanted: Position) {
+        let performer = self.clone();
+        self.runtime.spawn(async move {
+            if progress.wait_for(|heard| *heard >= wanted).await.is_err() {
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
             performer.look_after(run);
         });
     }

@@ -23,6 +23,9 @@ impl Performer {
         let (run_id, number) = (run.run_id, owed.number);
         let performed = Event::EffectPerformed { effect: number };
         let missed = Event::EffectMissed { effect: number };
+        if let Some(unheard) = self.unheard(run, &owed.effect).await {
+            return unheard;
+        }
         Carried::Told(match &owed.effect {
             Effect::Probe { .. } => return self.probe(run).await,
             Effect::Launch { attempt, .. } => return self.launch(run, *attempt),
@@ -79,6 +82,28 @@ impl Performer {
         })
     }
 
+    /// Whether something is to be said to a process that has not been heard as far as its run has: after a restart it is
+    /// heard anew, and before that its interpreter knows of no gate, no session and no turn.
+    async fn unheard(&self, run: &Run, effect: &Effect) -> Option<Carried> {
+        let attempt = match effect {
+            Effect::Say { attempt, .. }
+            | Effect::Answer { attempt, .. }
+            | Effect::Steer { attempt, .. }
+            | Effect::Interrupt { attempt } => *attempt,
+            Effect::Probe { .. }
+            | Effect::Launch { .. }
+            | Effect::Terminate { .. }
+            | Effect::Recover { .. }
+            | Effect::Deliver { .. } => return None,
+        };
+        // The order may come before anybody listens.
+        self.listen(run).await;
+        let live = run.live().filter(|live| live.attempt == attempt)?;
+        let progress = lock(&*self.talk_of(run.run_id, attempt)?).progress();
+        let unheard = *progress.borrow() < live.heard;
+        unheard.then_some(Carried::Unheard(progress, live.heard))
+    }
+
     /// Writes what an interpreter makes of something to its process, once for each order.
     async fn write(
         &self,
@@ -87,8 +112,6 @@ impl Performer {
         owed: &Owed,
         make: impl FnOnce(&mut Talk) -> Result<Vec<u8>, Unsupported>,
     ) -> Written {
-        // After a restart the order may come before anybody listens.
-        self.listen(run).await;
         let Some(talk) = self.talk_of(run.run_id, attempt) else { return Written::Gone };
         let made = make(&mut lock(&talk));
         let Ok(bytes) = made else { return Written::Unsupported };

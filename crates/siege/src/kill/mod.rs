@@ -7,6 +7,7 @@ mod storm;
 mod sweep;
 
 use std::{
+    fmt,
     path::{Path, PathBuf},
     sync::{
         Mutex, PoisonError,
@@ -16,7 +17,7 @@ use std::{
 
 use abide_testkit::dice::Dice;
 
-use crate::tally::Tally;
+use crate::{tally::Tally, watch::Watch};
 
 /// What is wanted.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub(crate) struct Wish {
     pub(crate) seed: u64,
     /// How many homes are besieged at a time.
     pub(crate) jobs: usize,
+    /// Only these deaths, one daemon after the other, in the first story: to look at something again.
+    pub(crate) at: Vec<String>,
 }
 
 /// From this many kills on every story is swept; below it the first, which has all kinds of points.
@@ -41,6 +44,9 @@ pub(crate) fn run(wish: &Wish) -> Tally {
     let mut acts = stories::acts();
     if wish.kills < MANY {
         acts.truncate(1);
+    }
+    if !wish.at.is_empty() {
+        return sweep::play(program, &sweep::Plan::given(acts[0], &wish.at));
     }
     let mut dice = Dice::new(wish.seed);
     let mut plans = vec![];
@@ -67,13 +73,15 @@ pub(crate) fn run(wish: &Wish) -> Tally {
 }
 
 /// Does something with each of these, several at a time.
-fn all<T: Sync>(wish: &Wish, among: &[T], play: impl Fn(&T) -> Tally + Sync) -> Tally {
+fn all<T: Sync + fmt::Debug>(wish: &Wish, among: &[T], play: impl Fn(&T) -> Tally + Sync) -> Tally {
     let (next, sum) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
     std::thread::scope(|scope| {
         for _ in 0..wish.jobs.max(1) {
             scope.spawn(|| {
                 while let Some(one) = among.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let watch = Watch::start();
                     let played = play(one);
+                    watch.complain_about(one);
                     sum.lock().unwrap_or_else(PoisonError::into_inner).add(played);
                 }
             });

@@ -19,17 +19,12 @@ pub(super) struct Scene {
     played: Mutex<Vec<(Story, Account)>>,
 }
 
-/// How often anything is tried: minutes, at 20 ms each.
-const PATIENCE: Patience = Patience(6_000);
+/// How often anything is tried: a minute, at 20 ms each.
+const PATIENCE: Patience = Patience(3_000);
 
 impl Scene {
     pub(super) fn new(program: &Path) -> Self {
-        let home = Arc::new(
-            Home::new(program)
-                .with("ABIDE_SLOTS_MAX_RUNNING", SLOTS)
-                // Nobody here is a stranger who asks too often.
-                .with("ABIDE_HTTP_REQUESTS_PER_SECOND", "100000"),
-        );
+        let home = Arc::new(Home::new(program).with("ABIDE_SLOTS_MAX_RUNNING", SLOTS));
         let finder = home.clone();
         let feed = Feed::open("/v1/events", move || finder.client());
         Self { home, feed, played: Mutex::default() }

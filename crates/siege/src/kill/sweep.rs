@@ -23,6 +23,17 @@ pub(super) struct Plan {
     deaths: Vec<(String, u64)>,
 }
 
+impl Plan {
+    /// These deaths, written as `after_commit:7`.
+    pub(super) fn given(act: Act, deaths: &[String]) -> Self {
+        let parse = |death: &String| {
+            let (point, number) = death.split_once(':')?;
+            Some((point.to_owned(), number.parse().ok()?))
+        };
+        Self { act, deaths: deaths.iter().filter_map(parse).collect() }
+    }
+}
+
 /// The second daemon dies at one of so many points.
 const EARLY: usize = 8;
 
@@ -64,13 +75,14 @@ fn besiege(scene: Scene, plan: &Plan) -> Tally {
             plan.act.stories(&home).into_iter().map(|story| scope.spawn(|| scene.live(story))).collect();
         for (point, number) in &plan.deaths {
             let place = format!("{point}:{number}");
-            let daemon = home.start_with(&[("ABIDE_FAILPOINT", &place)]);
+            let daemon = home.start_with(&[("SIEGE_FAILPOINT", &place)]);
             tally.starts += 1;
             match Scene::watch(daemon, &people) {
                 Ok(alive) => {
-                    // The stories came to their end without reaching it.
+                    // The stories came to their end before it, and it must not come while everything is looked at.
                     tally.not_reached += 1;
-                    return alive;
+                    alive.kill();
+                    break;
                 }
                 Err(Death::Killed) => *tally.kills.entry(point.clone()).or_default() += 1,
                 Err(other) => tally.problems.push(format!("{place}: the daemon died of {other:?}")),

@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use abide_domain::process::{Exit, Process};
+use abide_domain::{
+    process::{Exit, Process},
+    time::Timestamp,
+};
 use abide_ports::{
     engine::{Installation, Signal},
     processes::{FileIdentity, Follow, Found, Heard, Lost, Processes, Start, StartError, Write},
@@ -89,6 +92,10 @@ impl Actors {
 }
 
 impl Processes for Actors {
+    fn last_heard(&self, _name: &str) -> Option<Timestamp> {
+        None
+    }
+
     fn start(&self, name: &str, start: &Start<'_>) -> Result<Process, StartError> {
         let argv = &start.launch.argv;
         let said = match &argv[..] {
@@ -106,11 +113,6 @@ impl Processes for Actors {
 
     fn find(&self, name: &str) -> Found {
         if self.stage().actors.contains_key(name) { Found::Held(process(name)) } else { Found::Never }
-    }
-
-    fn last_heard(&self, _name: &str) -> Option<abide_domain::time::Timestamp> {
-        // Actors say everything at once; nobody waits for them.
-        None
     }
 
     fn follow(&self, name: &str) -> Result<Box<dyn Follow>, Lost> {

@@ -45,7 +45,8 @@ impl Home {
     /// An empty home for the daemon of that program.
     pub fn new(program: &Path) -> Self {
         let folder = tempfile::Builder::new().prefix("abide-").tempdir().expect("a folder can be made");
-        Self { folder, program: program.to_owned(), env: vec![] }
+        let program = std::path::absolute(program).expect("the program has a path");
+        Self { folder, program, env: vec![] }
     }
 
     /// With this in the daemon's environment.

@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 impl Client {
     /// Asks for something.
     pub fn get(&self, path: &str) -> io::Result<Response> {
-        self.request("GET", path, &[], None)
+        self.request("GET", path, &[("Accept", "application/json")], None)
     }
 
     /// Wants something done.
