@@ -33,7 +33,7 @@ const WAITING: usize = SAMPLES + 100;
 /// How often each operation is timed in each.
 const SAMPLES: usize = 300;
 /// How often a database is opened.
-const OPENINGS: usize = 15;
+const OPENINGS: usize = 60;
 /// How many runs are written in one commit when a database is filled.
 const TOGETHER: usize = 200;
 /// How much longer an operation may take.
