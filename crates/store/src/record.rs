@@ -114,12 +114,14 @@ impl DeliveryKeys {
 }
 
 /// The records of a commit.
+#[cfg(feature = "postgres")]
 pub(crate) fn records(commit: &Commit) -> Result<Vec<Record>, StoreError> {
     commit.changes.iter().map(Record::of).collect()
 }
 
 /// The same records with nothing in them that a later change of the same commit writes over: what a run became is
 /// written once, with the first of its changes, so that a conflict is found before anything else is written.
+#[cfg(feature = "sqlite")]
 pub(crate) fn merged_records(commit: &Commit) -> Result<Vec<Record>, StoreError> {
     let goes_on = |one: &Change, next: &Change| {
         one.run.run_id == next.run.run_id && next.run.revision == one.run.revision + 1
@@ -135,6 +137,7 @@ pub(crate) fn merged_records(commit: &Commit) -> Result<Vec<Record>, StoreError>
 }
 
 /// The records of consecutive changes of one run.
+#[cfg(feature = "sqlite")]
 fn merge(stretch: &[Change], merged: &mut Vec<Record>) -> Result<(), StoreError> {
     let Some(Change { run: last, .. }) = stretch.last() else { return Ok(()) };
     for (place, change) in stretch.iter().enumerate() {

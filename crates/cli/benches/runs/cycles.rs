@@ -107,7 +107,7 @@ fn asks_once(part: Part<'_>) -> Vec<Heard> {
 pub(crate) fn new_run(run_id: RunId) -> NewRun {
     let settings = Settings {
         engine: "actor".to_owned(),
-        workspace: "/home/ada/src/project".to_owned(),
+        workspace: "src/project".to_owned(),
         execution_mode: ExecutionMode::Interactive,
         conversation_ref: None,
         unanswered: Unanswered::Strict,

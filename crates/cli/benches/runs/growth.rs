@@ -33,7 +33,7 @@ const WAITING: usize = SAMPLES + 100;
 /// How often each operation is timed in each.
 const SAMPLES: usize = 300;
 /// How often a database is opened.
-const OPENINGS: usize = 15;
+const OPENINGS: usize = 60;
 /// How many runs are written in one commit when a database is filled.
 const TOGETHER: usize = 200;
 /// How much longer an operation may take.
@@ -148,10 +148,8 @@ impl Place {
         }
         let (store, desk) = self.open.as_ref().expect("it is open between operations");
         let some = self.finished[self.next * 7919 % self.finished.len()];
-        let question = match operation {
-            Operation::Reply => self.questions.pop(),
-            _ => None,
-        };
+        let replies = matches!(operation, Operation::Reply);
+        let question = if replies { self.questions.pop() } else { None };
         let head = store.head().await.expect("it answers");
         let (start, page) = (now(), Page::first(PAGE));
         match operation {
