@@ -72,6 +72,8 @@ pub(super) async fn status(State(interface): State<Interface>) -> Result<Json<wi
         runs: STATUSES.into_iter().map(count).collect(),
         stalled: stalled.iter().map(ToString::to_string).collect(),
         sessions: sessions(&interface).await,
+        streams: interface.0.settings.max_streams.saturating_sub(interface.0.streams.available_permits())
+            as u64,
     }))
 }
 
