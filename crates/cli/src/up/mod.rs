@@ -9,8 +9,7 @@ pub(crate) mod token;
 
 use std::{io::Write, process::ExitCode, sync::Arc};
 
-use abide_api::http::{self, Service, Settings, Stop};
-use abide_engines::asking::patch::ARTIFACTS;
+use abide_api::http::{self, Service, Stop};
 use anyhow::Context;
 use tokio::{
     net::TcpListener,
@@ -77,6 +76,11 @@ fn said(arguments: &Up, address: &Address) -> anyhow::Result<()> {
 }
 
 async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        config.listen.ip().is_loopback() || config.http.allow_remote,
+        "{} can be reached from other machines; listen on 127.0.0.1, or set http.allow_remote = true if that is wanted",
+        config.listen,
+    );
     let home = home::home()?;
     std::fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
     let _for_as_long_as_we_live = lock::HomeLock::take(&home)?;
@@ -99,7 +103,7 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
         terminals: terminals.clone(),
         token,
         stop: stop.clone(),
-        settings: Settings::standard(ARTIFACTS),
+        settings: config.http.settings(),
     };
     tokio::spawn(stop_on_signals(stop));
     let until = stopping.clone();
