@@ -10,7 +10,7 @@ use abide_wire::{
     event::Event,
     interaction::Interaction,
     message::NewMessage,
-    run::{Run, RunStatus},
+    run::{ExecutionMode, Run, RunStatus},
 };
 use serde_json::json;
 
@@ -55,6 +55,8 @@ pub(super) struct Follow<'a> {
     stale: bool,
     /// Answers of turns up to this one were printed.
     printed: u32,
+    /// Turns that ended with a question.
+    asking: Vec<String>,
     /// The question that stands on the terminal.
     asked: Option<Interaction>,
     /// Whether a prompt stands there, behind which somebody may be typing.
@@ -107,6 +109,7 @@ impl<'a> Follow<'a> {
             seen,
             stale: true,
             printed: 0,
+            asking: Vec::new(),
             asked: None,
             prompted: false,
             draft: String::new(),
@@ -175,7 +178,7 @@ impl<'a> Follow<'a> {
             return;
         }
         self.seen = event.seq;
-        self.stale = true;
+        self.stale |= story::changes_the_run(event);
         let name = event.data.get("interaction_id").or_else(|| event.data.get("message_id"));
         if name.and_then(|name| name.as_str()).is_some_and(|name| self.own.iter().any(|own| own == name)) {
             return;
@@ -198,22 +201,29 @@ impl<'a> Follow<'a> {
             }
             Weight::Progress | Weight::Step | Weight::Trouble => {}
         }
-        let asked_before = event.data.get("outcome").is_some_and(|outcome| outcome == "asked");
-        if let (true, Some(words)) = (asked_before, told.words) {
-            self.unprompt();
-            self.voice.line(&text::tame(&words));
+        if event.data.get("outcome").is_some_and(|outcome| outcome == "asked") {
+            self.asking.extend(event.data.get("turn_id").and_then(|id| id.as_str()).map(str::to_owned));
+            if let Some(words) = told.words {
+                self.unprompt();
+                self.voice.line(&text::tame(&words));
+            }
         }
     }
 
     /// Looks at the run, and does what its state asks for. The exit code, if that is the end.
     fn look(&mut self) -> anyhow::Result<Option<ExitCode>> {
         self.send();
-        match self.looked() {
-            Ok(run) => self.run = run,
-            Err(error) if is_passing(&error) => return Ok(None),
-            Err(error) => return Err(error),
+        while self.stale {
+            self.stale = false;
+            match self.looked() {
+                Ok(run) => self.run = run,
+                Err(error) if is_passing(&error) => {
+                    self.stale = true;
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            }
         }
-        self.stale = false;
         let turn = std::mem::replace(&mut self.turn, self.run.turn_index);
         if turn != 0 && turn != self.run.turn_index {
             self.progress.clear();
@@ -232,30 +242,31 @@ impl<'a> Follow<'a> {
 
     /// The run as it stands, after everything was told that led there.
     fn looked(&mut self) -> anyhow::Result<Run> {
-        let run = loop {
-            let run = self.client.run_now(&self.run.run_id)?;
-            let told = self.seen;
-            let (events, _) = self.client.events_now(&run.run_id, told)?;
-            events.iter().for_each(|event| self.tell(event));
-            // With new events the run may be another one than the one that was just looked at.
-            if self.seen == told {
-                break run;
-            }
-        };
-        if self.manner == Manner::Talk && !self.json {
-            for turn in self.client.turns_now(&run.run_id, self.printed)? {
-                if turn.turn_index <= self.printed || turn.execution_status != "completed" {
-                    continue;
-                }
-                self.printed = turn.turn_index;
-                self.unprompt();
-                self.voice.clear();
-                if let Some(reply) = &turn.reply {
-                    print_words(reply)?;
-                }
-            }
+        let run = self.client.run_now(&self.run.run_id)?;
+        // With new events the run may be another one than the one that was just looked at.
+        let (events, all) = self.client.events_now(&run.run_id, self.seen)?;
+        events.iter().for_each(|event| self.tell(event));
+        self.stale |= !all;
+        if self.manner == Manner::Talk && run.execution_mode == ExecutionMode::Chat && !self.json {
+            self.print_turns()?;
         }
         Ok(run)
+    }
+
+    /// Prints what turns have said since the last time. What one said before it asked was told with its question.
+    fn print_turns(&mut self) -> anyhow::Result<()> {
+        for turn in self.client.turns_now(&self.run.run_id, self.printed)? {
+            if turn.execution_status != "completed" {
+                continue;
+            }
+            self.printed = turn.turn_index;
+            if let Some(reply) = turn.reply.filter(|_| !self.asking.contains(&turn.turn_id)) {
+                self.unprompt();
+                self.voice.clear();
+                print_words(&reply)?;
+            }
+        }
+        Ok(())
     }
 
     fn ask(&mut self) -> anyhow::Result<Option<ExitCode>> {
@@ -340,10 +351,10 @@ impl<'a> Follow<'a> {
             print_json(&self.run)?;
             return Ok(exit::of_run(self.run.status));
         }
-        match (&self.run.result, self.manner) {
-            (Some(result), Manner::Task) => print_words(&result.text)?,
-            // A talk's answers were printed as they came.
-            (Some(_), Manner::Talk) | (None, _) => {}
+        // A chat's answers were printed as they came.
+        let was_printed = self.manner == Manner::Talk && self.run.execution_mode == ExecutionMode::Chat;
+        if let (Some(result), false) = (&self.run.result, was_printed) {
+            print_words(&result.text)?;
         }
         if let Some(error) = &self.run.error {
             let (code, message) = (text::one_line(&error.code), text::tame(&error.message));
