@@ -9,14 +9,14 @@ use std::{process::ExitCode, time::Duration};
 use abide_wire::{
     event::Event,
     interaction::Interaction,
-    message::NewMessage,
-    run::{Run, RunStatus},
+    run::{ExecutionMode, Run, RunStatus},
 };
 use serde_json::json;
 
 use super::{
     console::{Console, Happening, Listen},
-    key, print_json, print_words, question,
+    print_json, print_words, question,
+    speech::{Sent, Speech, Typed},
     story::{self, Weight},
     voice::Voice,
     when,
@@ -55,27 +55,18 @@ pub(super) struct Follow<'a> {
     stale: bool,
     /// Answers of turns up to this one were printed.
     printed: u32,
+    /// Turns that ended with a question.
+    asking: Vec<String>,
     /// The question that stands on the terminal.
     asked: Option<Interaction>,
     /// Whether a prompt stands there, behind which somebody may be typing.
     prompted: bool,
-    /// Lines of an answer that goes on.
-    draft: String,
-    /// What was typed and has not reached the daemon yet.
-    unsent: Option<Unsent>,
-    /// What we said ourselves, which need not be told.
-    own: Vec<String>,
+    /// What they say.
+    speech: Speech,
     /// What the turn at work said last, and which that is.
     progress: String,
     turn: u32,
     since: i64,
-}
-
-/// Something on its way to the daemon, under a name of its own, so that it can be sent again.
-#[derive(Clone, Debug)]
-enum Unsent {
-    Reply { interaction: String, text: String, key: String },
-    Message(NewMessage),
 }
 
 /// How long to wait before something is tried again that the daemon could not do.
@@ -107,11 +98,10 @@ impl<'a> Follow<'a> {
             seen,
             stale: true,
             printed: 0,
+            asking: Vec::new(),
             asked: None,
             prompted: false,
-            draft: String::new(),
-            unsent: None,
-            own: Vec::new(),
+            speech: Speech::default(),
             progress: String::new(),
             turn: 0,
             since: when::now(),
@@ -175,9 +165,8 @@ impl<'a> Follow<'a> {
             return;
         }
         self.seen = event.seq;
-        self.stale = true;
-        let name = event.data.get("interaction_id").or_else(|| event.data.get("message_id"));
-        if name.and_then(|name| name.as_str()).is_some_and(|name| self.own.iter().any(|own| own == name)) {
+        self.stale |= story::changes_the_run(event);
+        if self.speech.is_own(event) {
             return;
         }
         let Some(told) = story::tell(event) else { return };
@@ -198,22 +187,31 @@ impl<'a> Follow<'a> {
             }
             Weight::Progress | Weight::Step | Weight::Trouble => {}
         }
-        let asked_before = event.data.get("outcome").is_some_and(|outcome| outcome == "asked");
-        if let (true, Some(words)) = (asked_before, told.words) {
-            self.unprompt();
-            self.voice.line(&text::tame(&words));
+        if event.data.get("outcome").is_some_and(|outcome| outcome == "asked") {
+            self.asking.extend(event.data.get("turn_id").and_then(|id| id.as_str()).map(str::to_owned));
+            if let Some(words) = told.words {
+                self.unprompt();
+                self.voice.line(&text::tame(&words));
+            }
         }
     }
 
     /// Looks at the run, and does what its state asks for. The exit code, if that is the end.
     fn look(&mut self) -> anyhow::Result<Option<ExitCode>> {
         self.send();
-        match self.looked() {
-            Ok(run) => self.run = run,
-            Err(error) if is_passing(&error) => return Ok(None),
-            Err(error) => return Err(error),
+        while self.stale {
+            self.stale = false;
+            match self.looked() {
+                Ok(run) => self.run = run,
+                Err(error) if is_passing(&error) => {
+                    self.stale = true;
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            }
         }
-        self.stale = false;
+        // What could not be sent is tried again with the next look.
+        self.stale = self.speech.is_waiting();
         let turn = std::mem::replace(&mut self.turn, self.run.turn_index);
         if turn != 0 && turn != self.run.turn_index {
             self.progress.clear();
@@ -232,36 +230,36 @@ impl<'a> Follow<'a> {
 
     /// The run as it stands, after everything was told that led there.
     fn looked(&mut self) -> anyhow::Result<Run> {
-        let run = loop {
-            let run = self.client.run_now(&self.run.run_id)?;
-            let told = self.seen;
-            let (events, _) = self.client.events_now(&run.run_id, told)?;
-            events.iter().for_each(|event| self.tell(event));
-            // With new events the run may be another one than the one that was just looked at.
-            if self.seen == told {
-                break run;
-            }
-        };
-        if self.manner == Manner::Talk && !self.json {
-            for turn in self.client.turns_now(&run.run_id, self.printed)? {
-                if turn.turn_index <= self.printed || turn.execution_status != "completed" {
-                    continue;
-                }
-                self.printed = turn.turn_index;
-                self.unprompt();
-                self.voice.clear();
-                if let Some(reply) = &turn.reply {
-                    print_words(reply)?;
-                }
-            }
+        let run = self.client.run_now(&self.run.run_id)?;
+        // With new events the run may be another one than the one that was just looked at.
+        let (events, all) = self.client.events_now(&run.run_id, self.seen)?;
+        events.iter().for_each(|event| self.tell(event));
+        self.stale |= !all;
+        if self.manner == Manner::Talk && run.execution_mode == ExecutionMode::Chat && !self.json {
+            self.print_turns()?;
         }
         Ok(run)
     }
 
+    /// Prints what turns have said since the last time. What one said before it asked was told with its question.
+    fn print_turns(&mut self) -> anyhow::Result<()> {
+        for turn in self.client.turns_now(&self.run.run_id, self.printed)? {
+            if turn.execution_status != "completed" {
+                continue;
+            }
+            self.printed = turn.turn_index;
+            if let Some(reply) = turn.reply.filter(|_| !self.asking.contains(&turn.turn_id)) {
+                self.unprompt();
+                self.voice.clear();
+                print_words(&reply)?;
+            }
+        }
+        Ok(())
+    }
+
     fn ask(&mut self) -> anyhow::Result<Option<ExitCode>> {
         let Some(pending) = self.run.pending_interaction_id.clone() else { return Ok(None) };
-        if self.unsent.is_some() {
-            self.stale = true;
+        if self.speech.is_waiting() {
             return Ok(None);
         }
         if self.asked.as_ref().is_some_and(|asked| asked.interaction_id == pending) {
@@ -318,8 +316,7 @@ impl<'a> Follow<'a> {
 
     fn idle(&mut self) -> Option<ExitCode> {
         self.unask();
-        if self.unsent.is_some() {
-            self.stale = true;
+        if self.speech.is_waiting() {
             return None;
         }
         if self.person && self.manner == Manner::Talk {
@@ -340,10 +337,10 @@ impl<'a> Follow<'a> {
             print_json(&self.run)?;
             return Ok(exit::of_run(self.run.status));
         }
-        match (&self.run.result, self.manner) {
-            (Some(result), Manner::Task) => print_words(&result.text)?,
-            // A talk's answers were printed as they came.
-            (Some(_), Manner::Talk) | (None, _) => {}
+        // A chat's answers were printed as they came.
+        let was_printed = self.manner == Manner::Talk && self.run.execution_mode == ExecutionMode::Chat;
+        if let (Some(result), false) = (&self.run.result, was_printed) {
+            print_words(&result.text)?;
         }
         if let Some(error) = &self.run.error {
             let (code, message) = (text::one_line(&error.code), text::tame(&error.message));
@@ -362,77 +359,36 @@ impl<'a> Follow<'a> {
     /// The person typed something.
     fn typed(&mut self, typed: &str) {
         self.prompted = false;
-        if let Some(more) = typed.strip_suffix('\\') {
-            self.draft.push_str(&more.replace("\\\n", "\n"));
-            self.draft.push('\n');
-            self.prompt();
-            return;
-        }
-        let text = std::mem::take(&mut self.draft) + &typed.replace("\\\n", "\n");
-        let unsent = match &self.asked {
-            Some(question) => match Self::answer(question, &text) {
-                Ok(text) => {
-                    let interaction = question.interaction_id.clone();
-                    Unsent::Reply { interaction, text, key: key() }
-                }
-                Err(why) => {
-                    self.voice.line(&why);
-                    self.prompt();
-                    return;
-                }
-            },
-            None if text.trim().is_empty() => {
-                self.stale = true;
-                return;
+        match self.speech.typed(typed, self.asked.as_ref()) {
+            Typed::More => self.prompt(),
+            Typed::Nothing | Typed::Said => self.stale = true,
+            Typed::Wrong(why) => {
+                self.voice.line(&why);
+                self.prompt();
             }
-            None => Unsent::Message(NewMessage { message_id: Some(key()), text, on_busy: None }),
-        };
-        self.unsent = Some(unsent);
-        self.stale = true;
-    }
-
-    fn answer(question: &Interaction, typed: &str) -> Result<String, String> {
-        match question::meant(question, typed) {
-            question::Meant::Answer(text) => Ok(text),
-            question::Meant::NoOption(number) => Err(question::no_option(question, number)),
-            question::Meant::Nothing => match question::default(question) {
-                Some(default) => Ok(default.to_owned()),
-                None => Err("nothing was typed; ctrl-d leaves the question open".to_owned()),
-            },
         }
     }
 
-    /// Sends what was typed, if the daemon is there to take it.
+    /// Sends what was typed; it goes again under its own key, as often as it takes.
     fn send(&mut self) {
-        let Some(unsent) = self.unsent.clone() else { return };
-        let sent = match &unsent {
-            Unsent::Reply { interaction, text, key } => {
-                self.own.push(interaction.clone());
-                self.client.reply_now(interaction, text, key).map(|_| ())
-            }
-            Unsent::Message(message) => {
-                self.own.extend(message.message_id.clone());
-                self.client.message_now(&self.run.run_id, message).map(|_| ())
-            }
-        };
-        match sent {
-            Ok(()) => {}
-            // It goes again under its own key, as often as it takes.
-            Err(trouble) if trouble.is_passing() => return,
-            Err(trouble) => {
-                self.own.clear();
-                let line = format!("abide: {trouble}");
-                self.voice.line(&self.voice.colour.text(Look::Bad, line));
+        match self.speech.send(self.client, &self.run.run_id) {
+            Sent::Nothing | Sent::Later => {}
+            Sent::Arrived => self.asked = None,
+            Sent::Refused(trouble) => {
+                self.asked = None;
+                let line = self.voice.colour.text(Look::Bad, format!("abide: {trouble}"));
+                self.voice.line(&line);
             }
         }
-        self.unsent = None;
-        self.asked = None;
     }
 
     /// Leaves the run to itself.
     fn interrupted(&mut self) -> ExitCode {
         self.unprompt();
         self.voice.clear();
+        if self.speech.is_waiting() {
+            note("abide: what was typed last has not reached the daemon");
+        }
         let id = &self.run.run_id;
         note(format_args!(
             "abide: left; the run goes on. Come back: abide attach {id}. End it: abide cancel {id}"
@@ -461,13 +417,13 @@ impl<'a> Follow<'a> {
 
     fn listening(&self) -> Listen {
         let talks = self.manner == Manner::Talk && self.person;
-        if self.unsent.is_none() && (self.asked.is_some() || talks) { Listen::Yes } else { Listen::No }
+        if !self.speech.is_waiting() && (self.asked.is_some() || talks) { Listen::Yes } else { Listen::No }
     }
 
     /// Puts the prompt there, unless it is.
     fn prompt(&mut self) {
         if !std::mem::replace(&mut self.prompted, true) {
-            self.voice.prompt(if self.draft.is_empty() { "> " } else { "… " });
+            self.voice.prompt(if self.speech.goes_on() { "… " } else { "> " });
         }
     }
 
@@ -483,7 +439,7 @@ impl<'a> Follow<'a> {
         if self.asked.take().is_some() {
             self.unprompt();
             self.console.forget_typed();
-            self.draft.clear();
+            self.speech.forget_draft();
             self.voice.line("abide: the question is no longer open");
         }
     }

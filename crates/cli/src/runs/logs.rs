@@ -57,7 +57,7 @@ fn follow(client: &Client, run: &str, json: bool) -> anyhow::Result<ExitCode> {
             match news {
                 News::Event(event) => {
                     tell(&event, &mut seen)?;
-                    stale = true;
+                    stale |= story::changes_the_run(&event);
                 }
                 News::Lost => note("abide: the daemon is gone; waiting for it to come back"),
                 News::Back => {

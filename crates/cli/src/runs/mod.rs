@@ -1,8 +1,8 @@
 //! Runs and questions on the command line. Everything is asked of the daemon over HTTP; nothing is decided here.
 //!
 //! Reading order: `find` (which run is meant), `question` (how one is shown and what an answer means), `story` (events in
-//! words), `console` and `voice` (the terminal, both ways), `follow` (a run as it happens), then the commands: `start`
-//! (`run`, `attach`), `logs`, `show`, `list` (`ls`, `inbox`), `orders` (`reply`, `send`, `interrupt`, `cancel`).
+//! words), `console`, `voice` and `speech` (the terminal, both ways), `follow` (a run as it happens), then the commands:
+//! `start` (`run`, `attach`), `logs`, `show`, `list` (`ls`, `inbox`), `orders` (`reply`, `send`, `interrupt`, `cancel`).
 
 mod console;
 mod find;
@@ -12,6 +12,7 @@ pub(crate) mod logs;
 pub(crate) mod orders;
 mod question;
 pub(crate) mod show;
+mod speech;
 pub(crate) mod start;
 mod story;
 mod voice;

@@ -31,9 +31,9 @@ pub(crate) fn run(arguments: Run, given: &[Given]) -> anyhow::Result<ExitCode> {
         Some(ExecutionMode::Auto | ExecutionMode::Interactive) | None => Manner::Task,
     };
     let new = wanted(arguments)?;
-    // Before anything is started: who presses ctrl-c from here on leaves a run that they know of.
-    let console = if detach { None } else { Some(Console::new()?) };
     let client = Client::connect(given)?;
+    // Who presses ctrl-c from here on leaves a run behind, and must be told which.
+    let console = if detach { None } else { Some(Console::new()?) };
     let run = client.create(&new, &key()).map_err(|error| suggested(error, &new.engine, given))?;
     let Some(console) = console else {
         if json {
@@ -53,7 +53,6 @@ const SHOWN: usize = 12;
 
 pub(crate) fn attach(arguments: &Attach, given: &[Given]) -> anyhow::Result<ExitCode> {
     let json = arguments.output.json;
-    let console = Console::new()?;
     let client = Client::connect(given)?;
     let run = find::run(&client, &arguments.run)?;
     let events = client.events(&run.run_id)?;
@@ -82,7 +81,9 @@ pub(crate) fn attach(arguments: &Attach, given: &[Given]) -> anyhow::Result<Exit
     let known = client.turns(&run.run_id)?;
     let known =
         known.iter().filter(|turn| turn.execution_status == "completed").map(|turn| turn.turn_index).max();
-    Follow::new(&client, console, run, seen, manner, json)?.knowing(known.unwrap_or(0)).until_it_ends()
+    Follow::new(&client, Console::new()?, run, seen, manner, json)?
+        .knowing(known.unwrap_or(0))
+        .until_it_ends()
 }
 
 fn wanted(arguments: Run) -> anyhow::Result<NewRun> {

@@ -42,6 +42,11 @@ impl Weight {
     }
 }
 
+/// Whether the run may be another one after this event. A working engine says a lot that changes nothing.
+pub(super) fn changes_the_run(event: &Event) -> bool {
+    !matches!(event.kind.as_str(), "progressed" | "handle_announced")
+}
+
 /// The event in words; nothing if it only concerns the daemon itself.
 pub(super) fn tell(event: &Event) -> Option<Told> {
     let data = &event.data;

@@ -26,6 +26,10 @@ pub(crate) struct Started {
     pub(crate) fresh: bool,
 }
 
+/// How often, and how often at the most, another one's daemon is looked for that has not said yet where it is.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOKS: u32 = 300;
+
 /// The flag by which the daemon knows that nobody sees its terminal.
 pub(crate) const BACKGROUND: &str = "background";
 
@@ -71,9 +75,15 @@ fn start(home: &Path, given: &[Given]) -> anyhow::Result<Started> {
         return Ok(Started { address, fresh: true });
     }
     let how = child.wait().map(|status| format!(" ({status})")).unwrap_or_default();
-    // Somebody may have started one by hand at the same moment; then that is the one.
-    if let Some(address) = Address::find(home) {
-        return Ok(Started { address, fresh: false });
+    // Somebody may have started one by hand at the same moment; then that is the one, once it says where it is.
+    for _ in 0..LOOKS {
+        if let Some(address) = Address::find(home) {
+            return Ok(Started { address, fresh: false });
+        }
+        if !lock::is_held(home) {
+            break;
+        }
+        pause(LOOK_EVERY);
     }
     let said = log.end();
     Err(Trouble::failure(

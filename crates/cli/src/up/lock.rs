@@ -4,6 +4,7 @@
 use std::{
     fs::{File, OpenOptions},
     path::Path,
+    time::Duration,
 };
 
 use anyhow::Context;
@@ -12,8 +13,12 @@ use rustix::{
     io::Errno,
 };
 
-use super::Address;
+use super::{Address, background::pause};
 use crate::trouble::Trouble;
+
+/// How long a moment is, and how many of them are waited for the lock.
+const MOMENT: Duration = Duration::from_millis(20);
+const TRIES: u32 = 5;
 
 /// The right to be this home's daemon.
 #[derive(Debug)]
@@ -23,6 +28,13 @@ impl HomeLock {
     /// Takes it, or says who has it.
     pub(super) fn take(home: &Path) -> anyhow::Result<Self> {
         let file = open(&home.join("daemon.lock"))?;
+        // A daemon that is going, or somebody who only looks, holds it for a moment.
+        for _ in 0..TRIES {
+            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                return Ok(Self(file));
+            }
+            pause(MOMENT);
+        }
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self(file)),
             Err(Errno::WOULDBLOCK) => {
@@ -39,6 +51,12 @@ impl HomeLock {
             Err(error) => Err(error).context("cannot lock the home"),
         }
     }
+}
+
+/// Whether a daemon of this home lives, or is on its way up or down.
+pub(super) fn is_held(home: &Path) -> bool {
+    let Ok(file) = open(&home.join("daemon.lock")) else { return false };
+    flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
 }
 
 /// Waits until nobody else starts a daemon of this home, for as long as the file is kept.

@@ -92,3 +92,14 @@ fn logs_follow_a_run_that_is_over_to_its_end_and_stop() {
     assert_eq!((followed.code, followed.out.clone()), (0, house.abide(&["logs", "last"]).out));
     assert!(followed.out.contains("hello"), "{}", followed.out);
 }
+
+#[test]
+fn everything_that_an_engine_says_in_a_hurry_is_told_once_and_in_order() {
+    let house = House::new();
+    let script = (0..500).map(|n| format!("progress step {n}\n")).collect::<String>() + "say end";
+    let done = house.piped(&["run", "parrot", "-"], script.as_bytes());
+    assert_eq!((done.code, done.out.as_str()), (0, "end\n"), "{}", done.err);
+    let told: Vec<&str> = done.err.lines().filter(|line| line.starts_with("step ")).collect();
+    let expected: Vec<String> = (0..500).map(|n| format!("step {n}")).collect();
+    assert_eq!(told, expected);
+}

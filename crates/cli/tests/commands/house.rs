@@ -138,7 +138,23 @@ impl Drop for House {
         {
             let _gone_already = kill_process(daemon, Signal::KILL);
         }
+        // A keeper whose child ended in the daemon's last moment holds its record for the next daemon, and this home has
+        // none.
+        for keeper in keepers(self.path()) {
+            let _gone_already = kill_process(keeper, Signal::KILL);
+        }
     }
+}
+
+/// The keepers of a home, which stand in it.
+fn keepers(home: &Path) -> Vec<Pid> {
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    processes
+        .filter(|entry| {
+            std::fs::read_link(entry.path().join("cwd")).is_ok_and(|at| at.starts_with(home.join("keepers")))
+        })
+        .filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
+        .collect()
 }
 
 fn read(stream: &'static str, pipe: impl Read + Send + 'static, sender: Sender<(&'static str, String)>) {

@@ -122,6 +122,44 @@ fn wide_characters_keep_the_columns() {
 }
 
 #[test]
+fn the_settings_of_a_run_are_part_of_its_story() {
+    let house = House::new();
+    let words = [
+        "run",
+        "parrot",
+        "say hello",
+        "--auto-decide",
+        "--session-timeout",
+        "60",
+        "--turn-timeout",
+        "90",
+        "--model",
+        "small",
+        "--sandbox",
+        "read-only",
+        "--on-busy",
+        "supersede",
+        "--label",
+        "team=blue",
+        "--workspace",
+        ".",
+    ];
+    assert_eq!(house.abide(&words).code, 0);
+    let shown = house.json(&["show", "last"]);
+    let options = serde_json::json!({
+        "interactive_require_user_reply": false, "session_timeout_sec": 60, "turn_timeout_sec": 90,
+        "on_busy": "supersede", "model": "small", "sandbox": "read-only",
+    });
+    assert_eq!(shown["run"]["options"], options);
+    let told = house.abide(&["show", "last"]).out;
+    for fact in
+        ["policy answers after 60 s", "90 s of work", "small", "read-only", "end the turn at work", "blue"]
+    {
+        assert!(told.contains(fact), "{fact}: {told}");
+    }
+}
+
+#[test]
 fn every_command_has_examples() {
     let house = House::new();
     for command in [

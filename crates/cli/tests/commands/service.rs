@@ -50,6 +50,21 @@ fn of_many_that_start_a_daemon_at_once_one_does_and_all_use_it() {
 }
 
 #[test]
+fn a_daemon_that_is_started_by_hand_at_the_same_moment_is_used() {
+    let house = House::new();
+    let mut by_hand = house.watch(&["up"]);
+    let listed = house.abide(&["ls", "--json"]);
+    assert_eq!((listed.code, listed.out.as_str()), (0, "[]\n"), "{}", listed.err);
+    // Whichever of the two came first is the home's daemon.
+    let pid = house.json(&["status"])["pid"].clone();
+    if pid == by_hand.child.id() {
+        by_hand.says("http://127.0.0.1:");
+    } else {
+        assert_eq!(by_hand.ends(), Some(1));
+    }
+}
+
+#[test]
 fn a_home_has_one_daemon() {
     let house = House::new();
     house.up();

@@ -41,6 +41,19 @@ fn a_chat_without_a_terminal_gives_its_answer_and_takes_messages_later() {
 }
 
 #[test]
+fn what_a_chat_says_before_it_asks_is_told_once() {
+    let house = House::new();
+    let script = "say thinking\nask open_text Name?\nsay hello $reply";
+    let mut person = Person::runs(&house, &["run", "parrot", "--mode", "chat", script]);
+    person.sees("Name?");
+    person.answers("Ada\r");
+    person.sees("hello Ada\r\n> ");
+    person.types("\x04");
+    assert_eq!(person.ends(), Some(0));
+    assert_eq!(person.all.matches("thinking").count(), 1, "{:?}", person.all);
+}
+
+#[test]
 fn a_detached_run_is_come_back_to() {
     let house = House::new();
     let run = house.detached("progress busy\nask open_text Name?\nsay hello $reply");
