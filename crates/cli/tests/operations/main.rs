@@ -6,3 +6,4 @@ mod copies;
 mod figures;
 mod place;
 mod secrets;
+mod traces;
