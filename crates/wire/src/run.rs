@@ -165,6 +165,10 @@ pub struct Run {
     pub result: Option<RunResult>,
     /// Your own notes.
     pub labels: BTreeMap<String, String>,
+    /// The skill that its engine was given.
+    pub skill: Option<String>,
+    /// What holds for every turn: what was asked for, and the usual for everything else.
+    pub options: RunOptions,
     /// Its place in the queue, 1 being next; none if it does not wait for a slot.
     pub queue_position: Option<u64>,
     /// Since when its working turn has said nothing, if that is long enough to be worth a look. Nothing is done about it.

@@ -284,6 +284,10 @@ impl Reader {
 
     /// Reads from the store. An empty page means that everything later comes by the feed, which was listened to before.
     async fn read_on(&mut self) {
+        tokio::select! {
+            () = self.interface.0.feed.begun() => {}
+            _ = self.stop.changed() => return,
+        }
         match read(&self.interface, self.run, self.last, PAGE).await {
             Ok(entries) => {
                 self.caught_up = entries.is_empty();

@@ -10,7 +10,10 @@ use abide_daemon::Daemon;
 use abide_domain::id::RunId;
 use abide_ports::store::{Entry, Seq};
 use axum::body::Bytes;
-use tokio::sync::broadcast::{Receiver, Sender};
+use tokio::sync::{
+    broadcast::{Receiver, Sender},
+    watch,
+};
 
 use super::translate;
 
@@ -20,6 +23,8 @@ pub(super) struct Feed {
     daemon: Daemon,
     told: Sender<Told>,
     started: OnceLock<()>,
+    /// Whether the journal was looked at for the first time: only what comes after that look is passed on.
+    begun: watch::Sender<bool>,
 }
 
 /// An entry as every reader gets it, written out once for all of them.
@@ -39,20 +44,27 @@ const LONGEST_NAP: Duration = Duration::from_secs(2);
 
 impl Feed {
     pub(super) fn new(daemon: Daemon) -> Self {
-        Self { daemon, told: Sender::new(KEPT), started: OnceLock::new() }
+        Self { daemon, told: Sender::new(KEPT), started: OnceLock::new(), begun: watch::Sender::new(false) }
     }
 
     /// Listens from now on. Whoever wants to know what was before reads the store afterwards, not first.
     pub(super) fn listen(&self) -> Receiver<Told> {
         let receiver = self.told.subscribe();
         self.started.get_or_init(|| {
-            tokio::spawn(pass_on(self.daemon.clone(), self.told.clone()));
+            tokio::spawn(pass_on(self.daemon.clone(), self.told.clone(), self.begun.clone()));
         });
         receiver
     }
+
+    /// Waits until everything new is passed on. Who read the store before that may have missed what was committed
+    /// between their look and the feed's first one.
+    pub(super) async fn begun(&self) {
+        let mut begun = self.begun.subscribe();
+        let _the_sender_is_ours = begun.wait_for(|begun| *begun).await;
+    }
 }
 
-async fn pass_on(daemon: Daemon, told: Sender<Told>) {
+async fn pass_on(daemon: Daemon, told: Sender<Told>, begun: watch::Sender<bool>) {
     let mut changes = daemon.changes();
     let mut position = None;
     loop {
@@ -60,6 +72,7 @@ async fn pass_on(daemon: Daemon, told: Sender<Told>) {
         // A store that is away for a moment is asked again; nothing was skipped.
         if let Ok(reached) = catch_up(&daemon, &told, position).await {
             position = Some(reached);
+            begun.send_replace(true);
         }
         let _woken_in_any_case = tokio::time::timeout(LONGEST_NAP, changes.changed()).await;
     }

@@ -65,7 +65,9 @@ pub(super) struct Follow<'a> {
     unsent: Option<Unsent>,
     /// What we said ourselves, which need not be told.
     own: Vec<String>,
+    /// What the turn at work said last, and which that is.
     progress: String,
+    turn: u32,
     since: i64,
 }
 
@@ -111,6 +113,7 @@ impl<'a> Follow<'a> {
             unsent: None,
             own: Vec::new(),
             progress: String::new(),
+            turn: 0,
             since: when::now(),
         })
     }
@@ -122,7 +125,7 @@ impl<'a> Follow<'a> {
     }
 
     /// Follows until the run ends, or waits and cannot be asked, or the person leaves.
-    pub(super) fn to_the_end(mut self) -> anyhow::Result<ExitCode> {
+    pub(super) fn until_it_ends(mut self) -> anyhow::Result<ExitCode> {
         loop {
             while let Some(news) = self.feed.take() {
                 self.hear(news)?;
@@ -211,6 +214,10 @@ impl<'a> Follow<'a> {
             Err(error) => return Err(error),
         }
         self.stale = false;
+        let turn = std::mem::replace(&mut self.turn, self.run.turn_index);
+        if turn != 0 && turn != self.run.turn_index {
+            self.progress.clear();
+        }
         match self.run.status {
             RunStatus::Queued | RunStatus::Running => {
                 self.unask();
@@ -225,16 +232,16 @@ impl<'a> Follow<'a> {
 
     /// The run as it stands, after everything was told that led there.
     fn looked(&mut self) -> anyhow::Result<Run> {
-        let run = self.client.run_now(&self.run.run_id)?;
-        loop {
-            let (events, all) = self.client.events_now(&run.run_id, self.seen)?;
-            for event in &events {
-                self.tell(event);
+        let run = loop {
+            let run = self.client.run_now(&self.run.run_id)?;
+            let told = self.seen;
+            let (events, _) = self.client.events_now(&run.run_id, told)?;
+            events.iter().for_each(|event| self.tell(event));
+            // With new events the run may be another one than the one that was just looked at.
+            if self.seen == told {
+                break run;
             }
-            if all {
-                break;
-            }
-        }
+        };
         if self.manner == Manner::Talk && !self.json {
             for turn in self.client.turns_now(&run.run_id, self.printed)? {
                 if turn.turn_index <= self.printed || turn.execution_status != "completed" {

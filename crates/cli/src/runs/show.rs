@@ -4,7 +4,7 @@ use std::{io::Write, process::ExitCode};
 
 use abide_wire::{
     interaction::{Interaction, InteractionState, ResolutionMode},
-    run::{Attempt, ExecutionMode, ProfileKind, Run, RunError, Turn},
+    run::{Attempt, ExecutionMode, OnBusy, ProfileKind, Run, RunError, RunOptions, Sandbox, Turn},
 };
 use serde_json::json;
 
@@ -73,13 +73,16 @@ impl Page {
             fact("updated", &format!("{} ({} ago)", when::full(&run.updated_at), when::ago(&run.updated_at))),
         ];
         if let Some(profile) = &run.profile {
-            let kind = match profile.kind {
-                ProfileKind::Resumable => "without a process",
-                ProfileKind::StickyProcess => "with its process",
+            let how = match profile.kind {
+                ProfileKind::Resumable => "without a process".to_owned(),
+                ProfileKind::StickyProcess => {
+                    format!("with its process, {} s at the most", profile.session_timeout_sec)
+                }
             };
-            let how = format!("{kind}, {} s at the most: {}", profile.session_timeout_sec, profile.reason);
-            rows.push(fact("waits", &how));
+            rows.push(fact("waits", &format!("{how}: {}", profile.reason)));
         }
+        rows.extend(options(&run.options));
+        rows.extend(run.skill.as_deref().map(|skill| fact("skill", skill)));
         if let Some(conversation) = &run.conversation_ref {
             rows.push(fact("results go to", conversation));
         }
@@ -201,6 +204,37 @@ impl Page {
 
 fn fact(name: &str, value: &str) -> Vec<Cell> {
     vec![Look::Head.cell(text::one_line(name)), Look::Plain.cell(text::one_line(value))]
+}
+
+/// What was set for the run, each in a row of its own.
+fn options(options: &RunOptions) -> Vec<Vec<Cell>> {
+    let RunOptions { session_timeout_sec, turn_timeout_sec, model, .. } = options;
+    let unanswered = match (options.interactive_require_user_reply, session_timeout_sec) {
+        (Some(false), Some(seconds)) => format!("policy answers after {seconds} s"),
+        (Some(false), None) => "policy answers at the deadline".to_owned(),
+        (Some(true) | None, _) => "only a person answers".to_owned(),
+    };
+    let on_busy = options.on_busy.map(|on_busy| match on_busy {
+        OnBusy::Queue => "messages wait for their own turn",
+        OnBusy::Steer => "messages go into the turn at work",
+        OnBusy::Supersede => "messages end the turn at work",
+    });
+    let sandbox = options.sandbox.map(|sandbox| match sandbox {
+        Sandbox::ReadOnly => "read-only",
+        Sandbox::WorkspaceWrite => "workspace-write",
+        Sandbox::DangerFullAccess => "danger-full-access",
+    });
+    let limit = turn_timeout_sec.map(|seconds| format!("{seconds} s of work"));
+    [
+        Some(fact("questions", &unanswered)),
+        on_busy.map(|how| fact("when busy", how)),
+        limit.map(|limit| fact("turn limit", &limit)),
+        model.as_deref().map(|model| fact("model", model)),
+        sandbox.map(|sandbox| fact("sandbox", sandbox)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn attempt(attempt: &Attempt) -> Vec<Cell> {

@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: Run, given: &[Given]) -> anyhow::Result<ExitCode> {
         return Ok(SUCCEEDED);
     };
     Voice::new(json).line(&format!("{} on {}", run.run_id, text::one_line(&run.engine)));
-    Follow::new(&client, console, run, 0, manner, json)?.to_the_end()
+    Follow::new(&client, console, run, 0, manner, json)?.until_it_ends()
 }
 
 /// How many events of the past are shown to somebody who comes back.
@@ -67,7 +67,10 @@ pub(crate) fn attach(arguments: &Attach, given: &[Given]) -> anyhow::Result<Exit
     for (event, told) in told.into_iter().skip(earlier) {
         let line = voice.colour.text(told.weight.look(), format!("{} {}", when::clock(&event.at), told.line));
         voice.line(&line);
-        if let Some(words) = told.words {
+        // The result of a run that is over is printed once, where results go.
+        let is_result =
+            run.status.is_final() && event.data.get("outcome").is_some_and(|it| it == "completed");
+        if let Some(words) = told.words.filter(|_| !is_result) {
             voice.line(&text::tame(&words));
         }
     }
@@ -79,7 +82,7 @@ pub(crate) fn attach(arguments: &Attach, given: &[Given]) -> anyhow::Result<Exit
     let known = client.turns(&run.run_id)?;
     let known =
         known.iter().filter(|turn| turn.execution_status == "completed").map(|turn| turn.turn_index).max();
-    Follow::new(&client, console, run, seen, manner, json)?.knowing(known.unwrap_or(0)).to_the_end()
+    Follow::new(&client, console, run, seen, manner, json)?.knowing(known.unwrap_or(0)).until_it_ends()
 }
 
 fn wanted(arguments: Run) -> anyhow::Result<NewRun> {
@@ -99,6 +102,9 @@ fn wanted(arguments: Run) -> anyhow::Result<NewRun> {
     };
     let absolute = |path: &Path| -> anyhow::Result<String> {
         let path = std::path::absolute(path).with_context(|| format!("cannot use {}", path.display()))?;
+        if !path.is_dir() {
+            return Err(Trouble::usage(format!("{} is not a directory that is there", path.display())).into());
+        }
         let text = path.to_str().ok_or_else(|| Trouble::usage("a path must be text in UTF-8"))?;
         Ok(text.to_owned())
     };

@@ -11,10 +11,9 @@ pub(crate) mod token;
 use std::{io::Write, process::ExitCode, sync::Arc};
 
 use abide_api::{
-    http::{self, Service, Settings, Stop},
+    http::{self, Service, Stop},
     metrics::Metrics,
 };
-use abide_engines::asking::patch::ARTIFACTS;
 use abide_ports::watch::Watcher;
 use anyhow::Context;
 use tokio::{
@@ -89,6 +88,11 @@ fn said(arguments: &Up, address: &Address) -> anyhow::Result<()> {
 }
 
 async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        config.listen.ip().is_loopback() || config.http.allow_remote,
+        "{} can be reached from other machines; listen on 127.0.0.1, or set http.allow_remote = true if that is wanted",
+        config.listen,
+    );
     let home = home::home()?;
     std::fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
     let _for_as_long_as_we_live = lock::HomeLock::take(&home)?;
@@ -116,7 +120,7 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
         token: token.into(),
         metrics: metrics.clone(),
         stop: stop.clone(),
-        settings: Settings::standard(ARTIFACTS),
+        settings: config.http.settings(),
     };
     tokio::spawn(stop_on_signals(stop));
     let until = stopping.clone();

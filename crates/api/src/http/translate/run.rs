@@ -64,6 +64,30 @@ pub(in crate::http) fn status(status: wire::RunStatus) -> Status {
     }
 }
 
+/// The options that hold for a run.
+fn options(settings: &Settings) -> wire::RunOptions {
+    wire::RunOptions {
+        interactive_require_user_reply: Some(match settings.unanswered {
+            Unanswered::Strict => true,
+            Unanswered::AutoDecide => false,
+        }),
+        session_timeout_sec: Some(settings.session_timeout_sec.0),
+        turn_timeout_sec: settings.turn_timeout_sec.map(|limit| limit.0),
+        on_busy: Some(match settings.on_busy {
+            OnBusy::Queue => wire::OnBusy::Queue,
+            OnBusy::Steer => wire::OnBusy::Steer,
+            OnBusy::Supersede => wire::OnBusy::Supersede,
+        }),
+        model: settings.model.clone(),
+        sandbox: settings.sandbox.as_deref().and_then(|word| match word {
+            "read-only" => Some(wire::Sandbox::ReadOnly),
+            "workspace-write" => Some(wire::Sandbox::WorkspaceWrite),
+            "danger-full-access" => Some(wire::Sandbox::DangerFullAccess),
+            _ => None,
+        }),
+    }
+}
+
 /// A run as it stands. What only the daemon knows of it comes beside it.
 pub(in crate::http) fn run(
     run: &Run,
@@ -112,6 +136,8 @@ pub(in crate::http) fn run(
         conversation_ref: settings.conversation_ref.clone(),
         result: run.result.clone().map(|text| wire::RunResult { text }),
         labels: settings.labels.clone(),
+        skill: settings.skill.clone(),
+        options: options(settings),
         queue_position: queue_position.and_then(|position| u64::try_from(position).ok()),
         stalled_since: stalled_since.map(time),
         created_at: time(run.created_at),
