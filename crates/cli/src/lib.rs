@@ -23,6 +23,7 @@ mod service;
 mod sessions;
 mod table;
 mod text;
+mod traces;
 mod trouble;
 mod up;
 mod verify;

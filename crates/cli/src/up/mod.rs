@@ -28,6 +28,7 @@ use crate::{
     exit::SUCCEEDED,
     home,
     logs::{self, Destination},
+    traces::Traces,
     trouble::note,
 };
 
@@ -108,7 +109,9 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     })?;
     let address = Address::new(listener.local_addr().context("the listener has no address")?);
     let metrics = Metrics::new();
-    let watchers: Vec<Arc<dyn Watcher>> = vec![Arc::new(metrics.clone())];
+    let mut watchers: Vec<Arc<dyn Watcher>> = vec![Arc::new(metrics.clone())];
+    let traces = Traces::start(&config.otel.endpoint, &metrics)?;
+    watchers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn Watcher>));
     let (daemon, keeping) = assembly::daemon(config, &home, &metrics, watchers).await?;
     let terminals = Arc::new(assembly::terminals(config)?);
     address.publish(&home)?;
@@ -145,6 +148,9 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     time.abort();
     keeping.abort();
     served.await.context("the interface ended badly")?.context("the interface ended badly")?;
+    if let Some(traces) = traces {
+        let _flushed = tokio::task::spawn_blocking(move || traces.flush()).await;
+    }
     tracing::info!(?how, "stopped");
     address.withdraw(&home);
     match how {

@@ -4,5 +4,7 @@
 
 mod copies;
 mod figures;
+mod logs;
 mod place;
 mod secrets;
+mod traces;

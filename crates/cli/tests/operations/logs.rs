@@ -1,0 +1,36 @@
+//! The log of a daemon in the background: in the home, in bounds, and about the run.
+
+use crate::place::Place;
+
+#[test]
+fn a_daemon_in_the_background_logs_to_files_of_bounded_size_and_number() {
+    let place = Place::new("[log]\nlevel = \"debug\"\nformat = \"json\"\nmax_bytes = 4096\nfiles = 3\n");
+    place.told(&["up", "--detach"]);
+    let mut runs = vec![];
+    for _ in 0..6 {
+        place.told(&["run", "parrot", "say hello\nprogress half-way"]);
+        let listed: serde_json::Value = serde_json::from_str(&place.told(&["ls", "--json"])).unwrap();
+        runs.push(listed[0]["run_id"].as_str().unwrap().to_owned());
+    }
+    place.told(&["down"]);
+    let logs: Vec<_> = place
+        .files()
+        .into_iter()
+        .filter(|(path, _)| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("daemon.log"))
+        })
+        .collect();
+    assert_eq!(logs.len(), 3, "{:?}", logs.iter().map(|(path, _)| path).collect::<Vec<_>>());
+    for (path, contents) in &logs {
+        assert!(contents.len() <= 4096, "{} has {} bytes", path.display(), contents.len());
+        for line in contents.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            serde_json::from_slice::<serde_json::Value>(line).unwrap();
+        }
+    }
+    let newest = logs.iter().find(|(path, _)| path.ends_with("daemon.log")).unwrap();
+    let told: Vec<serde_json::Value> =
+        newest.1.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    let of_last = told.iter().find(|line| line["span"]["run"] == runs[runs.len() - 1].as_str()).unwrap();
+    assert_eq!((&of_last["span"]["engine"], &of_last["span"]["attempt"]), (&"parrot".into(), &1.into()));
+    assert_eq!(told.last().unwrap()["message"], "stopped");
+}
