@@ -20,10 +20,10 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Build the `abide` binary in release mode and run `abide up`.
-    #[command(after_help = "Examples:\n  cargo xtask up\n  cargo xtask up --listen 127.0.0.1:5000")]
+    /// Build the `abide` binary, start the daemon in the background, and say what to try.
+    #[command(after_help = "Examples:\n  cargo xtask up\n  cargo xtask up --release --listen 127.0.0.1:5000")]
     Up {
-        /// Passed on to `abide up`.
+        /// `--release` for the optimised build; everything else is passed on to `abide up`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },

@@ -154,13 +154,6 @@ impl Shell {
         self.spawn()
     }
 
-    /// Becomes the command; comes back only if that failed.
-    pub(crate) fn replace(mut self) -> anyhow::Error {
-        eprintln!("+ {}", self.line());
-        let error = self.command.exec();
-        anyhow::Error::new(error).context(self.cannot_start())
-    }
-
     fn printed(&self, output: Output) -> Result<String> {
         if interrupted() {
             bail!("interrupted");

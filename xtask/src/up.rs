@@ -1,23 +1,69 @@
-//! From a checkout to a running daemon: build the binary, then become `abide up`.
+//! From a checkout to a running daemon: build what is missing, start it in the background, say what to try.
+//!
+//! The debug build is taken unless a release is asked for or is there and newer than every source: whoever tries
+//! something out should not wait for an optimiser.
 
-use anyhow::{Result, bail};
+use std::path::Path;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
 
 use crate::shell::Shell;
 use crate::workspace::Workspace;
 
+const RELEASE: &str = "--release";
+
 pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
-    Shell::new("cargo").args(["build", "--release", "--package", "abide"]).dir(&workspace.root).run()?;
-    let abide = workspace.target.join("release/abide");
-    if Shell::new(&abide).args(["up", "--help"]).read().is_err() {
-        bail!(
-            "{} is built, but the daemon has not landed yet\n\
-             what it can do today:\n  \
-             abide sessions new   a shell that remembers and outlives this command\n  \
-             abide rpc            the same as JSON-RPC on stdin and stdout\n  \
-             abide mcp            the same as MCP tools",
-            abide.display()
-        );
+    let wants_release = args.iter().any(|arg| arg == RELEASE);
+    let release = workspace.target.join("release/abide");
+    let build = ["build", "--package", "abide"];
+    let abide = if wants_release || is_newest(&release, &workspace.root) {
+        Shell::new("cargo").args(build).arg(RELEASE).dir(&workspace.root).run()?;
+        release
+    } else {
+        Shell::new("cargo").args(build).dir(&workspace.root).run()?;
+        workspace.target.join("debug/abide")
+    };
+    let options: Vec<&String> = args.iter().filter(|arg| *arg != RELEASE).collect();
+    let url = Shell::new(&abide)
+        .args(["up", "--detach"])
+        .args(options)
+        .read()
+        .context("the daemon did not start")?;
+    let url = url.trim();
+    let name = abide.strip_prefix(&workspace.root).unwrap_or(&abide).display();
+    println!("Abide runs at {url}");
+    println!();
+    println!("Try next:");
+    println!(
+        "  {name} run parrot 'ask choose_one Tea or coffee? | tea | coffee'   # a scripted agent that asks you"
+    );
+    println!(
+        "  {name} doctor                                                       # which real agents are here"
+    );
+    println!("  {name} down                                                         # stop it");
+    Ok(())
+}
+
+/// Whether this binary is there and no source is younger than it.
+fn is_newest(binary: &Path, root: &Path) -> bool {
+    let built = |path: &Path| path.metadata().and_then(|meta| meta.modified());
+    match (built(binary), youngest(&root.join("crates"))) {
+        (Ok(built), Some(source)) => source <= built,
+        (Ok(_) | Err(_), _) => false,
     }
-    // The daemon takes our place, so that signals and its exit code are its own.
-    Err(Shell::new(abide).arg("up").args(args).replace())
+}
+
+fn youngest(folder: &Path) -> Option<SystemTime> {
+    let entries = std::fs::read_dir(folder).ok()?;
+    entries
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            if entry.file_type().ok()?.is_dir() {
+                youngest(&entry.path())
+            } else {
+                entry.metadata().ok()?.modified().ok()
+            }
+        })
+        .max()
 }

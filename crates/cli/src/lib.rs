@@ -2,6 +2,7 @@
 
 mod args;
 pub mod catalogue;
+mod client;
 pub mod clock;
 pub mod config;
 mod doctor;
@@ -14,8 +15,12 @@ mod mcp;
 mod parrot;
 pub mod processes;
 mod rpc;
+mod runs;
+mod service;
 mod sessions;
 mod table;
+mod text;
+mod trouble;
 mod up;
 pub mod workspace;
 

@@ -201,6 +201,11 @@ impl Daemon {
         self.0.world.desk.occupancy()
     }
 
+    /// A run's place among those that wait for a slot, 1 being next.
+    pub fn queue_position(&self, run: RunId) -> Option<usize> {
+        self.0.world.desk.queue_position(run)
+    }
+
     /// Since when a working turn has said nothing, if that is long enough to be worth a look.
     pub fn stalled_since(&self, run: &Run) -> Option<Timestamp> {
         let RunState::Running(Working::Active(active)) = &run.state else { return None };

@@ -22,7 +22,7 @@ pub use call::{
     SessionInfo, Size, State, Stats, Ticket,
 };
 pub use error::{Code, TerminalError};
-pub use handle::Handle;
+pub use handle::{Client, Flow, Handle, Listener};
 pub use runtime::{Config, Limits, Own, Runtime, Wait};
 pub use rustix::event::epoll::EventFlags;
 pub use screen::ScreenText;

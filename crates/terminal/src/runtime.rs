@@ -7,7 +7,7 @@ mod calls;
 mod config;
 mod house;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use abide_keeper::identity::ProcessIdentity;
@@ -56,6 +56,8 @@ pub struct Runtime {
     next_number: u64,
     events: Vec<Event>,
     held: bool,
+    /// Sessions whose streams alone are held back.
+    holding: BTreeSet<SessionId>,
     commands: u64,
     adopted: u64,
     timer: OwnedFd,
@@ -83,6 +85,7 @@ impl Runtime {
             next_number: 1,
             events: Vec::new(),
             held: false,
+            holding: BTreeSet::new(),
             commands: 0,
             adopted: 0,
             timer,
@@ -180,8 +183,19 @@ impl Runtime {
         }
     }
 
+    /// The same for what streams from one session.
+    pub fn hold(&mut self, id: &SessionId, held: bool) {
+        let changed = if held { self.holding.insert(id.clone()) } else { self.holding.remove(id) };
+        if changed {
+            self.arm(id, true);
+        }
+    }
+
     /// Ends every session, in order, and waits until nothing is left of them.
     pub fn shut_down(&mut self) {
+        for id in std::mem::take(&mut self.holding) {
+            self.arm(&id, true);
+        }
         self.wants_spare = false;
         self.spare = None;
         let ids: Vec<SessionId> = self.sessions.keys().cloned().collect();
@@ -244,7 +258,7 @@ impl Runtime {
         }
         session.armed = wants_room;
         let mut flags = epoll::EventFlags::empty();
-        if !(self.held && session.is_streaming()) {
+        if !((self.held || self.holding.contains(id)) && session.is_streaming()) {
             flags |= epoll::EventFlags::IN;
         }
         if wants_room {
@@ -281,6 +295,7 @@ impl Runtime {
     /// A keeper has gone away: because it was told to, or because it died.
     fn lost(&mut self, id: &SessionId, number: u64) {
         self.numbers.remove(&number);
+        self.holding.remove(id);
         let Some(session) = self.sessions.get_mut(id) else { return };
         let failed_to_start = session.failed || session.state() == State::Creating;
         if let Some(mut keeper) = session.keeper.take() {

@@ -1,8 +1,10 @@
 //! The types of the public interfaces: what goes over a wire, and nothing else.
 
+pub mod artifact;
 pub mod event;
 pub mod interaction;
 pub mod message;
+pub mod rpc;
 pub mod run;
 pub mod service;
 pub mod terminal;

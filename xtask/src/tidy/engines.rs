@@ -13,8 +13,12 @@ const ADAPTERS: &str = "crates/engines/src/";
 /// Folders beside the adapters that are none: a protocol, the questions, and our own scripted engine.
 const NO_ENGINES: &[&str] = &["acp", "asking", "parrot"];
 /// Where all of them may be named: the registry, the list of modules, the help texts.
-const FREE: &[&str] =
-    &["crates/engines/src/registry.rs", "crates/engines/src/lib.rs", "crates/cli/src/args.rs"];
+const FREE: &[&str] = &[
+    "crates/engines/src/registry.rs",
+    "crates/engines/src/lib.rs",
+    "crates/cli/src/args.rs",
+    "crates/cli/src/args/runs.rs",
+];
 /// It imitates models and must know who asks them.
 const TESTKIT: &str = "crates/testkit/";
 

@@ -3,6 +3,8 @@
 //! A field that nobody knows is an error that names the nearest known one: a misspelt option that is silently ignored
 //! changes what a run may do.
 
+use std::time::Duration;
+
 use axum::{
     body::Bytes,
     extract::{FromRequest, FromRequestParts, Request, rejection::BytesRejection},
@@ -12,6 +14,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::problem::{Code, Problem};
+
+/// How long a client may take to send a body.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A JSON body, with the value that it was made from.
 #[derive(Debug)]
@@ -24,13 +29,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        if !is_json(request.headers()) {
-            return Err(Problem::new(
-                Code::UnsupportedMediaType,
-                "the body must be JSON and say so: content-type: application/json",
-            ));
-        }
-        let bytes = Bytes::from_request(request, state).await.map_err(unreadable)?;
+        let bytes = json_bytes(request, state).await?;
         let sent: Value = serde_json::from_slice(&bytes)
             .map_err(|error| Problem::invalid(format!("the body is not JSON: {error}")))?;
         if holds_nul(&sent) {
@@ -41,6 +40,38 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
         }
         let parsed = T::deserialize(&sent).map_err(|error| not_understood(&error.to_string()))?;
         Ok(Self { parsed, sent })
+    }
+}
+
+/// A body that says it is JSON, as it was sent.
+async fn json_bytes<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {
+    if !is_json(request.headers()) {
+        return Err(Problem::new(
+            Code::UnsupportedMediaType,
+            "the body must be JSON and say so: content-type: application/json",
+        ));
+    }
+    tokio::time::timeout(PATIENCE, Bytes::from_request(request, state))
+        .await
+        .map_err(|_| Problem::new(Code::TooSlow, "the body took too long; send it again, faster"))?
+        .map_err(unreadable)
+}
+
+/// One JSON object, as it was sent.
+#[derive(Debug)]
+pub(super) struct RawJson(pub(super) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for RawJson {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let bytes = json_bytes(request, state).await?;
+        let is_object = bytes.trim_ascii_start().starts_with(b"{");
+        match serde_json::from_slice::<serde::de::IgnoredAny>(&bytes) {
+            Ok(_) if is_object => Ok(Self(bytes)),
+            Ok(_) => Err(Problem::invalid("the body must be one JSON object; batches are not served")),
+            Err(error) => Err(Problem::invalid(format!("the body is not JSON: {error}"))),
+        }
     }
 }
 

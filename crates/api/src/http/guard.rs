@@ -3,37 +3,51 @@
 //! Every route but `/healthz` wants the token. The name in `Host` must be one of ours, because a web page can give its
 //! own name our address and then talk to us as to itself; a page's `Origin` must be ours for the same reason. A token in
 //! a URL is never looked at: URLs are logged and remembered.
+//!
+//! Browsers exchange the token for a cookie, which is not the token but follows from it: it stays valid across restarts
+//! and ends when the token is replaced. Cookies are sent along by browsers unasked, so with one of them a change is only
+//! made for a page that says where it comes from.
 
 use std::net::IpAddr;
 
 use axum::{
     extract::{Request, State},
-    http::{HeaderMap, Method, Uri, header},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
     middleware::Next,
-    response::Response,
+    response::{IntoResponse, Response},
 };
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::{
-    Interface, Stop,
+    Interface, Stop, docs,
     problem::{Code, Problem},
+    server::Ends,
 };
 
 /// Digests of what clients may show. Digests are compared, in constant time, so that neither length nor content of the
 /// token can be told from how long a refusal takes.
 pub(super) struct Secrets {
     token: [u8; 32],
+    cookie: [u8; 32],
+    /// What a browser is given.
+    session: String,
 }
 
 impl Secrets {
     pub(super) fn new(token: &str) -> Self {
-        Self { token: digest(token) }
+        let session: String =
+            digest(&format!("abide session\n{token}")).iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { token: digest(token), cookie: digest(&session), session }
     }
 
     /// Whether this is the token.
     pub(super) fn is_token(&self, shown: &str) -> bool {
         digest(shown).ct_eq(&self.token).into()
+    }
+
+    fn is_session(&self, shown: &str) -> bool {
+        digest(shown).ct_eq(&self.cookie).into()
     }
 }
 
@@ -54,7 +68,8 @@ pub(super) async fn check(
     next: Next,
 ) -> Result<Response, Problem> {
     let host = host(request.headers(), request.uri()).unwrap_or_default().to_owned();
-    if !is_ours(&host, &interface.0.settings.allowed_hosts) {
+    let ours = request.extensions().get::<Ends>().map(|ends| ends.ours.ip());
+    if !is_ours(&host, ours, &interface.0.settings.allowed_hosts) {
         return Err(Problem::new(
             Code::ForbiddenHost,
             "this name is not one of the daemon's; use 127.0.0.1 or localhost, or add it to the setting \
@@ -68,7 +83,10 @@ pub(super) async fn check(
     if path == "/healthz" {
         return Ok(next.run(request).await);
     }
-    if !shows_token(&interface, request.headers()) {
+    if !is_known(&interface, request.method(), request.headers()) {
+        if request.method() == Method::GET && ["/", "/docs"].contains(&path) {
+            return Ok(docs::login());
+        }
         return Err(Problem::new(
             Code::Unauthorized,
             "show the token from the file `token` in Abide's home: authorization: Bearer TOKEN",
@@ -89,8 +107,59 @@ pub(super) async fn check(
     Ok(next.run(request).await)
 }
 
-fn shows_token(interface: &Interface, headers: &HeaderMap) -> bool {
-    bearer(headers).is_some_and(|token| interface.0.secrets.is_token(token))
+/// Whether the client has shown the token, or the cookie that it was exchanged for.
+fn is_known(interface: &Interface, method: &Method, headers: &HeaderMap) -> bool {
+    let secrets = &interface.0.secrets;
+    if let Some(token) = bearer(headers) {
+        return secrets.is_token(token);
+    }
+    let changes = !(method == Method::GET || method == Method::HEAD) || headers.contains_key(header::UPGRADE);
+    // Where an origin is given, it was found to be ours before.
+    cookies(headers).any(|shown| secrets.is_session(shown))
+        && (!changes || headers.contains_key(header::ORIGIN))
+}
+
+fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let texts = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.filter(|(name, _)| *name == COOKIE).map(|(_, value)| value)
+}
+
+/// The cookie's name.
+pub(super) const COOKIE: &str = "abide_session";
+
+/// Exchanges the token for a cookie, for browsers.
+///
+/// The cookie is not the token, cannot be read by pages, and is not sent along from other sites.
+#[utoipa::path(
+    post, path = "/v1/session", tag = "service", operation_id = "open_session",
+    responses((status = 204, description = "The cookie was set.", headers(("Set-Cookie" = String, description = "The cookie.")))),
+)]
+pub(super) async fn open_session(State(interface): State<Interface>) -> Response {
+    set_cookie(&format!(
+        "{COOKIE}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age={AGE}",
+        interface.0.secrets.session
+    ))
+}
+
+/// Lets a browser forget the cookie.
+#[utoipa::path(
+    delete, path = "/v1/session", tag = "service", operation_id = "close_session",
+    responses((status = 204, description = "The cookie was taken back.", headers(("Set-Cookie" = String, description = "Nothing, from now on.")))),
+)]
+pub(super) async fn close_session() -> Response {
+    set_cookie(&format!("{COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"))
+}
+
+/// For how many seconds a browser keeps the cookie: 30 days.
+const AGE: u32 = 30 * 24 * 3600;
+
+fn set_cookie(cookie: &str) -> Response {
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    if let Ok(cookie) = HeaderValue::from_str(cookie) {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+    response
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -110,12 +179,13 @@ fn host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
     }
 }
 
-/// Whether a page cannot have made this name up: an address that only this machine has, or a name that was allowed.
-fn is_ours(host: &str, allowed: &[String]) -> bool {
+/// Whether a page cannot have made this name up: an address of this machine's, which nobody can give a meaning of their
+/// own, or a name that was allowed.
+fn is_ours(host: &str, ours: Option<IpAddr>, allowed: &[String]) -> bool {
     let name = without_port(host);
     let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     name.eq_ignore_ascii_case("localhost")
-        || address.is_ok_and(|address| address.is_loopback())
+        || address.is_ok_and(|address| address.is_loopback() || Some(address) == ours)
         || allowed
             .iter()
             .any(|allowed| allowed.eq_ignore_ascii_case(name) || allowed.eq_ignore_ascii_case(host))
@@ -156,13 +226,15 @@ mod tests {
             "abide.example",
             "Abide.Example:443",
         ] {
-            assert!(is_ours(ours, &allowed), "{ours}");
+            assert!(is_ours(ours, None, &allowed), "{ours}");
         }
         for foreign in
             ["", "evil.example:4870", "localhost.evil.example", "10.0.0.1:4870", "abide.example.evil", ":80"]
         {
-            assert!(!is_ours(foreign, &allowed), "{foreign}");
+            assert!(!is_ours(foreign, None, &allowed), "{foreign}");
         }
+        let own = "10.0.0.1".parse().ok();
+        assert!(is_ours("10.0.0.1:4870", own, &allowed) && !is_ours("10.0.0.2:4870", own, &allowed));
     }
 
     #[test]
@@ -181,12 +253,22 @@ mod tests {
     }
 
     #[test]
+    fn a_cookie_is_found_among_others() {
+        let mut headers = HeaderMap::new();
+        headers.append(header::COOKIE, "a=1; abide_session=x; b=2".parse().unwrap());
+        headers.append(header::COOKIE, "abide_session=y".parse().unwrap());
+        assert_eq!(cookies(&headers).collect::<Vec<_>>(), ["x", "y"]);
+    }
+
+    #[test]
     fn the_token_is_known_and_nothing_like_it() {
         let secrets = Secrets::new("secret");
         assert!(secrets.is_token("secret"));
         for wrong in ["", "secre", "secrets", "Secret"] {
             assert!(!secrets.is_token(wrong), "{wrong}");
         }
+        assert!(secrets.is_session(&secrets.session) && !secrets.is_session("secret"));
+        assert!(!secrets.session.contains("secret"));
         assert_eq!(format!("{secrets:?}"), "***");
     }
 }

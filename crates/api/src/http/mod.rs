@@ -4,11 +4,16 @@
 //! in `daemon` and `domain`; who may ask, in `guard`; how a refusal looks, in `problem`; how connections are
 //! kept within bounds, in `server`.
 
+mod artifacts;
 mod body;
+mod docs;
+mod document;
+mod engines;
 mod events;
 mod feed;
 mod guard;
 mod interactions;
+mod limits;
 mod messages;
 mod problem;
 mod router;
@@ -16,6 +21,7 @@ mod runs;
 mod server;
 mod service;
 mod settings;
+mod terminals;
 mod translate;
 
 use std::sync::Arc;
@@ -24,12 +30,14 @@ use abide_daemon::Daemon;
 use abide_terminal::Handle;
 use tokio::sync::{Semaphore, watch};
 
-pub use router::{document, router};
+pub use router::{openapi, router};
 pub use server::serve;
 pub use settings::Settings;
 
+use engines::Found;
 use feed::Feed;
 use guard::Secrets;
+use limits::Limits;
 
 /// What the interface works with.
 #[derive(Clone, Debug)]
@@ -70,6 +78,8 @@ struct Inner {
     stop: watch::Sender<Stop>,
     settings: Settings,
     feed: Feed,
+    engines: Found,
+    limits: Limits,
     /// Places for connections that stay open.
     streams: Arc<Semaphore>,
     started_at: String,
@@ -81,6 +91,8 @@ impl Interface {
         Self(Arc::new(Inner {
             secrets: Secrets::new(&token),
             feed: Feed::new(daemon.clone()),
+            engines: Found::default(),
+            limits: Limits::new(settings.requests_per_second),
             streams: Arc::new(Semaphore::new(settings.max_streams)),
             started_at: translate::time(daemon.stamp().at),
             daemon,

@@ -27,14 +27,19 @@ pub(super) enum Code {
     RunNotFound,
     InteractionNotFound,
     MessageNotFound,
+    ArtifactNotFound,
     MethodNotAllowed,
     NotAcceptable,
     StaleInteraction,
     IdempotencyConflict,
     RunFinished,
     InboxFull,
+    TooSlow,
     TooLarge,
     UnsupportedMediaType,
+    RangeNotSatisfiable,
+    UpgradeRequired,
+    RateLimited,
     TooManyConnections,
     NotReady,
     Stopping,
@@ -60,14 +65,19 @@ impl Code {
             Self::RunNotFound => (StatusCode::NOT_FOUND, "RUN_NOT_FOUND"),
             Self::InteractionNotFound => (StatusCode::NOT_FOUND, "INTERACTION_NOT_FOUND"),
             Self::MessageNotFound => (StatusCode::NOT_FOUND, "MESSAGE_NOT_FOUND"),
+            Self::ArtifactNotFound => (StatusCode::NOT_FOUND, "ARTIFACT_NOT_FOUND"),
             Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED"),
             Self::NotAcceptable => (StatusCode::NOT_ACCEPTABLE, "NOT_ACCEPTABLE"),
             Self::StaleInteraction => (StatusCode::CONFLICT, "STALE_INTERACTION"),
             Self::IdempotencyConflict => (StatusCode::CONFLICT, "IDEMPOTENCY_CONFLICT"),
             Self::RunFinished => (StatusCode::CONFLICT, "RUN_FINISHED"),
             Self::InboxFull => (StatusCode::CONFLICT, "INBOX_FULL"),
+            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "TOO_SLOW"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "TOO_LARGE"),
             Self::UnsupportedMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE"),
+            Self::RangeNotSatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, "RANGE_NOT_SATISFIABLE"),
+            Self::UpgradeRequired => (StatusCode::UPGRADE_REQUIRED, "UPGRADE_REQUIRED"),
+            Self::RateLimited => (StatusCode::TOO_MANY_REQUESTS, "RATE_LIMITED"),
             Self::TooManyConnections => (StatusCode::SERVICE_UNAVAILABLE, "TOO_MANY_CONNECTIONS"),
             Self::NotReady => (StatusCode::SERVICE_UNAVAILABLE, "NOT_READY"),
             Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "STOPPING"),
@@ -81,7 +91,7 @@ impl Code {
     /// After how many seconds the same request may well be met; none if it never will.
     fn retry_after(self) -> Option<u32> {
         match self {
-            Self::NotReady | Self::StoreUnavailable => Some(1),
+            Self::RateLimited | Self::NotReady | Self::StoreUnavailable => Some(1),
             Self::TooManyConnections => Some(5),
             Self::InvalidRequest
             | Self::UnknownOption
@@ -95,14 +105,18 @@ impl Code {
             | Self::RunNotFound
             | Self::InteractionNotFound
             | Self::MessageNotFound
+            | Self::ArtifactNotFound
             | Self::MethodNotAllowed
             | Self::NotAcceptable
             | Self::StaleInteraction
             | Self::IdempotencyConflict
             | Self::RunFinished
             | Self::InboxFull
+            | Self::TooSlow
             | Self::TooLarge
             | Self::UnsupportedMediaType
+            | Self::RangeNotSatisfiable
+            | Self::UpgradeRequired
             | Self::Stopping
             | Self::StoreFull
             | Self::OutcomeUnknown

@@ -5,17 +5,18 @@ use std::panic::AssertUnwindSafe;
 use axum::{
     Router,
     extract::{DefaultBodyLimit, Request},
+    http::{HeaderValue, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
 use futures_util::FutureExt;
-use utoipa::openapi::OpenApi;
+use serde_json::Value;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Interface, Service, events, guard, interactions, messages,
+    Interface, Service, artifacts, docs, document, engines, events, guard, interactions, limits, messages,
     problem::{Code, Problem},
-    runs, service,
+    runs, service, terminals,
 };
 
 /// All routes.
@@ -29,13 +30,14 @@ pub fn router(service: Service) -> Router {
         })
         .layer(DefaultBodyLimit::max(interface.0.settings.max_body_bytes))
         .layer(middleware::from_fn_with_state(interface.clone(), guard::check))
+        .layer(middleware::from_fn_with_state(interface.clone(), limits::check))
         .layer(middleware::from_fn(survive))
         .with_state(interface)
 }
 
-/// The document that describes all routes.
-pub fn document() -> OpenApi {
-    declared().into_openapi()
+/// The document that describes all routes (OpenAPI 3.1).
+pub fn openapi() -> Value {
+    document::complete(declared().into_openapi())
 }
 
 fn declared() -> OpenApiRouter<Interface> {
@@ -52,17 +54,31 @@ fn declared() -> OpenApiRouter<Interface> {
         .routes(routes!(messages::inbound))
         .routes(routes!(events::all))
         .routes(routes!(events::of_run))
+        .routes(routes!(artifacts::list))
+        .routes(routes!(artifacts::read))
+        .routes(routes!(engines::list))
+        .routes(routes!(terminals::call, terminals::connect))
+        .routes(routes!(guard::open_session, guard::close_session))
+        .routes(routes!(document::show))
+        .routes(routes!(docs::show))
+        .routes(routes!(docs::start))
         .routes(routes!(service::health))
         .routes(routes!(service::ready))
         .routes(routes!(service::status))
         .routes(routes!(service::stop))
 }
 
-/// A handler that panics is our bug and one request's misfortune: everybody else goes on.
+/// A handler that panics is our bug and one request's misfortune: everybody else goes on. And whatever is answered,
+/// browsers are to take it for what it says it is and to keep it to themselves.
 async fn survive(request: Request, next: Next) -> Response {
-    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+    let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
         Err(_) => Problem::internal("this request broke something; please report it with the daemon's log")
             .into_response(),
-    }
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
 }

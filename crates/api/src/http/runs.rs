@@ -244,7 +244,7 @@ pub(super) async fn find(interface: &Interface, run: RunId) -> Result<Run, Probl
 /// A run with what only the daemon knows of it.
 pub(super) fn shown(interface: &Interface, run: &Run) -> wire::Run {
     let daemon = interface.daemon();
-    translate::run(run, None, daemon.stalled_since(run))
+    translate::run(run, daemon.queue_position(run.run_id), daemon.stalled_since(run))
 }
 
 /// A name for a message whose sender gave it none.

@@ -4,7 +4,7 @@ use abide_terminal::{Chunk, Stream, Utf8Pieces};
 use abide_wire::terminal as wire;
 use serde::Serialize;
 
-use super::Server;
+use super::Conversation;
 use crate::escape::escape;
 use crate::translate;
 
@@ -15,7 +15,7 @@ pub(super) struct StreamState {
     pub(super) text: [Utf8Pieces; 2],
     pub(super) ends: [u64; 2],
 }
-impl Server {
+impl Conversation {
     pub(super) fn chunk(&mut self, ticket: u64, chunk: Chunk) {
         let Some(mut state) = self.streams.remove(&ticket) else { return };
         match chunk {

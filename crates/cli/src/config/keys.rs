@@ -195,6 +195,12 @@ mod tests {
             engines.*.enabled Switch
             engines.*.env Variables
             engines.*.protocol Choice(["acp"])
+            http.allow_remote Switch
+            http.allowed_hosts Words { least: 0 }
+            http.max_body_bytes Number { least: 1024, most: 18446744073709551615 }
+            http.max_connections Number { least: 1, most: 18446744073709551615 }
+            http.max_streams Number { least: 0, most: 18446744073709551615 }
+            http.requests_per_second Number { least: 0, most: 18446744073709551615 }
             listen Text { least: 0 }
             log.level Choice(["error", "warn", "info", "debug", "trace"])
             slots.max_running Number { least: 1, most: 10000 }

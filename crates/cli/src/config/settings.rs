@@ -9,6 +9,7 @@ use std::{
     path::PathBuf,
 };
 
+use abide_engines::asking::patch::ARTIFACTS;
 use abide_terminal::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,8 @@ pub struct Config {
     /// The URL of the store, such as sqlite:/var/lib/abide/abide.db or postgres://user@host/database; an SQLite
     /// file in the home unless set.
     pub store: String,
+    /// The HTTP interface.
+    pub http: Http,
     /// How much runs at a time.
     pub slots: Slots,
     /// Terminal sessions.
@@ -33,6 +36,50 @@ pub struct Config {
     pub engines: BTreeMap<String, Engine>,
     /// What is logged.
     pub log: Log,
+}
+
+/// The HTTP interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Http {
+    /// Whether it may listen on an address that other machines can reach. The token is then all that protects this one,
+    /// and it goes over the network unencrypted unless a proxy sees to that.
+    pub allow_remote: bool,
+    /// Names by which the daemon may be called besides localhost and its own address, such as a proxy's.
+    pub allowed_hosts: Vec<String>,
+    /// The largest JSON body that is taken, in bytes; 1 MiB unless set.
+    #[schemars(range(min = 1024))]
+    pub max_body_bytes: usize,
+    /// The most connections at a time; 1024 unless set.
+    #[schemars(range(min = 1))]
+    pub max_connections: usize,
+    /// The most event streams and WebSockets at a time; 512 unless set.
+    pub max_streams: usize,
+    /// How many requests a second one client may make in the long run, with twice as many at once; 1000 unless set, and
+    /// 0 is any number.
+    pub requests_per_second: u32,
+}
+
+impl Http {
+    /// As the interface takes it.
+    pub fn settings(&self) -> abide_api::http::Settings {
+        let Self {
+            allow_remote: _,
+            allowed_hosts,
+            max_body_bytes,
+            max_connections,
+            max_streams,
+            requests_per_second,
+        } = self;
+        abide_api::http::Settings {
+            allowed_hosts: allowed_hosts.clone(),
+            max_body_bytes: *max_body_bytes,
+            max_connections: *max_connections,
+            max_streams: *max_streams,
+            requests_per_second: *requests_per_second,
+            ..abide_api::http::Settings::standard(ARTIFACTS)
+        }
+    }
 }
 
 /// How much runs at a time.
@@ -131,9 +178,18 @@ impl Config {
     /// What holds where nobody set anything.
     pub fn standard(circumstances: &Circumstances) -> Self {
         let Limits { max_sessions, spool_bytes, idle_ms, remember_ms, housekeeping_ms } = Limits::default();
+        let http = abide_api::http::Settings::standard(ARTIFACTS);
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 4870)),
             store: format!("sqlite:{}", circumstances.home.join("abide.db").display()),
+            http: Http {
+                allow_remote: false,
+                allowed_hosts: http.allowed_hosts,
+                max_body_bytes: http.max_body_bytes,
+                max_connections: http.max_connections,
+                max_streams: http.max_streams,
+                requests_per_second: http.requests_per_second,
+            },
             slots: Slots { max_running: standard_slots(circumstances) },
             terminal: Terminal {
                 max_sessions,

@@ -2,12 +2,14 @@
 
 mod address;
 mod assembly;
-mod token;
+pub(crate) mod background;
+mod browser;
+mod lock;
+pub(crate) mod token;
 
-use std::{process::ExitCode, sync::Arc};
+use std::{io::Write, process::ExitCode, sync::Arc};
 
-use abide_api::http::{self, Service, Settings, Stop};
-use abide_engines::asking::patch::ARTIFACTS;
+use abide_api::http::{self, Service, Stop};
 use anyhow::Context;
 use tokio::{
     net::TcpListener,
@@ -20,14 +22,21 @@ use crate::{
     config::{self, Given},
     exit::SUCCEEDED,
     home,
+    trouble::note,
 };
 
 pub(crate) use address::Address;
 
-/// Runs the daemon until it is told to stop.
+/// Runs the daemon until it is told to stop, or starts it in the background.
 pub(crate) fn run(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
     let given = arguments.settings(given);
     let config = config::load(&given)?.config;
+    if arguments.detach {
+        return detach(arguments, &given);
+    }
+    if arguments.background {
+        background::leave_terminal();
+    }
     #[cfg(feature = "failpoints")]
     crate::failpoints::install()?;
     crate::rpc::raise_descriptor_limit();
@@ -35,19 +44,57 @@ pub(crate) fn run(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start the threads of the daemon")?;
-    runtime.block_on(serve(&config))?;
+    runtime.block_on(serve(&config, arguments))?;
     // Threads that listen to processes end with the program: what they have not committed, the next start hears again.
     runtime.shutdown_background();
     Ok(SUCCEEDED)
 }
 
-async fn serve(config: &config::Config) -> anyhow::Result<()> {
+/// Finds or starts the daemon and prints where it is.
+fn detach(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
+    let started = background::find_or_start(&home::home()?, given)?;
+    if !started.fresh {
+        let with = if given.is_empty() { "" } else { ", with the settings that it was started with" };
+        note(format_args!("abide: it runs already, as pid {}{with}", started.address.process.pid));
+    }
+    said(arguments, &started.address)?;
+    Ok(SUCCEEDED)
+}
+
+/// Says where the daemon is.
+fn said(arguments: &Up, address: &Address) -> anyhow::Result<()> {
+    let url = address.url();
+    let mut out = std::io::stdout();
+    if arguments.output.json {
+        let told = serde_json::json!({ "url": url, "pid": address.process.pid, "version": address.version });
+        writeln!(out, "{told}")?;
+    } else {
+        writeln!(out, "{url}")?;
+    }
+    if arguments.open {
+        browser::open(&url);
+    }
+    Ok(())
+}
+
+async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        config.listen.ip().is_loopback() || config.http.allow_remote,
+        "{} can be reached from other machines; listen on 127.0.0.1, or set http.allow_remote = true if that is wanted",
+        config.listen,
+    );
     let home = home::home()?;
     std::fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
+    let _for_as_long_as_we_live = lock::HomeLock::take(&home)?;
     let token = token::of(&home)?;
-    let listener = TcpListener::bind(config.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}; is another daemon there?", config.listen))?;
+    let listener = TcpListener::bind(config.listen).await.with_context(|| {
+        format!(
+            "cannot listen on {}; if another home's daemon is there, give this one an address of its own: \
+                 --listen 127.0.0.1:0, or `listen` in {}",
+            config.listen,
+            home.join("config.toml").display()
+        )
+    })?;
     let address = Address::new(listener.local_addr().context("the listener has no address")?);
     let daemon = assembly::daemon(config, &home).await?;
     let terminals = Arc::new(assembly::terminals(config)?);
@@ -58,7 +105,7 @@ async fn serve(config: &config::Config) -> anyhow::Result<()> {
         terminals: terminals.clone(),
         token,
         stop: stop.clone(),
-        settings: Settings::standard(ARTIFACTS),
+        settings: config.http.settings(),
     };
     tokio::spawn(stop_on_signals(stop));
     let until = stopping.clone();
@@ -68,7 +115,10 @@ async fn serve(config: &config::Config) -> anyhow::Result<()> {
     }));
     daemon.reconcile().await.context("cannot take up what an earlier daemon left")?;
     let time = daemon.keep_time();
-    println!("{}", address.url());
+    said(arguments, &address)?;
+    if arguments.background {
+        background::let_starter_go();
+    }
     // The sender lives in the task that waits for signals.
     let how = stopping.wait_for(|stop| *stop != Stop::No).await.map_or(Stop::Keep, |stop| *stop);
     if how == Stop::Orderly {

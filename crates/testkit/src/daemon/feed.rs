@@ -42,6 +42,7 @@ struct Shared {
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long to wait for events at the most.
 const PATIENCE: Duration = Duration::from_secs(120);
+const SHORTLY: Duration = Duration::from_millis(100);
 
 impl Feed {
     /// Reads from the first event on, from whoever `client` finds.
@@ -66,6 +67,13 @@ impl Feed {
     pub fn wait_beyond(&self, count: usize) -> bool {
         let seen = self.shared.seen();
         let waited = self.shared.more.wait_timeout_while(seen, PATIENCE, |seen| seen.len() <= count);
+        waited.is_ok_and(|(_, timeout)| !timeout.timed_out())
+    }
+
+    /// The same, and not long.
+    pub fn wait_shortly_beyond(&self, count: usize) -> bool {
+        let seen = self.shared.seen();
+        let waited = self.shared.more.wait_timeout_while(seen, SHORTLY, |seen| seen.len() <= count);
         waited.is_ok_and(|(_, timeout)| !timeout.timed_out())
     }
 

@@ -146,6 +146,11 @@ impl Home {
         names
     }
 
+    /// Kills a process of this home.
+    pub fn kill(&self, process: &Left) {
+        signal(process.pid, "KILL");
+    }
+
     /// All processes that live in this home: its name stands in their environment.
     pub fn processes(&self) -> Vec<Left> {
         let mark = format!("ABIDE_HOME={}", self.path().display());

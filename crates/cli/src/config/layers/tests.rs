@@ -42,6 +42,12 @@ fn without_anything_said_the_defaults_hold() {
     check(
         &sources("", &[], &[]),
         expect![[r#"
+            http.allow_remote = false (default)
+            http.allowed_hosts = [] (default)
+            http.max_body_bytes = 1048576 (default)
+            http.max_connections = 1024 (default)
+            http.max_streams = 512 (default)
+            http.requests_per_second = 1000 (default)
             listen = "127.0.0.1:4870" (default)
             log.level = "info" (default)
             slots.max_running = 8 (default)
@@ -63,6 +69,12 @@ fn flags_go_over_environment_over_file_over_defaults() {
     check(
         &sources(file, &variables, &[("listen", "127.0.0.1:3")]),
         expect![[r#"
+            http.allow_remote = false (default)
+            http.allowed_hosts = [] (default)
+            http.max_body_bytes = 1048576 (default)
+            http.max_connections = 1024 (default)
+            http.max_streams = 512 (default)
+            http.requests_per_second = 1000 (default)
             listen = "127.0.0.1:3" (--set listen)
             log.level = "info" (default)
             slots.max_running = 3 (ABIDE_SLOTS_MAX_RUNNING)
@@ -96,6 +108,12 @@ fn engines_are_set_in_every_layer() {
             engines.my_own.command = ["own","--acp"] (config.toml:6:1)
             engines.my_own.env = {"TOKEN":"secret"} (ABIDE_ENGINES_MY_OWN_ENV)
             engines.my_own.protocol = "acp" (config.toml:5:1)
+            http.allow_remote = false (default)
+            http.allowed_hosts = [] (default)
+            http.max_body_bytes = 1048576 (default)
+            http.max_connections = 1024 (default)
+            http.max_streams = 512 (default)
+            http.requests_per_second = 1000 (default)
             listen = "127.0.0.1:4870" (default)
             log.level = "info" (default)
             slots.max_running = 8 (default)

@@ -1,0 +1,78 @@
+//! Engines, as they were found on this machine.
+//!
+//! Finding out runs the engines' programs, so it is done once for many who ask, and again after a while.
+
+use std::time::Duration;
+
+use abide_domain::engine::ProfileKind;
+use abide_ports::engine::Health;
+use abide_wire::service as wire;
+use axum::{Json, extract::State};
+use futures_util::future::join_all;
+use tokio::{sync::Mutex, time::Instant};
+
+use super::{Interface, problem::Problem, translate};
+
+/// What was last found, and when.
+#[derive(Debug, Default)]
+pub(super) struct Found(Mutex<Option<(Instant, Vec<wire::Engine>)>>);
+
+/// For how long what was found is believed.
+const BELIEVED: Duration = Duration::from_secs(60);
+
+/// Lists engines: whether each can be used here, and what for.
+///
+/// What is told may be up to a minute old.
+#[utoipa::path(
+    get, path = "/v1/engines", tag = "engines", operation_id = "list_engines",
+    responses((status = 200, description = "All engines; there is never a second page.", body = wire::Page<wire::Engine>)),
+)]
+pub(super) async fn list(
+    State(interface): State<Interface>,
+) -> Result<Json<wire::Page<wire::Engine>>, Problem> {
+    let mut found = interface.0.engines.0.lock().await;
+    let items = match found.as_ref().filter(|(at, _)| at.elapsed() < BELIEVED) {
+        Some((_, engines)) => engines.clone(),
+        None => {
+            let engines = look(&interface).await;
+            *found = Some((Instant::now(), engines.clone()));
+            engines
+        }
+    };
+    Ok(Json(wire::Page { items, next_cursor: None }))
+}
+
+async fn look(interface: &Interface) -> Vec<wire::Engine> {
+    let daemon = interface.daemon();
+    let names = daemon.catalogue().names();
+    let looked = join_all(names.iter().map(|name| daemon.examine(name))).await;
+    names.into_iter().zip(looked).map(|(name, health)| engine(name, health)).collect()
+}
+
+fn engine(name: String, health: Option<Health>) -> wire::Engine {
+    let Some(health) = health else {
+        let probe = "it is switched off; see the setting engines.NAME.enabled".to_owned();
+        return wire::Engine { name, version: None, available: false, waits: None, abilities: vec![], probe };
+    };
+    let available = health.trouble.is_none();
+    let waits = match health.profile_kind() {
+        ProfileKind::Resumable => "resumable",
+        ProfileKind::StickyProcess => "sticky_process",
+    };
+    wire::Engine {
+        name,
+        version: health.version,
+        available,
+        waits: available.then(|| waits.to_owned()),
+        abilities: health
+            .abilities
+            .iter()
+            .filter(|_| available)
+            .map(|ability| ability.name().to_owned())
+            .collect(),
+        probe: match &health.trouble {
+            Some(trouble) => format!("{}: {}", translate::failure(trouble).code, trouble.message),
+            None => health.resume.detail,
+        },
+    }
+}

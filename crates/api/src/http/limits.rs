@@ -1,0 +1,124 @@
+//! How much one client may ask for: a bucket that fills at the set rate and holds two seconds' worth.
+//!
+//! Generous, so that no honest client ever notices it; it is there for the one that runs in a circle.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Mutex, PoisonError},
+};
+
+use axum::{
+    extract::{Request, State},
+    middleware::Next,
+    response::Response,
+};
+use tokio::time::Instant;
+
+use super::{
+    Interface,
+    problem::{Code, Problem},
+    server::Ends,
+};
+
+/// Every client's bucket.
+#[derive(Debug)]
+pub(super) struct Limits {
+    per_second: f64,
+    buckets: Mutex<HashMap<IpAddr, Bucket>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    left: f64,
+    at: Instant,
+}
+
+/// How many seconds' worth a bucket holds.
+const BURST: f64 = 2.0;
+/// How many clients are remembered before those with a full bucket are forgotten.
+const REMEMBERED: usize = 10_000;
+
+impl Limits {
+    /// So many requests a second; any number for 0.
+    pub(super) fn new(per_second: u32) -> Self {
+        Self { per_second: f64::from(per_second), buckets: Mutex::default() }
+    }
+
+    /// Whether this client may ask now.
+    fn allow(&self, client: IpAddr, now: Instant) -> bool {
+        if self.per_second == 0.0 {
+            return true;
+        }
+        let full = self.per_second * BURST;
+        let refilled = |bucket: &Bucket| {
+            let since = now.saturating_duration_since(bucket.at).as_secs_f64();
+            (bucket.left + since * self.per_second).min(full)
+        };
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        if buckets.len() >= REMEMBERED {
+            buckets.retain(|_, bucket| refilled(bucket) < full);
+        }
+        let bucket = buckets.entry(client).or_insert(Bucket { left: full, at: now });
+        bucket.left = refilled(bucket);
+        bucket.at = now;
+        let allowed = bucket.left >= 1.0;
+        if allowed {
+            bucket.left -= 1.0;
+        }
+        allowed
+    }
+}
+
+/// Lets a request through that is not one too many.
+pub(super) async fn check(
+    State(interface): State<Interface>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    let client = request.extensions().get::<Ends>().map(|ends| ends.client.ip());
+    if client.is_none_or(|client| interface.0.limits.allow(client, Instant::now())) {
+        return Ok(next.run(request).await);
+    }
+    Err(Problem::new(
+        Code::RateLimited,
+        "too many requests at once (setting http.requests_per_second); slow down",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::Ipv4Addr, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn a_client_gets_its_burst_then_its_rate_and_nobody_else_pays() {
+        let limits = Limits::new(10);
+        let (one, other) = (IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)));
+        let start = Instant::now();
+        let allowed = (0..100).filter(|_| limits.allow(one, start)).count();
+        assert_eq!(allowed, 20);
+        assert!(limits.allow(other, start));
+        let later = start + Duration::from_millis(500);
+        assert_eq!((0..100).filter(|_| limits.allow(one, later)).count(), 5);
+    }
+
+    #[test]
+    fn no_limit_is_no_limit() {
+        let limits = Limits::new(0);
+        let now = Instant::now();
+        assert!((0..10_000).all(|_| limits.allow(IpAddr::V4(Ipv4Addr::LOCALHOST), now)));
+    }
+
+    #[test]
+    fn clients_are_forgotten_rather_than_remembered_without_end() {
+        let limits = Limits::new(1);
+        let start = Instant::now();
+        for number in 0..30_000_u32 {
+            let at = start + Duration::from_secs(u64::from(number));
+            assert!(limits.allow(IpAddr::V4(Ipv4Addr::from_bits(number)), at));
+        }
+        assert!(limits.buckets.lock().unwrap().len() <= REMEMBERED);
+    }
+}

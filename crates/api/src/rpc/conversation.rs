@@ -1,0 +1,213 @@
+//! One client's side of the talk: lines that it sends become calls, and what the runtime says becomes lines for it.
+//!
+//! Pure bookkeeping: where lines come from, where they go and who makes the calls is the caller's. Everything that the
+//! client is still to be told is in [`Conversation::out`], one object a line.
+
+use std::collections::BTreeMap;
+
+use abide_terminal::{Call, Code, Event, Reply, TerminalError, Ticket, Utf8Pieces};
+use abide_wire::terminal as wire;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::methods::{OnlyId, Request, Shape, parse};
+use super::streams::StreamState;
+use crate::translate;
+
+/// The most calls that wait for an answer at a time.
+const MAX_CALLS: usize = 10_000;
+
+/// What is known of one client.
+#[derive(Default)]
+pub(crate) struct Conversation {
+    waiting: BTreeMap<Ticket, Waiting>,
+    pub(super) streams: BTreeMap<Ticket, StreamState>,
+    last: Ticket,
+    /// What the client is still to be told.
+    pub(crate) out: Vec<u8>,
+}
+
+/// A request that has no answer yet.
+struct Waiting {
+    id: Option<Box<RawValue>>,
+    shape: Shape,
+}
+
+impl Conversation {
+    /// Takes a line; a call that it makes is passed on under the ticket that its events will carry.
+    pub(crate) fn hear(&mut self, line: &[u8], call: impl FnOnce(Ticket, Call)) {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        let text = match str::from_utf8(line) {
+            Ok(text) => text,
+            Err(_) => return self.fail(None, PARSE_ERROR, "the line is no UTF-8", None),
+        };
+        if text.trim_start().starts_with('[') {
+            return self.fail(None, INVALID_REQUEST, "batches are not served; send one object a line", None);
+        }
+        match serde_json::from_str::<Request<'_>>(text) {
+            Ok(request) => self.request(request, call),
+            Err(error) if error.is_data() => {
+                let id = serde_json::from_str::<OnlyId>(text).ok().and_then(|only| only.id);
+                self.fail(id, INVALID_REQUEST, &format!("not a JSON-RPC 2.0 request: {error}"), None);
+            }
+            Err(error) => self.fail(None, PARSE_ERROR, &format!("not JSON: {error}"), None),
+        }
+    }
+
+    /// Tells the client that a line was longer than is taken.
+    pub(crate) fn hear_too_much(&mut self, most: usize) {
+        self.fail(None, INVALID_REQUEST, &format!("a line has at most {most} bytes"), None);
+    }
+
+    fn request(&mut self, request: Request<'_>, call: impl FnOnce(Ticket, Call)) {
+        let id = request.id.map(ToOwned::to_owned);
+        let valid_id = id.as_ref().is_none_or(|id| !id.get().starts_with(['{', '[', 't', 'f']));
+        if request.jsonrpc != "2.0" || !valid_id {
+            return self.fail(
+                id.filter(|_| valid_id),
+                INVALID_REQUEST,
+                "jsonrpc must be \"2.0\" and id a string or number",
+                None,
+            );
+        }
+        if self.waiting.len() >= MAX_CALLS {
+            let error =
+                TerminalError::new(Code::ResourcePressure, format!("{MAX_CALLS} requests wait already"));
+            return self.refuse(id, &error);
+        }
+        if request.method == "system.ping" {
+            return self.succeed(id, &json!({ "pong": true }));
+        }
+        match parse(&request.method, request.params) {
+            Ok(Some((made, shape))) => {
+                self.last += 1;
+                self.waiting.insert(self.last, Waiting { id, shape });
+                call(self.last, made);
+            }
+            Ok(None) => {
+                self.fail(id, METHOD_NOT_FOUND, &format!("there is no method {}", request.method), None)
+            }
+            Err(error) => self.refuse(id, &error),
+        }
+    }
+
+    /// Takes what the runtime says.
+    pub(crate) fn take(&mut self, event: Event) {
+        match event {
+            Event::Reply(ticket, answer) => {
+                if let Some(waiting) = self.waiting.remove(&ticket) {
+                    self.reply(ticket, waiting, *answer);
+                }
+            }
+            Event::Chunk(ticket, chunk) => self.chunk(ticket, chunk),
+        }
+    }
+
+    fn reply(&mut self, ticket: u64, waiting: Waiting, answer: Result<Reply, TerminalError>) {
+        let Waiting { id, shape } = waiting;
+        let reply = match answer {
+            Ok(reply) => reply,
+            Err(error) => return self.refuse(id, &error),
+        };
+        match (shape, reply) {
+            (Shape::Run(encoding), Reply::Ran(result)) => {
+                self.succeed(id, &translate::run_result(result, encoding))
+            }
+            (Shape::Stream(encoding), Reply::Streaming(session, exec)) => {
+                let stream_id = format!("{session}.{exec}");
+                let text = [Utf8Pieces::default(), Utf8Pieces::default()];
+                let state = StreamState { id: stream_id.clone(), seq: 0, encoding, text, ends: [0; 2] };
+                self.streams.insert(ticket, state);
+                self.succeed(id, &wire::Streaming { stream_id, exec_id: exec.to_string() });
+            }
+            (Shape::Output(stream, encoding), Reply::Output(piece)) => {
+                self.succeed(id, &translate::output_piece(&piece, stream, encoding));
+            }
+            (Shape::Created | Shape::Plain, Reply::Session(info)) => {
+                self.succeed(id, &translate::session(info))
+            }
+            (_, Reply::Sessions(all)) => {
+                let sessions = all.into_iter().map(translate::session).collect();
+                self.succeed(id, &wire::Sessions { sessions });
+            }
+            (_, Reply::Destroyed(session)) => {
+                self.succeed(id, &json!({ "session_id": session.as_str(), "state": "TERMINATED" }));
+            }
+            (_, Reply::Done) => self.succeed(id, &json!({})),
+            (_, Reply::Cancelled) => self.succeed(id, &json!({ "cancelled": true })),
+            (_, Reply::Screen(screen)) => self.succeed(id, &translate::screen(&screen)),
+            (_, Reply::Stats(stats)) => self.succeed(
+                id,
+                &json!({
+                    "sessions": stats.sessions, "running": stats.running, "terminated": stats.terminated,
+                    "max_sessions": stats.max_sessions, "commands": stats.commands, "adopted": stats.adopted,
+                }),
+            ),
+            (_, _) => self.refuse(
+                id,
+                &TerminalError::new(Code::Internal, "the runtime gave another answer than was asked for"),
+            ),
+        }
+    }
+
+    fn succeed(&mut self, id: Option<Box<RawValue>>, result: &impl Serialize) {
+        // A request without an id is a notification and has no answer.
+        if let Some(id) = id {
+            self.send(&Success { jsonrpc: "2.0", id, result });
+        }
+    }
+
+    fn refuse(&mut self, id: Option<Box<RawValue>>, error: &TerminalError) {
+        let number = code_number(error.code);
+        if id.is_some() {
+            self.fail(id, number, &error.message, Some(json!({ "code": error.code.as_str() })));
+        }
+    }
+
+    fn fail(&mut self, id: Option<Box<RawValue>>, code: i32, message: &str, data: Option<Value>) {
+        let data = data.unwrap_or_else(|| json!({ "code": "INVALID_PARAMS" }));
+        self.send(&json!({
+            "jsonrpc": "2.0",
+            "id": id.and_then(|id| serde_json::from_str::<Value>(id.get()).ok()),
+            "error": { "code": code, "message": message, "data": data },
+        }));
+    }
+
+    fn send(&mut self, message: &impl Serialize) {
+        let start = self.out.len();
+        if serde_json::to_writer(&mut self.out, message).is_err() {
+            self.out.truncate(start);
+            return;
+        }
+        self.out.push(b'\n');
+    }
+}
+
+const PARSE_ERROR: i32 = -32700;
+const INVALID_REQUEST: i32 = -32600;
+const METHOD_NOT_FOUND: i32 = -32601;
+const INVALID_PARAMS: i32 = -32602;
+const INTERNAL: i32 = -32603;
+const REFUSED: i32 = -32000;
+
+/// The one place where a JSON-RPC number is decided.
+fn code_number(code: Code) -> i32 {
+    match code {
+        Code::InvalidParams => INVALID_PARAMS,
+        Code::Internal => INTERNAL,
+        Code::SessionNotFound | Code::SessionBusy | Code::SessionTerminated | Code::MaxSessionsReached => {
+            REFUSED
+        }
+        Code::ShellNotFound | Code::ShellFailed | Code::CwdUnusable | Code::ResourcePressure => REFUSED,
+    }
+}
+
+#[derive(Serialize)]
+struct Success<'a, R> {
+    jsonrpc: &'static str,
+    id: Box<RawValue>,
+    result: &'a R,
+}

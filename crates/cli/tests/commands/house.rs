@@ -1,0 +1,211 @@
+//! A home with a daemon for tests, and commands in it. The daemon is stopped when the house is left.
+//!
+//! Every wait is for something that is printed or for an end, with a bound so that a hang is a failure with a name.
+
+use std::{
+    ffi::OsStr,
+    io::{BufRead, BufReader, Read, Write},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+
+pub(crate) struct House {
+    home: tempfile::TempDir,
+}
+
+/// What a command did.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl House {
+    pub(crate) fn new() -> Self {
+        Self::with("listen = \"127.0.0.1:0\"\n")
+    }
+
+    pub(crate) fn with(config: &str) -> Self {
+        let home = tempfile::Builder::new().prefix("abide-house-").tempdir().unwrap();
+        std::fs::write(home.path().join("config.toml"), config).unwrap();
+        Self { home }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// A command of this house, with a plain environment: no colours wanted or unwanted, no settings of ours.
+    #[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
+    pub(crate) fn command<S: AsRef<OsStr>>(&self, words: &[S]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_abide"));
+        command
+            .args(words)
+            .env("ABIDE_HOME", self.path())
+            .env_remove("NO_COLOR")
+            .env("TERM", "xterm")
+            .current_dir(self.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn abide<S: AsRef<OsStr>>(&self, words: &[S]) -> Done {
+        Self::done(self.command(words))
+    }
+
+    pub(crate) fn done(mut command: Command) -> Done {
+        let output = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Done { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// Runs a command with this on its standard input.
+    pub(crate) fn piped<S: AsRef<OsStr>>(&self, words: &[S], input: &[u8]) -> Done {
+        let mut command = self.command(words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Done { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// What a command prints as JSON, after it succeeded.
+    pub(crate) fn json(&self, words: &[&str]) -> Value {
+        let done = self.abide(&[words, &["--json"]].concat());
+        assert_eq!(done.code, 0, "{words:?}: {}", done.err);
+        serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{words:?}: {error}: {}", done.out))
+    }
+
+    /// Starts a run and leaves it to itself; its id.
+    pub(crate) fn detached(&self, script: &str) -> String {
+        let done = self.abide(&["run", "parrot", script, "--detach"]);
+        assert_eq!(done.code, 0, "{}", done.err);
+        done.out.trim().to_owned()
+    }
+
+    /// Starts a run that asks, and waits for the question; the run's id.
+    pub(crate) fn asking(&self, script: &str) -> String {
+        let done = self.abide(&["run", "parrot", script, "--json"]);
+        assert_eq!(done.code, 101, "{}", done.err);
+        let run: Value = serde_json::from_str(&done.out).unwrap();
+        run["run_id"].as_str().unwrap().to_owned()
+    }
+
+    /// A command that goes on, read line by line.
+    pub(crate) fn watch(&self, words: &[&str]) -> Watched {
+        let mut command = self.command(words);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (sender, lines) = channel();
+        read("out", child.stdout.take().unwrap(), sender.clone());
+        read("err", child.stderr.take().unwrap(), sender);
+        Watched { child, lines, out: Vec::new(), err: Vec::new() }
+    }
+
+    fn daemon(&self) -> Option<Pid> {
+        let text = std::fs::read_to_string(self.path().join("daemon.json")).ok()?;
+        let address: Value = serde_json::from_str(&text).unwrap();
+        Pid::from_raw(i32::try_from(address["process"]["pid"].as_i64()?).unwrap())
+    }
+
+    /// Kills the daemon as a crash would.
+    pub(crate) fn kill_daemon(&self) {
+        kill_process(self.daemon().expect("a daemon runs"), Signal::KILL).unwrap();
+    }
+
+    pub(crate) fn up(&self) {
+        let up = self.abide(&["up", "--detach"]);
+        assert_eq!(up.code, 0, "{}", up.err);
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        let down = self.abide(&["down"]);
+        if down.code != 0
+            && let Some(daemon) = self.daemon()
+        {
+            let _gone_already = kill_process(daemon, Signal::KILL);
+        }
+    }
+}
+
+fn read(stream: &'static str, pipe: impl Read + Send + 'static, sender: Sender<(&'static str, String)>) {
+    std::thread::spawn(move || {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            if sender.send((stream, line)).is_err() {
+                break;
+            }
+        }
+    });
+}
+
+/// A command that goes on.
+pub(crate) struct Watched {
+    pub(crate) child: Child,
+    lines: Receiver<(&'static str, String)>,
+    pub(crate) out: Vec<String>,
+    pub(crate) err: Vec<String>,
+}
+
+impl Watched {
+    /// Reads on until a line contains this.
+    pub(crate) fn says(&mut self, wanted: &str) {
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok((stream, line)) => {
+                    let found = line.contains(wanted);
+                    if stream == "out" {
+                        self.out.push(line)
+                    } else {
+                        self.err.push(line)
+                    }
+                    if found {
+                        return;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("never said {wanted:?}: {:?} {:?}", self.out, self.err)
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    panic!("ended before {wanted:?}: {:?} {:?}", self.out, self.err)
+                }
+            }
+        }
+    }
+
+    /// Reads to the end; the exit code.
+    pub(crate) fn ends(&mut self) -> Option<i32> {
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok((stream, line)) => {
+                    if stream == "out" {
+                        self.out.push(line)
+                    } else {
+                        self.err.push(line)
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => panic!("does not end: {:?} {:?}", self.out, self.err),
+                Err(RecvTimeoutError::Disconnected) => return self.child.wait().unwrap().code(),
+            }
+        }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ended_already = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}

@@ -1,0 +1,147 @@
+//! What is printed: for people with and without colours, for programs as JSON, and for whoever stops reading.
+
+use std::{io::Read, process::Stdio};
+
+use serde_json::Value;
+
+use crate::{house::House, person::Person};
+
+/// The names of an object's fields.
+fn fields(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap_or_else(|| panic!("no object: {value}")).keys().map(String::as_str).collect()
+}
+
+#[test]
+fn everything_is_there_as_json_in_the_shapes_of_the_interface() {
+    let house = House::new();
+    let up = house.json(&["up", "--detach"]);
+    assert!(up["url"].as_str().unwrap().starts_with("http://127.0.0.1:"));
+    let ran = house.json(&["run", "parrot", "say hello"]);
+    assert_eq!((&ran["status"], &ran["result"]["text"]), (&"succeeded".into(), &"hello".into()));
+    let left = house.json(&["run", "parrot", "say later", "--detach", "--label", "team=blue"]);
+    assert_eq!(left["labels"]["team"], "blue");
+    let asked = house.abide(&["run", "parrot", "ask confirm Sure?", "--json"]);
+    assert_eq!(asked.code, 101);
+    let waits: Value = serde_json::from_str(&asked.out).unwrap();
+    let told: Value = serde_json::from_str(asked.err.lines().last().unwrap()).unwrap();
+    assert_eq!(told["code"], "WAITING_FOR_PERSON");
+    assert_eq!(told["interaction"]["interaction_id"], waits["pending_interaction_id"]);
+
+    let runs = house.json(&["ls"]);
+    assert_eq!(runs.as_array().unwrap().len(), 3);
+    assert_eq!(fields(&runs[0]), fields(&ran));
+    assert_eq!(house.json(&["ls", "--status", "waiting_user"])[0]["run_id"], waits["run_id"]);
+    assert_eq!(house.json(&["ls", "--limit", "1"]).as_array().unwrap().len(), 1);
+    let shown = house.json(&["show", "last"]);
+    let mut parts = fields(&shown);
+    parts.sort_unstable();
+    assert_eq!(parts, ["interactions", "run", "turns"]);
+    let inbox = house.json(&["inbox"]);
+    assert_eq!(inbox[0]["interaction_id"], waits["pending_interaction_id"]);
+    let events = house.json(&["logs", "last"]);
+    assert_eq!(events[0]["type"], "run_created");
+    assert_eq!(house.json(&["reply", "last", "yes"])["resolution"], "accepted");
+    assert_eq!(house.json(&["attach", "last"])["status"], "succeeded");
+    assert_eq!(house.json(&["cancel", "last"])["accepted"], false);
+    let mut parts = fields(&house.json(&["down"])).into_iter().map(str::to_owned).collect::<Vec<_>>();
+    parts.sort_unstable();
+    assert_eq!(parts, ["sessions", "turns", "waits"]);
+}
+
+#[test]
+fn colours_are_for_terminals_and_for_those_who_want_them() {
+    let house = House::new();
+    assert_eq!(house.abide(&["run", "parrot", "say hello"]).code, 0);
+    assert!(!house.abide(&["ls"]).out.contains('\x1b'));
+    assert!(!house.abide(&["show", "last"]).out.contains('\x1b'));
+    let mut coloured = Person::runs(&house, &["ls"]);
+    assert_eq!(coloured.ends(), Some(0));
+    assert!(coloured.all.contains("\x1b[32msucceeded\x1b[0m"), "{:?}", coloured.all);
+    let mut plain = Person::runs_with(&house, &["ls"], &[("NO_COLOR", "1")]);
+    assert_eq!(plain.ends(), Some(0));
+    assert!(plain.all.contains("succeeded") && !plain.all.contains('\x1b'), "{:?}", plain.all);
+    let mut dumb =
+        Person::runs_with(&house, &["run", "parrot", "progress x\nsay hello"], &[("TERM", "dumb")]);
+    assert_eq!(dumb.ends(), Some(0));
+    assert!(dumb.all.contains("hello") && !dumb.all.contains('\x1b'), "{:?}", dumb.all);
+}
+
+#[test]
+fn what_an_agent_prints_does_not_reach_the_terminal_as_orders_but_files_get_it_as_it_is() {
+    let house = House::new();
+    let nasty = "say a\x1b]0;owned\x07\x1b[2Jb\nprogress p\x1b[5m\nask open_text q\x1b[31m? | o\x1b[7m";
+    let mut person = Person::runs_with(&house, &["run", "parrot", nasty], &[("NO_COLOR", "1")]);
+    person.sees("a␛]0;owned␇␛[2Jb");
+    person.sees("q␛[31m?");
+    person.answers("1\r");
+    assert_eq!(person.ends(), Some(0));
+    for order in ["\x1b]0;", "\x1b[2J", "\x1b[5m", "\x1b[31m", "\x1b[7m"] {
+        assert!(!person.all.contains(order), "{order:?}: {:?}", person.all);
+    }
+    for words in [&["show", "last"][..], &["logs", "last"], &["ls"], &["attach", "last"]] {
+        let mut looking = Person::runs_with(&house, words, &[("NO_COLOR", "1")]);
+        looking.ends();
+        assert!(
+            !looking.all.contains("\x1b]") && !looking.all.contains("\x1b[2J"),
+            "{words:?}: {:?}",
+            looking.all
+        );
+    }
+    let exact = house.abide(&["run", "parrot", "say a\x1b[1mb 数据"]);
+    assert_eq!(exact.out, "a\x1b[1mb 数据\n");
+}
+
+#[test]
+fn whoever_stops_reading_is_not_complained_to() {
+    let house = House::new();
+    let script = (0..2000).map(|n| format!("say line {n}\n")).collect::<String>();
+    assert_eq!(house.piped(&["run", "parrot", "-"], script.as_bytes()).code, 0);
+    for words in
+        [&["logs", "last"][..], &["show", "last"], &["logs", "last", "--json"], &["completions", "zsh"]]
+    {
+        let mut command = house.command(words);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut first = [0; 1];
+        child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(
+            (output.status.code(), String::from_utf8(output.stderr).unwrap().as_str()),
+            (Some(0), ""),
+            "{words:?}"
+        );
+    }
+}
+
+#[test]
+fn wide_characters_keep_the_columns() {
+    let house = House::new();
+    assert_eq!(house.abide(&["run", "parrot", "say 数据库已经迁移完成"]).code, 0);
+    assert_eq!(house.abide(&["run", "parrot", "say plain"]).code, 0);
+    let listed = house.abide(&["ls"]).out;
+    assert!(listed.contains("数据库已经迁移完成"), "{listed}");
+}
+
+#[test]
+fn every_command_has_examples() {
+    let house = House::new();
+    for command in [
+        "up",
+        "down",
+        "status",
+        "run",
+        "ls",
+        "show",
+        "logs",
+        "attach",
+        "inbox",
+        "reply",
+        "send",
+        "interrupt",
+        "cancel",
+        "completions",
+    ] {
+        let help = house.abide(&[command, "--help"]);
+        assert_eq!(help.code, 0);
+        assert!(help.out.contains("Example"), "{command}: {}", help.out);
+    }
+}

@@ -1,0 +1,88 @@
+//! A person at a terminal with a command in it.
+
+use std::{
+    io::{Read, Write},
+    process::Child,
+};
+
+use pty_process::{
+    Size,
+    blocking::{Command, Pty},
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::house::{House, PATIENCE};
+
+pub(crate) struct Person {
+    terminal: Pty,
+    child: Child,
+    /// What was seen and not yet looked for.
+    seen: String,
+    /// Everything that was ever seen.
+    pub(crate) all: String,
+}
+
+impl Person {
+    pub(crate) fn runs(house: &House, words: &[&str]) -> Self {
+        Self::runs_with(house, words, &[])
+    }
+
+    pub(crate) fn runs_with(house: &House, words: &[&str], env: &[(&str, &str)]) -> Self {
+        let (terminal, inside) = pty_process::blocking::open().unwrap();
+        terminal.resize(Size::new(40, 160)).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_abide"))
+            .args(words)
+            .env("ABIDE_HOME", house.path())
+            .env("TERM", "xterm")
+            .env_remove("NO_COLOR")
+            .envs(env.iter().copied())
+            .spawn(inside)
+            .unwrap();
+        Self { terminal, child, seen: String::new(), all: String::new() }
+    }
+
+    pub(crate) fn types(&mut self, keys: &str) {
+        self.terminal.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Reads on until this stands on the terminal, after what was looked for before.
+    pub(crate) fn sees(&mut self, wanted: &str) {
+        while !self.seen.contains(wanted) {
+            assert!(self.reads(), "the terminal fell silent before {wanted:?}: {:?}", self.seen);
+        }
+        let at = self.seen.find(wanted).unwrap() + wanted.len();
+        self.seen.drain(..at);
+    }
+
+    /// Sees the prompt and types behind it.
+    pub(crate) fn answers(&mut self, keys: &str) {
+        self.sees("> ");
+        self.types(keys);
+    }
+
+    /// Reads to the end; the exit code.
+    pub(crate) fn ends(&mut self) -> Option<i32> {
+        while self.reads() {}
+        self.child.wait().unwrap().code()
+    }
+
+    fn reads(&mut self) -> bool {
+        let mut buffer = [0; 4096];
+        let patience = Timespec { tv_sec: i64::try_from(PATIENCE.as_secs()).unwrap(), tv_nsec: 0 };
+        let mut fds = [PollFd::new(&self.terminal, PollFlags::IN)];
+        let heard = poll(&mut fds, Some(&patience)).unwrap();
+        assert!(heard > 0, "the terminal hangs: {:?}", self.all);
+        let count = self.terminal.read(&mut buffer).unwrap_or(0);
+        let text = String::from_utf8_lossy(&buffer[..count]);
+        self.seen.push_str(&text);
+        self.all.push_str(&text);
+        count > 0
+    }
+}
+
+impl Drop for Person {
+    fn drop(&mut self) {
+        let _ended_already = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}

@@ -1,0 +1,62 @@
+//! JSON-RPC 2.0 as it is asked and answered over HTTP. What each method takes and gives is in [`crate::terminal`].
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Request {
+    /// Always `2.0`.
+    #[schema(example = "2.0", pattern = "^2\\.0$")]
+    pub jsonrpc: String,
+    /// Your name for the request, a text or a number; without one it gets no answer.
+    #[schema(schema_with = any_id)]
+    pub id: Option<serde_json::Value>,
+    /// Such as `exec.run`.
+    #[schema(example = "session.list")]
+    pub method: String,
+    /// What the method takes.
+    pub params: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+/// An answer: a result or an error.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Response {
+    /// Always `2.0`.
+    pub jsonrpc: String,
+    /// The request's name.
+    #[schema(schema_with = any_id)]
+    pub id: Option<serde_json::Value>,
+    /// What the method gives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<serde_json::Value>,
+    /// Why it was not done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Error>,
+}
+
+/// Why a method was not done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Error {
+    /// The number that JSON-RPC has for it.
+    pub code: i64,
+    /// What people read.
+    pub message: String,
+    /// What programs go by.
+    pub data: ErrorData,
+}
+
+/// What programs go by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorData {
+    /// Such as `SESSION_NOT_FOUND`.
+    pub code: String,
+}
+
+fn any_id() -> utoipa::openapi::Schema {
+    use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
+    ObjectBuilder::new()
+        .schema_type(SchemaType::from_iter([Type::String, Type::Number, Type::Null]))
+        .build()
+        .into()
+}
