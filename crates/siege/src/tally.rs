@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use abide_testkit::daemon::{Account, Story};
+
 /// The figures of a siege.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
@@ -39,6 +41,18 @@ impl Tally {
     /// Deaths in all.
     pub(crate) fn kills(&self) -> u64 {
         self.kills.values().sum()
+    }
+
+    /// A story was lived to its end.
+    pub(crate) fn lived(&mut self, story: &Story, account: &Account) {
+        self.runs += 1;
+        self.lines += story.lines.len() as u64;
+        self.questions += account.answers.len() as u64;
+        self.messages += story.messages.len() as u64;
+        self.acknowledged += account.acknowledged;
+        self.retries += account.retries;
+        self.unknown += account.unknown;
+        self.problems.extend(account.problems.iter().cloned());
     }
 
     /// Adds another's figures.

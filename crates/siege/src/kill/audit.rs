@@ -15,7 +15,7 @@ const LOOKS: usize = 600;
 const QUIET_LOOKS: usize = 6;
 
 /// Looks at everything. What is not right is told in words.
-pub(super) fn look(home: &Home, feed: &Feed, daemon: Running, tally: &mut Tally) -> Vec<String> {
+pub(crate) fn look(home: &Home, feed: &Feed, daemon: Running, tally: &mut Tally) -> Vec<String> {
     let mut wrong = vec![];
     if !comes(|| home.keepers().is_empty()) {
         wrong.push(format!("keepers are left: {:?}", home.keepers()));

@@ -58,7 +58,7 @@ impl Home {
 
     /// From now on another program is the daemon.
     pub fn replace_program(&mut self, program: &Path) {
-        program.clone_into(&mut self.program);
+        self.program = std::path::absolute(program).expect("the program has a path");
     }
 
     /// Its directory.
