@@ -7,10 +7,9 @@ use clap::ValueEnum;
 
 use crate::engines::Demand;
 use crate::shell::Shell;
-use crate::siege::{self, Figures, Kind};
 use crate::stopwatch::{Stopwatch, Took};
 use crate::workspace::Workspace;
-use crate::{sim, test, tidy, tools};
+use crate::{siege, sim, test, tidy, tools};
 
 /// In this order: what is quick and fails often comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -27,8 +26,8 @@ pub(crate) enum Step {
     Doctest,
     /// The simulator's seeds, and its deliberate faults.
     Sim,
-    /// The real daemon, killed a hundred times at its commit points and at random.
-    Kill,
+    /// The real daemon: killed a hundred times at its commit points and at random, replaced, and loaded a little.
+    Siege,
     /// The documentation builds without a warning, private items included.
     Rustdoc,
     /// Licences, banned crates, and where crates come from.
@@ -94,9 +93,7 @@ impl Step {
             Self::Test => test::tests(workspace, &[], Demand::Required)?,
             Self::Doctest => test::doc_tests(workspace)?,
             Self::Sim => sim::run_for_tests(workspace)?,
-            Self::Kill => {
-                siege::run(workspace, Kind::Kill, Figures::Shown, &["--kills".into(), "100".into()])?
-            }
+            Self::Siege => siege::run_for_ci(workspace)?,
             Self::Rustdoc => {
                 cargo(&["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
                     .env("RUSTDOCFLAGS", "-D warnings")

@@ -3,7 +3,7 @@
 //! What is begun by the old daemon is lived to its end with the new one: asking again for the same run, under the same
 //! key, gives the same run.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use abide_testkit::daemon::{Client, Feed, Home, Patience, Running, Story, Voice};
 use serde_json::Value;
@@ -14,7 +14,7 @@ use crate::{
 };
 
 const PARROTS: [&str; 2] = ["parrot", "parrot-sticky"];
-const PATIENCE: Patience = Patience(3_000);
+const PATIENCE: Patience = Patience { tries: 3_000, pause: Duration::from_millis(20) };
 
 /// Replaces `old` by `new`, once in order and once by force.
 pub(crate) fn run(old: &Path, new: &Path) -> Tally {
@@ -99,7 +99,7 @@ fn begin(home: &Home, story: &Story) -> Result<(), String> {
         if run.body["status"] == Value::from(wanted) {
             return Ok(());
         }
-        nap(std::time::Duration::from_millis(20));
+        nap(Duration::from_millis(20));
     }
     Err(format!("{}: never comes to {wanted}", story.name))
 }

@@ -19,8 +19,8 @@ pub(super) struct Scene {
     played: Mutex<Vec<(Story, Account)>>,
 }
 
-/// How often anything is tried: a minute, at 20 ms each.
-const PATIENCE: Patience = Patience(3_000);
+/// How often anything is tried: a minute and more.
+const PATIENCE: Patience = Patience { tries: 3_000, pause: Duration::from_millis(20) };
 
 impl Scene {
     pub(super) fn new(program: &Path) -> Self {

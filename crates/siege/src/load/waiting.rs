@@ -59,7 +59,11 @@ pub(super) fn besiege(wish: &Wish, seen: &mut Seen) -> Result<()> {
     answers.sort_unstable();
     answers.dedup();
     let lines = log.lines().filter(|line| line.starts_with("reply-")).count();
-    ensure!(answers.len() == delays.len() && lines == delays.len(), "{lines} lines of {} answers", delays.len());
+    ensure!(
+        answers.len() == delays.len() && lines == delays.len(),
+        "{lines} lines of {} answers",
+        delays.len()
+    );
     Ok(())
 }
 
@@ -120,7 +124,8 @@ impl Copy {
             let fresh = self.fresh(entry.stamp.fresh, step);
             let stamp = Stamp { at: entry.stamp.at, fresh };
             let event = self.adapt(entry.event.clone(), run.as_ref(), fresh);
-            let step = run::apply(run.as_ref(), &stamp, &event).map_err(|refused| anyhow::anyhow!("{refused}"))?;
+            let step =
+                run::apply(run.as_ref(), &stamp, &event).map_err(|refused| anyhow::anyhow!("{refused}"))?;
             let change = Change::new(run.as_ref(), stamp, event, step);
             run = Some(change.run.clone());
             changes.push(change);

@@ -106,7 +106,7 @@ impl Shared {
         while !self.stopped() {
             let _the_daemon_is_away = client().and_then(|client| self.read(path, &client));
             *self.reconnections.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-            pause();
+            pause(PAUSE);
         }
     }
 
@@ -146,6 +146,6 @@ impl Shared {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a daemon that is not there has nothing to wait on")]
-pub(super) fn pause() {
-    std::thread::sleep(PAUSE);
+pub(super) fn pause(time: Duration) {
+    std::thread::sleep(time);
 }
