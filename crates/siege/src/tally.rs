@@ -27,6 +27,8 @@ pub(crate) struct Tally {
     pub(crate) retries: u64,
     /// Times that the outcome of a turn was unknown and a person was asked.
     pub(crate) unknown: u64,
+    /// Times that the last daemon left an order to be reported by the next.
+    pub(crate) late: u64,
     /// Entries of the journals.
     pub(crate) events: u64,
     /// Readers that saw each of them once.
@@ -69,6 +71,7 @@ impl Tally {
         self.acknowledged += other.acknowledged;
         self.retries += other.retries;
         self.unknown += other.unknown;
+        self.late += other.late;
         self.events += other.events;
         self.readers += other.readers;
         self.reconnections += other.reconnections;
@@ -89,6 +92,7 @@ impl Tally {
             ("acknowledged requests", self.acknowledged),
             ("requests made again", self.retries),
             ("turns whose outcome was unknown, so that a person was asked", self.unknown),
+            ("orders that the last daemon left to the next", self.late),
             ("journal entries verified", self.events),
             ("event readers that had to see each entry exactly once", self.readers),
             ("connections that these readers made anew", self.reconnections),

@@ -6,7 +6,6 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use abide_testkit::daemon::{Client, Feed, Home, Patience, Running, Story, Voice};
-use serde_json::Value;
 
 use crate::{
     kill::{audit, scene::nap},
@@ -96,7 +95,7 @@ fn begin(home: &Home, story: &Story) -> Result<(), String> {
     };
     for _ in 0..1_000 {
         let run = client.get(&path).map_err(|error| error.to_string())?;
-        if run.body["status"] == Value::from(wanted) {
+        if run.body["status"] == wanted {
             return Ok(());
         }
         nap(Duration::from_millis(20));
