@@ -83,6 +83,33 @@ enum Chore {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Many waiting runs, and many at work with many readers, on the release build.
+    #[command(after_help = "Examples:\n  cargo xtask load --write\n  \
+        cargo xtask load --waiting 1000 --runs 40 --readers 20")]
+    Load {
+        /// Write the figures to docs/reliability.md.
+        #[arg(long)]
+        write: bool,
+        /// How many runs wait.
+        #[arg(long, default_value_t = 10_000)]
+        waiting: u32,
+        /// How many work at once.
+        #[arg(long, default_value_t = 200)]
+        runs: u32,
+        /// How many readers of events there are meanwhile.
+        #[arg(long, default_value_t = 100)]
+        readers: u32,
+    },
+    /// Replace a daemon that has its hands full by another binary: that of an earlier commit by this one's.
+    #[command(after_help = "Examples:\n  cargo xtask upgrade --from HEAD~1 --write")]
+    Upgrade {
+        /// Write the figures to docs/reliability.md.
+        #[arg(long)]
+        write: bool,
+        /// The commit whose daemon is replaced; it is built once, below target/siege.
+        #[arg(long, default_value = "HEAD~1")]
+        from: String,
+    },
     /// Measure something by name.
     #[command(
         after_help = "Examples:\n  cargo xtask bench store\n  cargo xtask bench engines --only codex\n  cargo xtask bench terminal\n  \
@@ -130,6 +157,13 @@ pub(crate) fn main() -> ExitCode {
                 let args = ["--kills".to_owned(), kills.to_string(), "--seed".to_owned(), seed.to_string()];
                 siege::run(&workspace, Kind::Kill, Figures::from(write), &args)
             }
+            Chore::Load { write, waiting, runs, readers } => {
+                let figures = [("--waiting", waiting), ("--runs", runs), ("--readers", readers)];
+                let args: Vec<String> =
+                    figures.iter().flat_map(|(name, n)| [(*name).to_owned(), n.to_string()]).collect();
+                siege::run(&workspace, Kind::Load, Figures::from(write), &args)
+            }
+            Chore::Upgrade { write, from } => siege::upgrade(&workspace, Figures::from(write), &from),
             Chore::Bench { name, args } => bench::run(&workspace, &name, &args),
             Chore::Tidy => tidy::run(&workspace),
             Chore::Ci { steps } => ci::run(&workspace, &steps),

@@ -9,7 +9,7 @@ use crate::engines::Demand;
 use crate::shell::Shell;
 use crate::stopwatch::{Stopwatch, Took};
 use crate::workspace::Workspace;
-use crate::{schemathesis, sim, test, tidy, tools};
+use crate::{schemathesis, siege, sim, test, tidy, tools};
 
 /// In this order: what is quick and fails often comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -28,6 +28,8 @@ pub(crate) enum Step {
     Doctest,
     /// The simulator's seeds, and its deliberate faults.
     Sim,
+    /// The real daemon: killed a hundred times at its commit points and at random, replaced, and loaded a little.
+    Siege,
     /// The documentation builds without a warning, private items included.
     Rustdoc,
     /// Licences, banned crates, and where crates come from.
@@ -94,6 +96,7 @@ impl Step {
             Self::Schemathesis => schemathesis::run(workspace, &[])?,
             Self::Doctest => test::doc_tests(workspace)?,
             Self::Sim => sim::run_for_tests(workspace)?,
+            Self::Siege => siege::run_for_ci(workspace)?,
             Self::Rustdoc => {
                 cargo(&["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
                     .env("RUSTDOCFLAGS", "-D warnings")

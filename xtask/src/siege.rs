@@ -3,7 +3,7 @@
 //! What is done to it and looked at is in its own crate; here is only how both are built and started.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -13,15 +13,13 @@ use crate::workspace::Workspace;
 /// Where the figures go.
 const DOCUMENT: &str = "docs/reliability.md";
 
-/// The kinds of siege.
+/// The kinds of siege that need nothing but a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Kill -9, at every commit point and at random.
     Kill,
     /// Many runs and many readers.
     Load,
-    /// Another binary takes over.
-    Upgrade,
 }
 
 /// Whether the figures are written down.
@@ -38,21 +36,63 @@ impl From<bool> for Figures {
 }
 
 pub(crate) fn run(workspace: &Workspace, kind: Kind, figures: Figures, args: &[String]) -> Result<()> {
-    let cargo = |args: &[&str]| Shell::new("cargo").args(args).dir(&workspace.root);
-    cargo(&["build", "--quiet", "--package", "abide-siege"]).run()?;
-    let program = match kind {
-        Kind::Kill | Kind::Upgrade => {
-            cargo(&["build", "--quiet", "--package", "abide", "--features", "failpoints"]).run()?;
-            kept(workspace, "debug", "failpoints")?
+    match kind {
+        Kind::Kill => {
+            let program = with_failpoints(workspace)?;
+            besiege(workspace, "kill", figures, &program, args)
         }
         // Its figures are those of the program that people run.
         Kind::Load => {
-            cargo(&["build", "--quiet", "--release", "--package", "abide"]).run()?;
-            workspace.target.join("release/abide")
+            cargo(workspace, &["build", "--quiet", "--release", "--package", "abide"]).run()?;
+            let program = kept(workspace, &workspace.target.join("release/abide"), "release")?;
+            besiege(workspace, "load", figures, &program, args)
         }
+    }
+}
+
+/// The daemon of that commit is replaced by the present one.
+pub(crate) fn upgrade(workspace: &Workspace, figures: Figures, from: &str) -> Result<()> {
+    let folder = workspace.target.join("siege/from");
+    let git = |args: &[&str]| Shell::new("git").args(args).dir(&workspace.root);
+    let tree = folder.to_string_lossy().into_owned();
+    if folder.exists() {
+        git(&["worktree", "remove", "--force", &tree]).run()?;
+    }
+    git(&["worktree", "add", "--detach", &tree, from]).run()?;
+    Shell::new("cargo")
+        .args(["build", "--quiet", "--package", "abide"])
+        .env("CARGO_TARGET_DIR", workspace.target.join("siege/from-target"))
+        .dir(&folder)
+        .run()?;
+    let old = workspace.target.join("siege/from-target/debug/abide");
+    let new = plain(workspace)?;
+    besiege(workspace, "upgrade", figures, &new, &["--old".into(), old.to_string_lossy().into_owned()])
+}
+
+/// As much as every change must survive, within a few minutes. What is replaced here is the same sources built
+/// otherwise; daemons of earlier commits are for the nightly form.
+pub(crate) fn run_for_ci(workspace: &Workspace) -> Result<()> {
+    let failpoints = with_failpoints(workspace)?;
+    let plain = plain(workspace)?;
+    let besiege = |kind: &str, program: &Path, args: &[&str]| {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        besiege(workspace, kind, Figures::Shown, program, &args)
     };
+    besiege("kill", &failpoints, &["--kills", "100"])?;
+    besiege("upgrade", &plain, &["--old", &failpoints.to_string_lossy()])?;
+    besiege("load", &plain, &["--waiting", "1000", "--runs", "40", "--readers", "20"])
+}
+
+fn besiege(
+    workspace: &Workspace,
+    kind: &str,
+    figures: Figures,
+    program: &Path,
+    args: &[String],
+) -> Result<()> {
+    cargo(workspace, &["build", "--quiet", "--package", "abide-siege"]).run()?;
     let mut siege = Shell::new(workspace.target.join("debug/abide-siege"))
-        .args([kind.name(), "--program"])
+        .args([kind, "--program"])
         .arg(program)
         .args(args)
         .dir(&workspace.root);
@@ -62,24 +102,27 @@ pub(crate) fn run(workspace: &Workspace, kind: Kind, figures: Figures, args: &[S
     siege.run()
 }
 
+fn with_failpoints(workspace: &Workspace) -> Result<PathBuf> {
+    cargo(workspace, &["build", "--quiet", "--package", "abide", "--features", "failpoints"]).run()?;
+    kept(workspace, &workspace.target.join("debug/abide"), "failpoints")
+}
+
+fn plain(workspace: &Workspace) -> Result<PathBuf> {
+    cargo(workspace, &["build", "--quiet", "--package", "abide"]).run()?;
+    kept(workspace, &workspace.target.join("debug/abide"), "plain")
+}
+
+fn cargo(workspace: &Workspace, args: &[&str]) -> Shell {
+    Shell::new("cargo").args(args).dir(&workspace.root)
+}
+
 /// A copy under another name: the next build of other features must not take a besieged program's place.
-fn kept(workspace: &Workspace, profile: &str, name: &str) -> Result<PathBuf> {
+fn kept(workspace: &Workspace, built: &Path, name: &str) -> Result<PathBuf> {
     let folder = workspace.target.join("siege").join(name);
     fs::create_dir_all(&folder)?;
-    let (built, kept, staged) =
-        (workspace.target.join(profile).join("abide"), folder.join("abide"), folder.join("abide.new"));
-    fs::copy(&built, &staged)
+    let (kept, staged) = (folder.join("abide"), folder.join("abide.new"));
+    fs::copy(built, &staged)
         .and_then(|_| fs::rename(&staged, &kept))
         .with_context(|| format!("cannot copy {}", built.display()))?;
     Ok(kept)
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Kill => "kill",
-            Self::Load => "load",
-            Self::Upgrade => "upgrade",
-        }
-    }
 }

@@ -3,8 +3,10 @@
 //! Everything that a simulation could find is in `sim`; here are real processes, files, sockets and deaths.
 
 mod kill;
+mod load;
 mod report;
 mod tally;
+mod upgrade;
 mod watch;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -43,15 +45,53 @@ enum Siege {
         #[arg(long)]
         write: Option<PathBuf>,
     },
+    /// Many waiting runs, and many at work with many readers.
+    Load {
+        /// The daemon.
+        #[arg(long)]
+        program: PathBuf,
+        /// How many runs wait.
+        #[arg(long, default_value_t = 10_000)]
+        waiting: usize,
+        /// How many work at once.
+        #[arg(long, default_value_t = 200)]
+        runs: usize,
+        /// How many readers of events there are meanwhile.
+        #[arg(long, default_value_t = 100)]
+        readers: usize,
+        /// The document that gets the figures.
+        #[arg(long)]
+        write: Option<PathBuf>,
+    },
+    /// Another binary takes over.
+    Upgrade {
+        /// The new daemon.
+        #[arg(long)]
+        program: PathBuf,
+        /// The old one.
+        #[arg(long)]
+        old: PathBuf,
+        /// The document that gets the figures.
+        #[arg(long)]
+        write: Option<PathBuf>,
+    },
 }
 
 fn main() -> ExitCode {
     let done = match Args::parse().siege {
         Siege::Kill { program, kills, seed, jobs, at, write } => {
             let tally = kill::run(&kill::Wish { program, kills, seed, jobs, at });
-            let figures: Vec<(String, String)> =
-                tally.figures().into_iter().map(|(name, count)| (name, count.to_string())).collect();
-            let section = Section { heading: "Kill -9", about: KILLS, figures };
+            let section = Section { heading: "Kill -9", about: KILLS, figures: counted(&tally) };
+            finish(&section, write, &tally.problems)
+        }
+        Siege::Load { program, waiting, runs, readers, write } => {
+            let seen = load::run(&load::Wish { program, waiting, runs, readers });
+            let section = Section { heading: "Load", about: LOAD, figures: seen.figures };
+            finish(&section, write, &seen.problems)
+        }
+        Siege::Upgrade { program, old, write } => {
+            let tally = upgrade::run(&old, &program);
+            let section = Section { heading: "Upgrade", about: UPGRADE, figures: counted(&tally) };
             finish(&section, write, &tally.problems)
         }
     };
@@ -68,6 +108,15 @@ const KILLS: &str = "The daemon is killed with SIGKILL before and after every co
 order and its report,\nagain while the next daemon takes things up, and at random times while many people use it. The \
 stories run on both\nparrots; their orders append lines to files. After the last restart everything must have come to its \
 right end.";
+
+const LOAD: &str = "Runs that wait for an answer, of which some are then answered; and runs that work at once on both \
+parrots while\nmany readers follow all events, one of whom has a connection and never reads from it.";
+const UPGRADE: &str = "A daemon with open questions, gates, held processes, idle chats and running turns is replaced by \
+another binary,\nonce in order and once by force. Everything that the old one began comes to its right end under the new one.";
+
+fn counted(tally: &tally::Tally) -> Vec<(String, String)> {
+    tally.figures().into_iter().map(|(name, count)| (name, count.to_string())).collect()
+}
 
 fn finish(section: &Section<'_>, write: Option<PathBuf>, problems: &[String]) -> anyhow::Result<ExitCode> {
     for (name, figure) in &section.figures {

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use abide_testkit::daemon::{Account, Story};
+
 /// The figures of a siege.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
@@ -25,6 +27,8 @@ pub(crate) struct Tally {
     pub(crate) retries: u64,
     /// Times that the outcome of a turn was unknown and a person was asked.
     pub(crate) unknown: u64,
+    /// Times that the last daemon left an order to be reported by the next.
+    pub(crate) late: u64,
     /// Entries of the journals.
     pub(crate) events: u64,
     /// Readers that saw each of them once.
@@ -41,6 +45,18 @@ impl Tally {
         self.kills.values().sum()
     }
 
+    /// A story was lived to its end.
+    pub(crate) fn lived(&mut self, story: &Story, account: &Account) {
+        self.runs += 1;
+        self.lines += story.lines.len() as u64;
+        self.questions += account.answers.len() as u64;
+        self.messages += story.messages.len() as u64;
+        self.acknowledged += account.acknowledged;
+        self.retries += account.retries;
+        self.unknown += account.unknown;
+        self.problems.extend(account.problems.iter().cloned());
+    }
+
     /// Adds another's figures.
     pub(crate) fn add(&mut self, other: Self) {
         for (point, count) in other.kills {
@@ -55,6 +71,7 @@ impl Tally {
         self.acknowledged += other.acknowledged;
         self.retries += other.retries;
         self.unknown += other.unknown;
+        self.late += other.late;
         self.events += other.events;
         self.readers += other.readers;
         self.reconnections += other.reconnections;
@@ -75,6 +92,7 @@ impl Tally {
             ("acknowledged requests", self.acknowledged),
             ("requests made again", self.retries),
             ("turns whose outcome was unknown, so that a person was asked", self.unknown),
+            ("orders that the last daemon left to the next", self.late),
             ("journal entries verified", self.events),
             ("event readers that had to see each entry exactly once", self.readers),
             ("connections that these readers made anew", self.reconnections),

@@ -128,6 +128,9 @@ impl Performer {
     /// Start-up is no special case: what is found dead comes in as an event, what lives is listened to, what is owed
     /// is performed.
     pub async fn reconcile(&self) -> Result<(), DeskError> {
+        // Before anything is performed: a check that this daemon begins is no stranger.
+        let processes = self.world.processes.clone();
+        let found = self.blocking(move || processes.names()).await;
         let mut cursor = None;
         for (run, _) in self.world.store.occupying().await? {
             self.perform_owed(run).await;
@@ -144,7 +147,7 @@ impl Performer {
                 self.look_after(run);
             }
         }
-        self.forget_strangers().await
+        self.forget_strangers(found).await
     }
 
     /// Takes news of a run to the desk, and performs what follows. Requests of people go to the desk directly: they may
@@ -326,9 +329,8 @@ impl Performer {
     }
 
     /// Ends processes that no run counts on: their last news was committed, but not that they may go.
-    async fn forget_strangers(&self) -> Result<(), DeskError> {
-        let processes = self.world.processes.clone();
-        for name in self.blocking(move || processes.names()).await {
+    async fn forget_strangers(&self, found: Vec<String>) -> Result<(), DeskError> {
+        for name in found {
             let forgotten = match parse(&name) {
                 Some((run, attempt)) => {
                     let state = self.world.store.run(run).await?;

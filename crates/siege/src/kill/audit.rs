@@ -15,7 +15,7 @@ const LOOKS: usize = 600;
 const QUIET_LOOKS: usize = 6;
 
 /// Looks at everything. What is not right is told in words.
-pub(super) fn look(home: &Home, feed: &Feed, daemon: Running, tally: &mut Tally) -> Vec<String> {
+pub(crate) fn look(home: &Home, feed: &Feed, daemon: Running, tally: &mut Tally) -> Vec<String> {
     let mut wrong = vec![];
     if !comes(|| home.keepers().is_empty()) {
         wrong.push(format!("keepers are left: {:?}", home.keepers()));
@@ -33,11 +33,31 @@ pub(super) fn look(home: &Home, feed: &Feed, daemon: Running, tally: &mut Tally)
     if !comes(|| home.processes().is_empty()) {
         wrong.push(format!("processes are left: {:?}", home.processes()));
     }
+    // On a busy machine the last order's report may have come too late for the last daemon. The next one owes it.
+    if owes(home).unwrap_or(false) {
+        tally.late += 1;
+        let daemon = home.start();
+        tally.starts += 1;
+        if !comes(|| is_quiet(home, feed)) {
+            wrong.push("what was left over is not carried out".to_owned());
+        }
+        daemon.terminate();
+    }
     match journal(home, feed, tally) {
         Ok(more) => wrong.extend(more),
         Err(error) => wrong.push(format!("the store cannot be read: {error}")),
     }
     wrong
+}
+
+/// Whether anything is owed to the world.
+fn owes(home: &Home) -> Result<bool, StoreError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made");
+    runtime.block_on(async { Ok(!registry::open(&url(home)).await?.owed(None, 1).await?.is_empty()) })
+}
+
+fn url(home: &Home) -> String {
+    format!("sqlite:{}", home.path().join("abide.db").display())
 }
 
 fn slots_held(home: &Home) -> Option<u64> {
@@ -72,10 +92,9 @@ fn comes(wanted: impl Fn() -> bool) -> bool {
 
 /// The journal by itself, against its tables, and against what was read while it was written.
 fn journal(home: &Home, feed: &Feed, tally: &mut Tally) -> Result<Vec<String>, StoreError> {
-    let url = format!("sqlite:{}", home.path().join("abide.db").display());
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made");
     runtime.block_on(async {
-        let store = registry::open(&url).await?;
+        let store = registry::open(&url(home)).await?;
         let mut wrong = vec![];
         let verification = upkeep::verify(&*store, |_| {}).await?;
         wrong.extend(verification.findings.iter().map(|finding| format!("journal: {finding}")));

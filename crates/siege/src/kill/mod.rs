@@ -1,8 +1,8 @@
 //! Kill -9 of the real daemon, at every commit point and at random times under load, and what must still be true after.
 
-mod audit;
-mod scene;
-mod stories;
+pub(crate) mod audit;
+pub(crate) mod scene;
+pub(crate) mod stories;
 mod storm;
 mod sweep;
 

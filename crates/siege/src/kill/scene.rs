@@ -19,8 +19,8 @@ pub(super) struct Scene {
     played: Mutex<Vec<(Story, Account)>>,
 }
 
-/// How often anything is tried: a minute, at 20 ms each.
-const PATIENCE: Patience = Patience(3_000);
+/// How often anything is tried: a minute and more.
+const PATIENCE: Patience = Patience { tries: 3_000, pause: Duration::from_millis(20) };
 
 impl Scene {
     pub(super) fn new(program: &Path) -> Self {
@@ -54,14 +54,7 @@ impl Scene {
     pub(super) fn end(self, daemon: Running, mut tally: Tally) -> Tally {
         let played = self.played.into_inner().unwrap_or_else(PoisonError::into_inner);
         for (story, account) in &played {
-            tally.runs += 1;
-            tally.lines += story.lines.len() as u64;
-            tally.questions += account.answers.len() as u64;
-            tally.messages += story.messages.len() as u64;
-            tally.acknowledged += account.acknowledged;
-            tally.retries += account.retries;
-            tally.unknown += account.unknown;
-            tally.problems.extend(account.problems.iter().cloned());
+            tally.lived(story, account);
         }
         tally.readers += 1;
         tally.reconnections += self.feed.reconnections();
@@ -96,6 +89,6 @@ fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
 
 /// Lets time pass.
 #[expect(clippy::disallowed_methods, reason = "a death comes at its own time, and chance decides when")]
-pub(super) fn nap(time: Duration) {
+pub(crate) fn nap(time: Duration) {
     std::thread::sleep(time);
 }

@@ -42,6 +42,7 @@ struct Shared {
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long to wait for events at the most.
 const PATIENCE: Duration = Duration::from_secs(120);
+const SHORTLY: Duration = Duration::from_millis(100);
 
 impl Feed {
     /// Reads from the first event on, from whoever `client` finds.
@@ -66,6 +67,13 @@ impl Feed {
     pub fn wait_beyond(&self, count: usize) -> bool {
         let seen = self.shared.seen();
         let waited = self.shared.more.wait_timeout_while(seen, PATIENCE, |seen| seen.len() <= count);
+        waited.is_ok_and(|(_, timeout)| !timeout.timed_out())
+    }
+
+    /// The same, and not long.
+    pub fn wait_shortly_beyond(&self, count: usize) -> bool {
+        let seen = self.shared.seen();
+        let waited = self.shared.more.wait_timeout_while(seen, SHORTLY, |seen| seen.len() <= count);
         waited.is_ok_and(|(_, timeout)| !timeout.timed_out())
     }
 
@@ -98,7 +106,7 @@ impl Shared {
         while !self.stopped() {
             let _the_daemon_is_away = client().and_then(|client| self.read(path, &client));
             *self.reconnections.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-            pause();
+            pause(PAUSE);
         }
     }
 
@@ -138,6 +146,6 @@ impl Shared {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a daemon that is not there has nothing to wait on")]
-pub(super) fn pause() {
-    std::thread::sleep(PAUSE);
+pub(super) fn pause(time: Duration) {
+    std::thread::sleep(time);
 }

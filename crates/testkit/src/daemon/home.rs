@@ -58,7 +58,7 @@ impl Home {
 
     /// From now on another program is the daemon.
     pub fn replace_program(&mut self, program: &Path) {
-        program.clone_into(&mut self.program);
+        self.program = std::path::absolute(program).expect("the program has a path");
     }
 
     /// Its directory.
@@ -144,6 +144,11 @@ impl Home {
             entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
         names.sort();
         names
+    }
+
+    /// Kills a process of this home.
+    pub fn kill(&self, process: &Left) {
+        signal(process.pid, "KILL");
     }
 
     /// All processes that live in this home: its name stands in their environment.

@@ -4,7 +4,7 @@
 //! Its workspace holds a file to which the run's orders append lines, so that what was done, and how often, is seen by
 //! looking.
 
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -55,9 +55,14 @@ pub struct Account {
     pub problems: Vec<String>,
 }
 
-/// How often something is tried before it is called hopeless.
+/// How often something is tried before it is called hopeless, and how long is waited in between.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience(pub u64);
+pub struct Patience {
+    /// How often.
+    pub tries: u64,
+    /// How long.
+    pub pause: Duration,
+}
 
 /// Someone who lives a story.
 #[derive(Debug)]
@@ -215,7 +220,7 @@ impl<F: Fn() -> io::Result<Client>> Voice<F> {
 
     fn go_on(&self, story: &Story, account: &mut Account) {
         let path = format!("/v1/runs/{}", account.run_id);
-        for _ in 0..self.patience.0 {
+        for _ in 0..self.patience.tries {
             let look = |client: &Client| client.get(&path);
             let Asked::Answered(run) = self.insist(account, "look", &[200], look) else { return };
             let turns = run.body["turn_index"].as_u64().unwrap_or_default();
@@ -234,7 +239,7 @@ impl<F: Fn() -> io::Result<Client>> Voice<F> {
             if !account.problems.is_empty() {
                 return;
             }
-            pause();
+            pause(self.patience.pause);
         }
         account.problems.push(format!("{}: {} never ends", story.name, account.run_id));
     }
@@ -308,7 +313,7 @@ impl<F: Fn() -> io::Result<Client>> Voice<F> {
         good: &[u16],
         ask: impl Fn(&Client) -> io::Result<Response>,
     ) -> Asked {
-        for _ in 0..self.patience.0 {
+        for _ in 0..self.patience.tries {
             match (self.client)().and_then(|client| ask(&client)) {
                 Ok(response) if good.contains(&response.status) => {
                     account.acknowledged += 1;
@@ -320,7 +325,7 @@ impl<F: Fn() -> io::Result<Client>> Voice<F> {
                 }
                 Ok(_) | Err(_) => account.retries += 1,
             }
-            pause();
+            pause(self.patience.pause);
         }
         account.problems.push(format!("{what}: nobody answers"));
         Asked::Hopeless

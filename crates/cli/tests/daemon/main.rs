@@ -1,0 +1,9 @@
+//! The real daemon from outside: runs that wait, are answered, and survive its end (A8) (A10) (A12) (D5).
+//!
+//! Each story is told over a restart in the middle of the wait: once after a kill, once after an orderly end that leaves
+//! everything to the keepers.
+
+mod gates;
+mod policies;
+mod stage;
+mod waits;

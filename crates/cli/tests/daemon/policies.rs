@@ -1,0 +1,75 @@
+//! Runs that need no person: at the deadline the question's own policy answers, by the same door, once (D5) (D6) (D7).
+
+use serde_json::{Value, json};
+
+use crate::stage::{ENDINGS, Ending, Stage};
+
+const ENGINES: [&str; 2] = ["parrot", "parrot-sticky"];
+
+/// A run that asks this, over a restart in the middle of the wait.
+fn asks(engine: &str, question: &str, ending: Ending) -> (Stage, String) {
+    let mut stage = Stage::new();
+    let prompt = format!("append log before\nask {question}\nappend log after $reply\nsay done");
+    let options = json!({ "interactive_require_user_reply": false, "session_timeout_sec": 1 });
+    let run = stage.create(engine, &prompt, options);
+    let waiting = stage.wait(&run, "waiting_user");
+    assert!(waiting["wait_deadline_at"].is_string(), "{waiting}");
+    stage.restart(ending);
+    (stage, run)
+}
+
+#[test]
+fn the_engine_decides_for_itself() {
+    for (engine, ending) in ENGINES.into_iter().zip(ENDINGS) {
+        let (stage, run) = asks(engine, "open_text/engine_judgement Which name?", ending);
+        let done = stage.wait(&run, "succeeded");
+        assert_eq!(done["auto_decision_count"], 1);
+        assert!(done["last_auto_decision_at"].is_string());
+        let question = &stage.questions(&run)[0];
+        assert_eq!(question["resolution_mode"], "auto_decide_timeout");
+        assert_eq!(question["auto_decide_reason"], "user_no_reply");
+        let lines = stage.lines();
+        assert!(lines.len() == 2 && lines[1].contains("Decide this yourself"), "{engine}: {lines:?}");
+        stage.wait_for_no_keeper();
+    }
+}
+
+#[test]
+fn the_safe_option_is_taken_or_no() {
+    for (engine, ending) in ENGINES.into_iter().zip(ENDINGS) {
+        let (stage, run) = asks(engine, "choose_one/safe_default Which? | drop | keep (safe)", ending);
+        stage.wait(&run, "succeeded");
+        assert_eq!(stage.lines(), ["before", "after keep"], "{engine}");
+        let (stage, run) = asks(engine, "confirm/safe_default Really?", ending);
+        stage.wait(&run, "succeeded");
+        let lines = stage.lines();
+        assert!(lines[1].starts_with("after No."), "{engine}: {lines:?}");
+    }
+}
+
+#[test]
+fn abort_ends_the_run_instead_of_inventing_an_answer() {
+    for (engine, ending) in ENGINES.into_iter().zip(ENDINGS) {
+        let (stage, run) = asks(engine, "confirm/abort Really?", ending);
+        let over = stage.wait(&run, "canceled");
+        assert_eq!(over["error"]["code"], "INTERACTION_ABORTED");
+        assert_eq!(stage.lines(), ["before"]);
+        let question = &stage.questions(&run)[0];
+        assert_eq!((&question["state"], &question["reply"]), (&json!("closed"), &Value::Null));
+        stage.wait_for_no_keeper();
+    }
+}
+
+#[test]
+fn a_risk_is_never_taken_by_a_timeout() {
+    for (engine, ending) in ENGINES.into_iter().zip(ENDINGS) {
+        for policy in ["engine_judgement", "safe_default"] {
+            let (stage, run) =
+                asks(engine, &format!("risk_ack/{policy} Delete everything? | yes (safe) | no"), ending);
+            stage.wait(&run, "succeeded");
+            let lines = stage.lines();
+            assert!(lines.len() == 2 && lines[1].starts_with("after No."), "{engine} {policy}: {lines:?}");
+            assert_eq!(stage.questions(&run)[0]["resolution_mode"], "auto_decide_timeout");
+        }
+    }
+}

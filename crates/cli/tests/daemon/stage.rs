@@ -1,0 +1,154 @@
+//! A daemon in a home of its own, and somebody who waits for its events.
+
+use std::{path::Path, sync::Arc};
+
+use abide_testkit::daemon::{Feed, Home, Running};
+use serde_json::{Value, json};
+
+pub(crate) struct Stage {
+    pub(crate) home: Arc<Home>,
+    daemon: Option<Running>,
+    feed: Feed,
+}
+
+/// How a daemon ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// As by a power failure.
+    Killed,
+    /// In order, leaving everything to the keepers.
+    Kept,
+}
+
+/// Both, for stories that must not depend on it.
+pub(crate) const ENDINGS: [Ending; 2] = [Ending::Killed, Ending::Kept];
+
+/// How somebody answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    Http,
+    CommandLine,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        let program = Path::new(env!("CARGO_BIN_EXE_abide"));
+        let home = Arc::new(Home::new(program).with("ABIDE_SLOTS_MAX_RUNNING", "4"));
+        let daemon = Some(home.start());
+        let finder = home.clone();
+        let feed = Feed::open("/v1/events", move || finder.client());
+        Self { home, daemon, feed }
+    }
+
+    /// Ends the daemon.
+    pub(crate) fn down(&mut self, ending: Ending) {
+        let daemon = self.daemon.take().expect("a daemon is there");
+        match ending {
+            Ending::Killed => drop(daemon.kill()),
+            Ending::Kept => drop(daemon.terminate()),
+        }
+    }
+
+    /// Starts the next one.
+    pub(crate) fn up(&mut self) {
+        let daemon = self.home.start();
+        assert!(daemon.is_ready(), "the next daemon starts: {}", self.home.complaints());
+        self.daemon = Some(daemon);
+    }
+
+    /// Another daemon takes the place of the one that is there.
+    pub(crate) fn restart(&mut self, ending: Ending) {
+        self.down(ending);
+        self.up();
+    }
+
+    /// A run with these options.
+    pub(crate) fn create(&self, engine: &str, prompt: &str, options: Value) -> String {
+        let body = json!({
+            "engine": engine, "prompt": prompt, "execution_mode": "interactive", "options": options,
+            "workspace": self.home.workspace("w"),
+        });
+        let created = self.home.client().and_then(|client| client.post("/v1/runs", &body));
+        let created = created.expect("the daemon answers");
+        assert_eq!(created.status, 201, "{}", created.body);
+        created.text("/run_id").to_owned()
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Value {
+        let response = self.home.client().and_then(|client| client.get(path)).expect("the daemon answers");
+        assert_eq!(response.status, 200, "{path}: {}", response.body);
+        response.body
+    }
+
+    /// Waits until a run has this status. One that has ended otherwise will never come to it.
+    pub(crate) fn wait(&self, run: &str, status: &str) -> Value {
+        loop {
+            let seen = self.feed.seen().len();
+            let state = self.get(&format!("/v1/runs/{run}"));
+            let now = state["status"].as_str().unwrap_or_default().to_owned();
+            if now == status {
+                return state;
+            }
+            let over = ["succeeded", "failed", "canceled"].contains(&now.as_str());
+            assert!(!over, "{run} never comes to {status}: {state}");
+            assert!(self.feed.wait_beyond(seen), "{run} does not come to {status}: {state}");
+        }
+    }
+
+    /// A run's questions, the first first.
+    pub(crate) fn questions(&self, run: &str) -> Vec<Value> {
+        let listed = self.get(&format!("/v1/runs/{run}/interactions"));
+        listed["items"].as_array().cloned().expect("a list has items")
+    }
+
+    /// A run's processes, one for each attempt at each turn.
+    pub(crate) fn pids(&self, run: &str) -> Vec<u64> {
+        let turns = self.get(&format!("/v1/runs/{run}/turns"));
+        let turns = turns["items"].as_array().cloned().expect("a list has items");
+        let attempts = turns.iter().filter_map(|turn| turn["attempts"].as_array()).flatten();
+        attempts.filter_map(|attempt| attempt["pid"].as_u64()).collect()
+    }
+
+    /// Answers the open question.
+    pub(crate) fn reply(&self, run: &Value, text: &str, door: Door) {
+        let interaction = run["pending_interaction_id"].as_str().expect("a question is open");
+        match door {
+            Door::Http => {
+                let path = format!("/v1/interactions/{interaction}/reply");
+                let reply = |key: &str| {
+                    let body = json!({ "text": text, "idempotency_key": key });
+                    self.home.client().and_then(|client| client.post(&path, &body)).expect("it answers")
+                };
+                assert_eq!(reply("once").body, json!({ "resolution": "accepted" }));
+                assert_eq!(reply("once").body, json!({ "resolution": "idempotent" }));
+                assert_eq!(reply("other").text("/code"), "STALE_INTERACTION");
+            }
+            Door::CommandLine => {
+                let end = self.home.run(&["reply", interaction, text]);
+                assert_eq!(end.code, Some(0), "{end:?}");
+            }
+        }
+    }
+
+    /// The lines that the run's orders appended.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.home.workspace("w").join("log")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Waits until no process of a run is held any more.
+    pub(crate) fn wait_for_no_keeper(&self) {
+        for _ in 0..LOOKS {
+            let seen = self.feed.seen().len();
+            if self.home.keepers().is_empty() {
+                return;
+            }
+            // Its end is not always followed by an event.
+            let _or_after_a_moment = self.feed.wait_shortly_beyond(seen);
+        }
+        panic!("keepers are left: {:?}", self.home.keepers());
+    }
+}
+
+/// How often keepers are looked for.
+const LOOKS: usize = 600;

@@ -1,0 +1,74 @@
+//! Many runs at once on both parrots, with many readers of events, one of whom does not read.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use abide_testkit::daemon::{Feed, Home, Patience, Story, Voice};
+
+use super::{Seen, Wish};
+use crate::{kill::audit, tally::Tally, watch::Watch};
+
+/// How often anything is tried. People who ask all the time would be the load, not the runs.
+const PATIENCE: Patience = Patience { tries: 2_000, pause: Duration::from_millis(300) };
+
+pub(super) fn besiege(wish: &Wish, seen: &mut Seen) {
+    let home = Arc::new(house(&wish.program, wish.runs));
+    let daemon = home.start();
+    let open = || {
+        let finder = home.clone();
+        Feed::open("/v1/events", move || finder.client())
+    };
+    let feeds: Vec<Feed> = (1..wish.readers).map(|_| open()).collect();
+    // It has its connection and never reads a byte of it.
+    let stalled = home.client().and_then(|client| client.stream("/v1/events", &[]));
+    let watch = Watch::start();
+    let mut tally = Tally::default();
+    let stories: Vec<Story> = (0..wish.runs).map(|number| story(&home, number)).collect();
+    std::thread::scope(|scope| {
+        let live = |story| {
+            let home = home.clone();
+            scope.spawn(move || Voice::new(move || home.client(), PATIENCE).live(story))
+        };
+        let lives: Vec<_> = stories.iter().map(live).collect();
+        for (story, life) in stories.iter().zip(lives) {
+            match life.join() {
+                Ok(account) => tally.lived(story, &account),
+                Err(_) => seen.problems.push(format!("{}: nobody tells", story.name)),
+            }
+        }
+    });
+    let took = watch.elapsed();
+    seen.figure("runs at once", wish.runs);
+    seen.figure("readers of all their events, one of them stalled", wish.readers);
+    seen.figure(
+        "seconds until all runs were done, each asked once and answered",
+        format!("{:.1}", took.as_secs_f64()),
+    );
+    seen.memory("with all of these", daemon.pid());
+    drop(stalled);
+    let last = open();
+    let wrong = audit::look(&home, &last, daemon, &mut tally);
+    let written: Vec<u64> = last.seen().iter().map(|seen| seen.id).collect();
+    for feed in &feeds {
+        let read: Vec<u64> = feed.seen().iter().map(|seen| seen.id).collect();
+        if read != written {
+            seen.problems.push(format!("a reader saw {} events of {}", read.len(), written.len()));
+        }
+    }
+    seen.figure("events, each seen exactly once by each reader that reads", written.len());
+    seen.figure("lines written exactly once", tally.lines);
+    seen.problems.extend(tally.problems);
+    seen.problems.extend(wrong);
+}
+
+fn house(program: &Path, runs: usize) -> Home {
+    Home::new(program)
+        .with("ABIDE_SLOTS_MAX_RUNNING", &runs.to_string())
+        // Everybody comes from one address here.
+        .with("ABIDE_HTTP_REQUESTS_PER_SECOND", "0")
+}
+
+fn story(home: &Home, number: usize) -> Story {
+    let name = format!("crowd-{number}");
+    let engine = ["parrot", "parrot-sticky"][number % 2];
+    Story::new(&name, engine, home.workspace(&name)).appends().asks("q1").appends()
+}

@@ -1,0 +1,60 @@
+//! Many waiting runs, and many at work with many readers: what that costs, and that nobody is lost or held up.
+
+mod crowd;
+mod waiting;
+
+use std::{fs, path::PathBuf};
+
+/// What is wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    /// The daemon.
+    pub(crate) program: PathBuf,
+    /// How many runs wait.
+    pub(crate) waiting: usize,
+    /// How many runs work at once.
+    pub(crate) runs: usize,
+    /// How many readers there are meanwhile, one of them stalled.
+    pub(crate) readers: usize,
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) figures: Vec<(String, String)>,
+    pub(crate) problems: Vec<String>,
+}
+
+/// The most memory that a daemon with all its waiting runs may hold, in MiB.
+const MOST_MEMORY: u64 = 200;
+
+pub(crate) fn run(wish: &Wish) -> Seen {
+    let mut seen = Seen::default();
+    if let Err(error) = waiting::besiege(wish, &mut seen) {
+        seen.problems.push(format!("{error:#}"));
+    }
+    crowd::besiege(wish, &mut seen);
+    seen
+}
+
+impl Seen {
+    fn figure(&mut self, name: impl Into<String>, figure: impl ToString) {
+        let (name, figure) = (name.into(), figure.to_string());
+        eprintln!("{name}: {figure}");
+        self.figures.push((name, figure));
+    }
+
+    /// The memory that a process holds and has held, in MiB.
+    fn memory(&mut self, what: &str, pid: u32) {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let mebibytes = |name: &str| -> u64 {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+            line.trim_matches([':', ' ', '\t', 'k', 'B']).parse::<u64>().unwrap_or(0).div_ceil(1024)
+        };
+        let (now, most) = (mebibytes("VmRSS"), mebibytes("VmHWM"));
+        self.figure(format!("{what}: resident memory, MiB"), format!("{now} (at most {most})"));
+        if now == 0 || most > MOST_MEMORY {
+            self.problems.push(format!("{what}: {most} MiB, more than {MOST_MEMORY}"));
+        }
+    }
+}

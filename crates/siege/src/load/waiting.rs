@@ -1,0 +1,179 @@
+//! Thousands of waiting runs. One of them really came to its question; the others are told to the store as copies of its
+//! story, each with its own ids and its own session of the parrot, so that any of them can be answered.
+
+use std::{fs, time::Duration};
+
+use abide_domain::{
+    event::Event,
+    id::{Fresh, RunId},
+    run::{self, Run},
+    time::Stamp,
+};
+use abide_ports::store::{Change, Commit, Entry, Seq, Store};
+use abide_store::registry;
+use abide_testkit::{
+    daemon::{Client, Home},
+    dice::Dice,
+};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::{Seen, Wish};
+use crate::{kill::scene::nap, watch::Watch};
+
+/// How many of them are answered.
+const ANSWERED: usize = 40;
+/// How many runs go into one commit.
+const AT_ONCE: usize = 100;
+
+pub(super) fn besiege(wish: &Wish, seen: &mut Seen) -> Result<()> {
+    let home = Home::new(&wish.program);
+    let template = first(&home)?;
+    let runs = copies(&home, &template, wish.waiting)?;
+    let watch = Watch::start();
+    let daemon = home.start();
+    let ready = watch.elapsed();
+    ensure!(daemon.is_ready(), "the daemon does not start: {}", home.complaints());
+    let client = home.client()?;
+    ensure!(client.get("/readyz")?.status == 200, "the daemon said that it is ready, and is not");
+    seen.figure("waiting runs", runs.len());
+    seen.figure("seconds from start to ready", format!("{:.2}", ready.as_secs_f64()));
+    seen.memory("with all of these waiting", daemon.pid());
+    let mut dice = Dice::new(7);
+    let mut delays = vec![];
+    for number in 0..ANSWERED.min(runs.len()) {
+        let run = dice.pick(&runs);
+        if let Some(delay) = answer(&client, &run, number)? {
+            delays.push(delay);
+        }
+    }
+    delays.sort();
+    let told = |delay: Option<&Duration>| delay.map_or(0.0, |delay| delay.as_secs_f64() * 1000.0);
+    let median = told(delays.get(delays.len() / 2));
+    seen.figure("milliseconds from a reply to its turn at work, median", format!("{median:.0}"));
+    seen.figure("the same, the longest", format!("{:.0}", told(delays.last())));
+    seen.memory("after the answers", daemon.pid());
+    daemon.terminate();
+    let log = fs::read_to_string(home.workspace("w").join("log"))?;
+    let mut answers: Vec<&str> = log.lines().filter(|line| line.starts_with("reply-")).collect();
+    answers.sort_unstable();
+    answers.dedup();
+    let lines = log.lines().filter(|line| line.starts_with("reply-")).count();
+    ensure!(
+        answers.len() == delays.len() && lines == delays.len(),
+        "{lines} lines of {} answers",
+        delays.len()
+    );
+    Ok(())
+}
+
+/// A run that really waits.
+fn first(home: &Home) -> Result<RunId> {
+    let daemon = home.start();
+    let body = json!({
+        "engine": "parrot", "prompt": "ask open_text q\nappend log $reply", "workspace": home.workspace("w"),
+    });
+    let client = home.client()?;
+    let created = client.post("/v1/runs", &body)?;
+    let path = format!("/v1/runs/{}", created.text("/run_id"));
+    while client.get(&path)?.body["status"] != "waiting_user" {
+        nap(Duration::from_millis(20));
+    }
+    daemon.terminate();
+    created.text("/run_id").parse().map_err(|_| anyhow::anyhow!("{} is no run", created.body))
+}
+
+fn copies(home: &Home, template: &RunId, count: usize) -> Result<Vec<String>> {
+    let url = format!("sqlite:{}", home.path().join("abide.db").display());
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    runtime.block_on(async {
+        let store = registry::open(&url).await?;
+        let entries = store.entries_of(*template, Seq(0), 1_000).await?;
+        let session = session(&*store, template).await?;
+        let folder = home.path().join("parrot");
+        let memory = fs::read_to_string(folder.join(format!("{session}.json")))?;
+        let (mut runs, mut changes) = (vec![], vec![]);
+        for number in 1..=count {
+            let copy = Copy { number: number as u128, session: format!("copy-{number}") };
+            fs::write(folder.join(format!("{}.json", copy.session)), &memory)?;
+            let run = copy.retell(&entries, &mut changes)?;
+            runs.push(run.run_id.to_string());
+            if number % AT_ONCE == 0 || number == count {
+                store.commit(Commit { changes: std::mem::take(&mut changes) }).await?;
+            }
+        }
+        Ok(runs)
+    })
+}
+
+async fn session(store: &dyn Store, run: &RunId) -> Result<String> {
+    let run = store.run(*run).await?.context("the first run is there")?;
+    Ok(run.handle.context("it has a session")?.handle_value)
+}
+
+/// One more run with the same story.
+struct Copy {
+    number: u128,
+    session: String,
+}
+
+impl Copy {
+    fn retell(&self, entries: &[Entry], changes: &mut Vec<Change>) -> Result<Run> {
+        let mut run: Option<Run> = None;
+        for (step, entry) in entries.iter().enumerate() {
+            let fresh = self.fresh(entry.stamp.fresh, step);
+            let stamp = Stamp { at: entry.stamp.at, fresh };
+            let event = self.adapt(entry.event.clone(), run.as_ref(), fresh);
+            let step =
+                run::apply(run.as_ref(), &stamp, &event).map_err(|refused| anyhow::anyhow!("{refused}"))?;
+            let change = Change::new(run.as_ref(), stamp, event, step);
+            run = Some(change.run.clone());
+            changes.push(change);
+        }
+        run.context("the first run has a story")
+    }
+
+    /// The same time, and numbers that nobody else has.
+    fn fresh(&self, of: Fresh, step: usize) -> Fresh {
+        Fresh((of.0 >> 64 << 64) | (self.number << 24) | ((step as u128) << 8))
+    }
+
+    fn adapt(&self, mut event: Event, run: Option<&Run>, fresh: Fresh) -> Event {
+        let own_turn = run.and_then(|run| run.turns.last()).map(|turn| turn.turn_id);
+        if let Event::RunCreated(new) = &mut event {
+            new.run_id = RunId(fresh);
+            new.message.key.message_id = self.session.clone();
+        } else if let Event::ProfileResolved { handle: Some(handle), .. }
+        | Event::HandleAnnounced { handle, .. } = &mut event
+        {
+            handle.handle_value.clone_from(&self.session);
+        } else if let (Event::TurnEnded { turn_id, .. }, Some(own)) = (&mut event, own_turn) {
+            *turn_id = own;
+        }
+        event
+    }
+}
+
+/// Answers a run, and tells how long it took until its turn was at work; nothing if it was answered before.
+fn answer(client: &Client, run: &str, number: usize) -> Result<Option<Duration>> {
+    let path = format!("/v1/runs/{run}");
+    let state = client.get(&path)?.body;
+    let Some(question) = state["pending_interaction_id"].as_str() else { return Ok(None) };
+    let watch = Watch::start();
+    let body = json!({ "text": format!("reply-{number}") });
+    let replied = client.post(&format!("/v1/interactions/{question}/reply"), &body)?;
+    ensure!(replied.status == 200, "{}", replied.body);
+    let mut begun = None;
+    loop {
+        let state = client.get(&path)?.body;
+        let status = state["status"].as_str().unwrap_or_default();
+        if !["waiting_user", "queued"].contains(&status) {
+            begun.get_or_insert_with(|| watch.elapsed());
+        }
+        match status {
+            "succeeded" => return Ok(begun),
+            "failed" | "canceled" => anyhow::bail!("{run} ended badly: {}", Value::to_string(&state)),
+            _ => nap(Duration::from_millis(2)),
+        }
+    }
+}
