@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::workspace::Workspace;
-use crate::{bench, ci, engines, shell, sim, test, tidy, up};
+use crate::{bench, ci, engines, schemathesis, shell, sim, test, tidy, up};
 
 /// The chores of this repository.
 #[derive(Parser)]
@@ -47,6 +47,16 @@ enum Chore {
         /// Write docs/engines.md from what the tests last saw.
         #[arg(long, conflicts_with = "json")]
         write: bool,
+    },
+    /// Ask a daemon everything that its OpenAPI document allows and forbids, with schemathesis.
+    #[command(
+        after_help = "Examples:\n  cargo xtask schemathesis\n  cargo xtask schemathesis --include-path /v1/runs\n\n\
+        schemathesis goes to .cache/schemathesis, at the versions in xtask/schemathesis."
+    )]
+    Schemathesis {
+        /// Passed on to schemathesis.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
     },
     /// Run the simulator, optimised and with every assertion on.
     #[command(after_help = "Examples:\n  cargo xtask sim --seeds 20000\n  \
@@ -98,6 +108,7 @@ pub(crate) fn main() -> ExitCode {
                 };
                 engines::run(&workspace, format)
             }
+            Chore::Schemathesis { args } => schemathesis::run(&workspace, &args),
             Chore::Sim { args } => sim::run(&workspace, &args),
             Chore::Bench { name, args } => bench::run(&workspace, &name, &args),
             Chore::Tidy => tidy::run(&workspace),

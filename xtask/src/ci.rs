@@ -9,7 +9,7 @@ use crate::engines::Demand;
 use crate::shell::Shell;
 use crate::stopwatch::{Stopwatch, Took};
 use crate::workspace::Workspace;
-use crate::{sim, test, tidy, tools};
+use crate::{schemathesis, sim, test, tidy, tools};
 
 /// In this order: what is quick and fails often comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -22,6 +22,8 @@ pub(crate) enum Step {
     Clippy,
     /// The tests of all crates, on a throw-away Postgres and with every agent program.
     Test,
+    /// The HTTP interface does what its document says, asked from outside.
+    Schemathesis,
     /// The examples in the documentation.
     Doctest,
     /// The simulator's seeds, and its deliberate faults.
@@ -63,9 +65,9 @@ pub(crate) fn run(workspace: &Workspace, only: &[Step]) -> Result<()> {
     }
     eprintln!("\n== summary ==");
     for (step, outcome, took) in &done {
-        eprintln!("{:<9} {:<15} {took}", step.name(), outcome.told());
+        eprintln!("{:<12} {:<15} {took}", step.name(), outcome.told());
     }
-    eprintln!("{:<9} {:<15} {}", "in all", "", whole.read());
+    eprintln!("{:<12} {:<15} {}", "in all", "", whole.read());
     let count = |wanted: Outcome| done.iter().filter(|(_, outcome, _)| *outcome == wanted).count();
     eprintln!("\nsteps: {} passed, {} failed", count(Outcome::Passed), count(Outcome::Failed));
     match failure {
@@ -89,6 +91,7 @@ impl Step {
                     .run()?;
             }
             Self::Test => test::tests(workspace, &[], Demand::Required)?,
+            Self::Schemathesis => schemathesis::run(workspace, &[])?,
             Self::Doctest => test::doc_tests(workspace)?,
             Self::Sim => sim::run_for_tests(workspace)?,
             Self::Rustdoc => {

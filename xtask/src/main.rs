@@ -7,6 +7,7 @@ mod bench;
 mod ci;
 mod engines;
 mod postgres;
+mod schemathesis;
 mod shell;
 mod sim;
 mod stopwatch;

@@ -4,7 +4,8 @@
 //! tools written in Rust are built from the registry into `.cache/tools`, which git ignores, so that a checkout
 //! never changes what its owner has installed.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::geteuid;
@@ -153,6 +154,28 @@ fn by_hand(packages: &[&str]) -> String {
         packages.join(" ")
     )
 }
+
+/// The oldest Python that every list was made for, on the path or among those of pyenv.
+pub(crate) fn python() -> Result<PathBuf> {
+    let minor = |path: &PathBuf| -> Option<u32> {
+        let asked = Shell::new(path).args(["-c", "import sys, venv; print(sys.version_info[1])"]).read();
+        asked.ok()?.trim().parse().ok()
+    };
+    let on_path = ["python3.12", "python3.13", "python3"].into_iter().filter_map(which);
+    let root = Shell::new("pyenv").arg("root").read().ok();
+    let versions = root.and_then(|root| fs::read_dir(Path::new(root.trim()).join("versions")).ok());
+    let managed = versions.into_iter().flatten().flatten().map(|entry| entry.path().join("bin/python3"));
+    on_path
+        .chain(managed)
+        .filter_map(|path| Some((minor(&path)?, path)))
+        .filter(|(minor, _)| *minor >= OLDEST_PYTHON)
+        .min()
+        .map(|(_, path)| path)
+        .with_context(|| format!("no Python 3.{OLDEST_PYTHON} or later with venv is installed"))
+}
+
+/// The minor version that OpenHands asks for.
+const OLDEST_PYTHON: u32 = 12;
 
 #[cfg(test)]
 mod tests {

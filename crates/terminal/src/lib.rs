@@ -16,6 +16,7 @@ mod screen;
 mod session;
 mod text;
 
+pub use abide_keeper::launch::Launcher;
 pub use abide_keeper::protocol::Stream;
 pub use call::{
     Call, Chunk, Create, Event, ExecId, Execute, Finished, OutputPiece, OutputRange, Reply, RunResult,

@@ -56,6 +56,8 @@ pub struct Status {
     pub stalled: Vec<String>,
     /// Terminal sessions.
     pub sessions: u64,
+    /// Event streams and WebSockets that are open.
+    pub streams: u64,
 }
 
 /// How the daemon is.

@@ -181,7 +181,7 @@ fn holds_nul(value: &Value) -> bool {
 
 /// What serde says about an input that does not fit, with a suggestion for a misspelt name.
 fn not_understood(reason: &str) -> Problem {
-    let Some(rest) = reason.strip_prefix("unknown field `") else {
+    let Some((_, rest)) = reason.split_once("unknown field `") else {
         return Problem::invalid(reason.to_owned());
     };
     let (unknown, expected) = rest.split_once('`').unwrap_or((rest, ""));

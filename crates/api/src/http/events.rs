@@ -57,7 +57,7 @@ pub(super) struct From {
 /// connection. Without a cursor it begins at the first event there is.
 #[utoipa::path(
     get, path = "/v1/events", tag = "events", operation_id = "read_events",
-    params(From, ("Last-Event-ID" = Option<String>, Header, description = "The `seq` of the last event that was read.", pattern = "^[0-9]{1,18}$")),
+    params(From, ("Last-Event-ID" = Option<String>, Header, description = "The `seq` of the last event that was read.", pattern = "^[0-9]{0,18}$")),
     responses(
         (status = 200, description = "Events, as a page or as they happen.", content(
             (service::Page<wire::Event> = "application/json"),
@@ -81,7 +81,7 @@ pub(super) async fn all(
     params(
         ("run_id" = String, Path, description = "The run."),
         From,
-        ("Last-Event-ID" = Option<String>, Header, description = "The `seq` of the last event that was read.", pattern = "^[0-9]{1,18}$"),
+        ("Last-Event-ID" = Option<String>, Header, description = "The `seq` of the last event that was read.", pattern = "^[0-9]{0,18}$"),
     ),
     responses(
         (status = 200, description = "Events, as a page or as they happen.", content(

@@ -63,6 +63,8 @@ pub(super) async fn status(State(interface): State<Interface>) -> Result<Json<wi
         runs,
         stalled: stalled(&interface).await?,
         sessions: sessions(&interface).await,
+        streams: interface.0.settings.max_streams.saturating_sub(interface.0.streams.available_permits())
+            as u64,
     }))
 }
 

@@ -41,7 +41,7 @@ use crate::rpc::Conversation;
     responses(
         (status = 200, description = "The answer, which may be an error of the method's.", body = wire::Response),
         (status = 204, description = "A request without an id was taken and gets no answer."),
-        (status = 400, description = "`INVALID_REQUEST`: not one JSON object"),
+        (status = 400, description = "`INVALID_REQUEST`: not one request, or one that needs the WebSocket"),
         (status = 413, description = "`TOO_LARGE`"),
         (status = 415, description = "`UNSUPPORTED_MEDIA_TYPE`"),
     ),
@@ -50,11 +50,7 @@ pub(super) async fn call(
     State(interface): State<Interface>,
     RawJson(sent): RawJson,
 ) -> Result<Response, Problem> {
-    if streams(&sent) {
-        return Err(Problem::invalid(
-            "exec.stream needs the WebSocket, GET /v1/rpc; exec.run and exec.output do not",
-        ));
-    }
+    check(&sent)?;
     let terminals = interface.0.terminals.clone();
     let (say, mut said) = unbounded_channel();
     let listener: Listener = Arc::new(move |event| {
@@ -77,12 +73,20 @@ pub(super) async fn call(
     Ok(([(header::CONTENT_TYPE, "application/json")], talk.out).into_response())
 }
 
-fn streams(sent: &[u8]) -> bool {
-    #[derive(serde::Deserialize)]
-    struct Named {
-        method: String,
+/// Refuses what is no request, or one that can only be met over a WebSocket.
+fn check(sent: &[u8]) -> Result<(), Problem> {
+    let request: wire::Request = serde_json::from_slice(sent)
+        .map_err(|error| Problem::invalid(format!("not a JSON-RPC 2.0 request: {error}")))?;
+    let named = request.id.is_none_or(|id| id.is_string() || id.is_number());
+    if request.jsonrpc != "2.0" || !named {
+        return Err(Problem::invalid("jsonrpc must be \"2.0\" and id a string or number"));
     }
-    serde_json::from_slice::<Named>(sent).is_ok_and(|named| named.method == "exec.stream")
+    if request.method == "exec.stream" {
+        return Err(Problem::invalid(
+            "exec.stream needs the WebSocket, GET /v1/rpc; exec.run and exec.output do not",
+        ));
+    }
+    Ok(())
 }
 
 /// Opens a WebSocket for terminal methods.

@@ -59,7 +59,7 @@ impl Kit {
             }
             Self::Npm(name) => Ok(Program { interpreter: node()?, packages: Some(npm(workspace, name)?) }),
             Self::Node => Ok(Program { interpreter: node()?, packages: None }),
-            Self::Python => Ok(Program { interpreter: python()?, packages: None }),
+            Self::Python => Ok(Program { interpreter: tools::python()?, packages: None }),
         }
     }
 }
@@ -68,7 +68,7 @@ fn pip(workspace: &Workspace, name: &str) -> Result<PathBuf> {
     let list = lists(workspace).join(format!("{name}.txt"));
     let wanted = fs::read_to_string(&list).with_context(|| format!("could not read {}", list.display()))?;
     once(workspace, name, &wanted, |folder| {
-        Shell::new(python()?).args(["-m", "venv", "--clear"]).arg(folder).run()?;
+        Shell::new(tools::python()?).args(["-m", "venv", "--clear"]).arg(folder).run()?;
         Shell::new(folder.join("bin/python"))
             .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"])
             .arg(&list)
@@ -113,28 +113,6 @@ fn once(
     eprintln!("installed {name} in {}", watch.read());
     Ok(folder)
 }
-
-/// The oldest Python that every list was made for, on the path or among those of pyenv.
-fn python() -> Result<PathBuf> {
-    let minor = |path: &PathBuf| -> Option<u32> {
-        let asked = Shell::new(path).args(["-c", "import sys, venv; print(sys.version_info[1])"]).read();
-        asked.ok()?.trim().parse().ok()
-    };
-    let on_path = ["python3.12", "python3.13", "python3"].into_iter().filter_map(which);
-    let root = Shell::new("pyenv").arg("root").read().ok();
-    let versions = root.and_then(|root| fs::read_dir(Path::new(root.trim()).join("versions")).ok());
-    let managed = versions.into_iter().flatten().flatten().map(|entry| entry.path().join("bin/python3"));
-    on_path
-        .chain(managed)
-        .filter_map(|path| Some((minor(&path)?, path)))
-        .filter(|(minor, _)| *minor >= OLDEST_PYTHON)
-        .min()
-        .map(|(_, path)| path)
-        .with_context(|| format!("no Python 3.{OLDEST_PYTHON} or later with venv is installed"))
-}
-
-/// The minor version that OpenHands asks for.
-const OLDEST_PYTHON: u32 = 12;
 
 /// The drivers, and beside them what is to be installed.
 fn lists(workspace: &Workspace) -> PathBuf {

@@ -1,0 +1,154 @@
+//! Runs, questions and messages: taken once, shown as they are.
+
+use serde_json::{Value, json};
+
+use crate::{client::Ask, house::House};
+
+fn with_key(key: &str, body: &Value) -> Ask {
+    Ask::post("/v1/runs", body).header("idempotency-key", key)
+}
+
+#[tokio::test]
+async fn the_same_key_and_body_are_one_run_also_for_another_daemon() {
+    let house = House::open().await;
+    let body = json!({ "engine": "any", "prompt": "x", "labels": { "a": "1", "b": "2" } });
+    let first = house.ask(with_key("k", &body)).await;
+    assert_eq!(first.status, 201);
+    let id = first.json()["run_id"].as_str().unwrap().to_owned();
+    assert_eq!(first.header("location"), Some(format!("/v1/runs/{id}").as_str()));
+    let house = house.reopen().await;
+    let again = r#"{ "prompt":"x", "labels":{"b":"2","a":"1"}, "engine":"any" }"#;
+    let again = Ask::text("/v1/runs", again)
+        .header("content-type", "application/json; charset=utf-8")
+        .header("idempotency-key", "k");
+    let again = house.ask(again).await;
+    assert_eq!((again.status, again.json()["run_id"].as_str()), (200, Some(id.as_str())));
+    let other = house.ask(with_key("k", &json!({ "engine": "any", "prompt": "y" }))).await;
+    assert_eq!(other.refusal(), (409, "IDEMPOTENCY_CONFLICT".to_owned()));
+    let runs = house.get("/v1/runs").await.json();
+    assert_eq!(runs["items"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_run_is_shown_with_everything_that_it_was_asked_to_be() {
+    let house = House::open().await;
+    let workspace = house.place.path().to_str().unwrap();
+    let made = house
+        .post(
+            "/v1/runs",
+            json!({
+                "engine": "any", "prompt": "x", "workspace": workspace, "execution_mode": "chat",
+                "conversation_ref": "c", "labels": { "team": "red" },
+                "options": { "interactive_require_user_reply": false, "session_timeout_sec": 5, "turn_timeout_sec": 6,
+                    "on_busy": "steer", "model": "m", "sandbox": "read-only" },
+            }),
+        )
+        .await
+        .json();
+    let id = made["run_id"].as_str().unwrap();
+    assert_eq!(
+        made,
+        json!({
+            "run_id": id, "engine": "any", "workspace": workspace, "execution_mode": "chat", "status": "queued",
+            "error": null, "turn_index": 0, "pending_interaction_id": null, "profile": null, "wait_deadline_at": null,
+            "auto_decision_count": 0, "last_auto_decision_at": null, "conversation_ref": "c", "result": null,
+            "labels": { "team": "red" }, "queue_position": 1, "stalled_since": null,
+            "created_at": made["created_at"], "updated_at": made["created_at"],
+        })
+    );
+    assert!(made["created_at"].as_str().unwrap().starts_with("1970-01-01T00:00:00."));
+    assert_eq!(house.get(&format!("/v1/runs/{id}")).await.json(), made);
+    let second = house.queued("y").await;
+    assert_eq!(house.get(&format!("/v1/runs/{second}")).await.json()["queue_position"], 2);
+}
+
+#[tokio::test]
+async fn lists_come_in_pages_and_by_status() {
+    let house = House::open().await;
+    let mut made = Vec::new();
+    for number in 0..5 {
+        made.insert(0, house.queued(&number.to_string()).await);
+    }
+    let (mut seen, mut path) = (Vec::new(), "/v1/runs?limit=2&status=queued".to_owned());
+    loop {
+        let page = house.get(&path).await.json();
+        let items = page["items"].as_array().unwrap();
+        assert!(items.len() <= 2);
+        seen.extend(items.iter().map(|run| run["run_id"].as_str().unwrap().to_owned()));
+        let Some(next) = page["next_cursor"].as_str() else { break };
+        path = format!("/v1/runs?limit=2&status=queued&cursor={next}");
+    }
+    assert_eq!(seen, made);
+    assert_eq!(
+        house.get("/v1/runs?status=running").await.json(),
+        json!({ "items": [], "next_cursor": null })
+    );
+    let status = house.get("/v1/status").await.json();
+    assert_eq!((status["runs"]["queued"].clone(), status["queued"].clone()), (json!(5), json!(5)));
+}
+
+#[tokio::test]
+async fn the_first_answer_counts_and_everybody_else_is_told() {
+    let house = House::open().await;
+    let (run, interaction) = house.asking().await;
+    let inbox = house.get("/v1/interactions?state=open").await.json();
+    let open = &inbox["items"][0];
+    assert_eq!(open["interaction_id"], interaction.to_string());
+    assert_eq!(open["options"], json!([{ "label": "this", "safe": true }]));
+    assert_eq!(open["ui_hints"], json!({ "columns": 2 }));
+    assert_eq!((open["state"].clone(), open["asked_by"].clone()), (json!("open"), json!("turn_end")));
+    let path = format!("/v1/interactions/{interaction}/reply");
+    let reply =
+        |text: &str, key: Option<&str>| house.post(&path, json!({ "text": text, "idempotency_key": key }));
+    assert_eq!(reply("that", Some("k")).await.json(), json!({ "resolution": "accepted" }));
+    assert_eq!(reply("that", Some("k")).await.json(), json!({ "resolution": "idempotent" }));
+    assert_eq!(reply("other", Some("k")).await.refusal(), (409, "IDEMPOTENCY_CONFLICT".to_owned()));
+    assert_eq!(reply("that", None).await.refusal(), (409, "STALE_INTERACTION".to_owned()));
+    let history = house.get(&format!("/v1/runs/{run}/interactions")).await.json();
+    let answered = &history["items"][0];
+    assert_eq!(answered["state"], "answered");
+    assert_eq!((answered["reply"].clone(), answered["resolved_by"].clone()), (json!("that"), json!("api")));
+    assert_eq!(answered["resolution_mode"], "user_reply");
+    assert_eq!(house.get("/v1/interactions").await.json()["items"], json!([]));
+    let turns = house.get(&format!("/v1/runs/{run}/turns")).await.json();
+    assert_eq!(turns["items"][0]["attempts"][0]["exit_code"], 0);
+    assert_eq!(turns["items"][0]["reply"], "so far");
+}
+
+#[tokio::test]
+async fn a_message_is_taken_once_and_the_ledger_knows_it() {
+    let house = House::open().await;
+    let id = house.queued("x").await;
+    let path = format!("/v1/runs/{id}/messages");
+    let first = house.post(&path, json!({ "text": "more", "message_id": "m" })).await;
+    let taken = |duplicate: bool| json!({ "message_id": "m", "execution_status": "received", "duplicate": duplicate });
+    assert_eq!((first.status, first.json()), (202, taken(false)));
+    let again = house.post(&path, json!({ "text": "more", "message_id": "m" })).await;
+    assert_eq!((again.status, again.json()), (202, taken(true)));
+    let ledger = house.get("/v1/inbound/api/m").await.json();
+    assert_eq!((ledger["run_id"].as_str(), ledger["turn_id"].clone()), (Some(id.as_str()), Value::Null));
+    let fresh = house.post(&path, json!({ "text": "more" })).await.json();
+    assert!(fresh["message_id"].as_str().unwrap().starts_with("msg_"));
+    let other = house.queued("y").await;
+    let elsewhere =
+        house.post(&format!("/v1/runs/{other}/messages"), json!({ "text": "z", "message_id": "m" })).await;
+    assert_eq!(elsewhere.refusal(), (409, "IDEMPOTENCY_CONFLICT".to_owned()));
+}
+
+#[tokio::test]
+async fn stopping_what_is_over_is_no_error() {
+    let house = House::open().await;
+    let id = house.queued("x").await;
+    let order = |what: &str| house.ask(Ask::method("POST", format!("/v1/runs/{id}/{what}")));
+    assert_eq!(order("interrupt").await.json(), json!({ "accepted": false }));
+    assert_eq!(order("cancel").await.json(), json!({ "accepted": true }));
+    assert_eq!(order("cancel").await.json(), json!({ "accepted": false }));
+    assert_eq!(order("interrupt").await.json(), json!({ "accepted": false }));
+    let run = house.get(&format!("/v1/runs/{id}")).await.json();
+    assert_eq!(
+        (run["status"].clone(), run["error"]["code"].clone()),
+        (json!("canceled"), json!("CANCELED_BY_USER"))
+    );
+    let late = house.post(&format!("/v1/runs/{id}/messages"), json!({ "text": "z" })).await;
+    assert_eq!(late.refusal(), (409, "RUN_FINISHED".to_owned()));
+}

@@ -1,0 +1,70 @@
+//! Bounds: what is too much is refused, and everybody else is served.
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::{
+    client::Ask,
+    house::{House, until},
+};
+
+#[tokio::test]
+async fn a_client_in_a_circle_is_slowed_down() {
+    let house = House::with(|bounds| bounds.requests_per_second = 5).await;
+    let mut refused = 0;
+    for _ in 0..40 {
+        let said = Ask::get("/healthz").of(house.address).await;
+        if said.status != 200 {
+            assert_eq!(said.refusal(), (429, "RATE_LIMITED".to_owned()));
+            assert_eq!(said.header("retry-after"), Some("1"));
+            refused += 1;
+        }
+    }
+    assert!(refused > 0);
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_told_so() {
+    let house = House::with(|bounds| bounds.max_connections = 2).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        held.push(TcpStream::connect(house.address).await.unwrap());
+    }
+    let answered = async || Ask::get("/healthz").of(house.address).await;
+    until("a refusal", async || answered().await.status == 503).await;
+    assert_eq!(answered().await.refusal(), (503, "TOO_MANY_CONNECTIONS".to_owned()));
+    drop(held);
+    until("room for others", async || answered().await.status == 200).await;
+}
+
+#[tokio::test]
+async fn one_stream_too_many_is_told_so() {
+    let house = House::with(|bounds| bounds.max_streams = 1).await;
+    let listening = house.listen("/v1/events").await;
+    assert_eq!(house.get("/v1/events").await.refusal(), (503, "TOO_MANY_CONNECTIONS".to_owned()));
+    drop(listening);
+    let page = || Ask::get("/v1/events").header("accept", "application/json");
+    assert_eq!(house.ask(page()).await.status, 200, "a page is no stream");
+}
+
+#[tokio::test]
+async fn whoever_never_finishes_a_request_is_cut_off() {
+    let house = House::with(|bounds| bounds.patience_sec = 1).await;
+    let mut slow = TcpStream::connect(house.address).await.unwrap();
+    slow.write_all(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: ").await.unwrap();
+    let mut said = Vec::new();
+    // Ends because the daemon hangs up; the test's own bound is the runner's.
+    let _reset_or_closed = slow.read_to_end(&mut said).await;
+    assert!(!String::from_utf8_lossy(&said).contains("200 OK"));
+}
+
+#[tokio::test]
+async fn a_head_beyond_all_measure_is_refused() {
+    let house = House::open().await;
+    let said = house.ask(Ask::get("/healthz").header("x-long", &"x".repeat(200_000))).await;
+    assert!([0, 431].contains(&said.status), "{said:?}");
+    let said = house.get("/healthz").await;
+    assert_eq!(said.status, 200);
+}

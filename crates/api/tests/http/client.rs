@@ -1,0 +1,161 @@
+//! A client that speaks just enough HTTP/1.1 to see exactly what is answered.
+
+use std::{net::SocketAddr, time::Duration};
+
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
+    time::timeout,
+};
+
+/// Longer than anything takes; a hang is a failure with a name.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A request to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    method: &'static str,
+    path: String,
+    headers: Vec<(String, String)>,
+    body: String,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
+}
+
+impl Ask {
+    pub(crate) fn get(path: impl Into<String>) -> Self {
+        Self { method: "GET", path: path.into(), headers: vec![], body: String::new() }
+    }
+
+    pub(crate) fn method(method: &'static str, path: impl Into<String>) -> Self {
+        Self { method, ..Self::get(path) }
+    }
+
+    pub(crate) fn post(path: impl Into<String>, body: &Value) -> Self {
+        Self::text(path, &body.to_string()).header("content-type", "application/json")
+    }
+
+    /// A body of any kind, without saying which.
+    pub(crate) fn text(path: impl Into<String>, body: &str) -> Self {
+        Self { method: "POST", body: body.to_owned(), ..Self::get(path) }
+    }
+
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn token(self, token: &str) -> Self {
+        self.header("authorization", &format!("Bearer {token}"))
+    }
+
+    fn bytes(&self, address: SocketAddr) -> Vec<u8> {
+        let mut text = format!("{} {} HTTP/1.1\r\nconnection: close\r\n", self.method, self.path);
+        if !self.headers.iter().any(|(name, _)| name == "host") {
+            text += &format!("host: {address}\r\n");
+        }
+        if !self.body.is_empty() {
+            text += &format!("content-length: {}\r\n", self.body.len());
+        }
+        for (name, value) in &self.headers {
+            text += &format!("{name}: {value}\r\n");
+        }
+        (text + "\r\n" + &self.body).into_bytes()
+    }
+
+    /// Asks and hears the whole answer.
+    pub(crate) async fn of(self, address: SocketAddr) -> Said {
+        let whole = async {
+            let mut stream = TcpStream::connect(address).await.expect("the daemon listens");
+            // Whoever is refused early may not be read to the end.
+            let _refused_early = stream.write_all(&self.bytes(address)).await;
+            let mut text = Vec::new();
+            let _cut_off = stream.read_to_end(&mut text).await;
+            Said::parse(&text)
+        };
+        timeout(PATIENCE, whole).await.expect("an answer comes")
+    }
+
+    /// Asks and hears the answer as it comes.
+    pub(crate) async fn stream(self, address: SocketAddr) -> Listening {
+        let mut stream = TcpStream::connect(address).await.expect("the daemon listens");
+        stream.write_all(&self.bytes(address)).await.expect("it is taken");
+        let mut listening = Listening { stream: BufReader::new(stream), head: String::new() };
+        while !listening.head.ends_with("\r\n\r\n") {
+            let line = listening.line().await.expect("there is a head");
+            listening.head += &line;
+        }
+        listening
+    }
+}
+
+impl Said {
+    fn parse(text: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(text);
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let mut lines = head.lines();
+        let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok()).unwrap_or(0);
+        let header =
+            |line: &str| line.split_once(": ").map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Self { status, headers: lines.filter_map(header).collect(), body: body.to_owned() }
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("JSON was expected, not {self:?}"))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The status and code of a refusal, which is checked to be one.
+    #[track_caller]
+    pub(crate) fn refusal(&self) -> (u16, String) {
+        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
+        let problem = self.json();
+        assert_eq!(problem["status"], self.status, "{problem}");
+        assert!(!problem["detail"].as_str().unwrap_or_default().is_empty(), "{problem}");
+        (self.status, problem["code"].as_str().unwrap_or_default().to_owned())
+    }
+}
+
+/// An answer that has no end.
+pub(crate) struct Listening {
+    stream: BufReader<TcpStream>,
+    pub(crate) head: String,
+}
+
+impl Listening {
+    /// The next line; none when the answer ended after all.
+    pub(crate) async fn line(&mut self) -> Option<String> {
+        let mut line = Vec::new();
+        let read = timeout(PATIENCE, self.stream.read_until(b'\n', &mut line));
+        match read.await.expect("something is said") {
+            Ok(0) | Err(_) => None,
+            Ok(_) => Some(String::from_utf8_lossy(&line).into_owned()),
+        }
+    }
+
+    /// The next event.
+    pub(crate) async fn event(&mut self) -> Option<Value> {
+        let mut id = String::new();
+        loop {
+            let line = self.line().await?;
+            if let Some(number) = line.strip_prefix("id: ") {
+                id = number.trim().to_owned();
+            }
+            if let Some(data) = line.strip_prefix("data: ") {
+                let event: Value = serde_json::from_str(data).ok()?;
+                assert_eq!(event["seq"].to_string(), id);
+                return Some(event);
+            }
+        }
+    }
+}

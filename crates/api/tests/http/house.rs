@@ -1,0 +1,301 @@
+//! A daemon of its own for each test: memory store, fake clock, no slots, and an interface on a free port.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use abide_api::http::{Service, Settings as Bounds, Stop, serve};
+use abide_daemon::{Daemon, Desk, Habits, Outcome, World};
+use abide_domain::{
+    engine::{Abilities as Can, Handle, HandleType, Profile, ProfileKind},
+    event::{Aftermath, Ending, Event, NewRun},
+    id::{InteractionId, RunId},
+    inbound::{Message, MessageKey},
+    interaction::{Choice, Kind, Policy, Question},
+    process::{Attempt, Exit, Position, Process},
+    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
+    time::{Seconds, Timestamp},
+};
+use abide_ports::{
+    catalogue::{Catalogue, Entry},
+    clock::Clock,
+    engine::{
+        Abilities, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order, Signal,
+        Unsupported,
+    },
+    processes::{Follow, Found, Lost, Processes, Start, StartError, Write},
+    store::Runs,
+    workspace::{Preparation, Unusable, Workspaces},
+};
+use abide_store::memory::MemoryStore;
+use abide_terminal::{Config, Launcher, Limits};
+use abide_testkit::clock::FakeClock;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+
+use crate::client::{Ask, Listening, Said};
+
+pub(crate) const TOKEN: &str = "a-token";
+
+pub(crate) struct House {
+    pub(crate) address: SocketAddr,
+    pub(crate) place: tempfile::TempDir,
+    desk: Arc<Desk>,
+    store: Arc<MemoryStore>,
+    clock: Arc<FakeClock>,
+    stop: watch::Sender<Stop>,
+    served: JoinHandle<std::io::Result<()>>,
+}
+
+impl House {
+    pub(crate) async fn open() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub(crate) async fn with(change: impl FnOnce(&mut Bounds)) -> Self {
+        let mut bounds = Bounds::standard("artifacts");
+        change(&mut bounds);
+        Self::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), bounds).await
+    }
+
+    /// Another daemon on the same store.
+    pub(crate) async fn reopen(self) -> Self {
+        let (store, clock) = (self.store.clone(), self.clock.clone());
+        self.close().await;
+        Self::on(store, clock, Bounds::standard("artifacts")).await
+    }
+
+    async fn on(store: Arc<MemoryStore>, clock: Arc<FakeClock>, bounds: Bounds) -> Self {
+        let place = tempfile::tempdir().expect("there is room");
+        let path = |name: &str| place.path().join(name).to_string_lossy().into_owned();
+        let desk = Arc::new(Desk::open(store.clone(), clock.clone(), 0).await.expect("memory can be read"));
+        let world = World {
+            desk: desk.clone(),
+            store: store.clone(),
+            clock: clock.clone(),
+            catalogue: Arc::new(Nobody),
+            processes: Arc::new(Nobody),
+            workspaces: Arc::new(Nobody),
+            private: path("private"),
+        };
+        let habits = Habits { stall_after: Seconds(600), slots: 0, workspaces: path("workspaces") };
+        let daemon = Daemon::new(world, habits);
+        daemon.reconcile().await.expect("there is nothing to take up");
+        let terminals = abide_terminal::Handle::start(Config {
+            keepers: place.path().join("keepers"),
+            launcher: Launcher { program: "/nowhere".into(), arguments: vec![] },
+            env: vec![],
+            cwd: "/".to_owned(),
+            shell: "/bin/sh".to_owned(),
+            detached: false,
+            limits: Limits::default(),
+        });
+        let (stop, stopping) = watch::channel(Stop::No);
+        let service = Service {
+            daemon,
+            terminals: Arc::new(terminals.expect("threads can be started")),
+            token: TOKEN.to_owned(),
+            stop: stop.clone(),
+            settings: bounds,
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
+        let address = listener.local_addr().expect("it has an address");
+        let served = tokio::spawn(serve(listener, service, async move {
+            let mut stopping = stopping;
+            let _stopped = stopping.wait_for(|stop| *stop != Stop::No).await;
+        }));
+        Self { address, place, desk, store, clock, stop, served }
+    }
+
+    /// Stops as the daemon does, and waits until everybody is gone.
+    pub(crate) async fn close(self) {
+        self.stop.send_replace(Stop::Keep);
+        self.served.await.expect("it does not panic").expect("it ends well");
+    }
+
+    /// Asks with the token.
+    pub(crate) async fn ask(&self, ask: Ask) -> Said {
+        ask.token(TOKEN).of(self.address).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Said {
+        self.ask(Ask::get(path)).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Said {
+        self.ask(Ask::post(path, &body)).await
+    }
+
+    pub(crate) async fn listen(&self, path: &str) -> Listening {
+        Ask::get(path).token(TOKEN).stream(self.address).await
+    }
+
+    /// A run that waits for a slot for ever.
+    pub(crate) async fn queued(&self, prompt: &str) -> String {
+        let made = self.post("/v1/runs", json!({ "engine": "any", "prompt": prompt })).await;
+        assert_eq!(made.status, 201, "{made:?}");
+        made.json()["run_id"].as_str().expect("it has a name").to_owned()
+    }
+
+    /// A run that asked a question.
+    pub(crate) async fn asking(&self) -> (RunId, InteractionId) {
+        let run_id = RunId(self.clock.stamp().fresh);
+        let key = MessageKey { channel: "api".into(), message_id: run_id.to_string() };
+        let message = Message { key, text: "do it".into() };
+        let new = NewRun { run_id, settings: settings(), message, idempotency: None };
+        self.desk.create(new).await.expect("it is made");
+        let take = async |event| match self.desk.take(run_id, event).await {
+            Ok(Outcome::Changed(run)) => *run,
+            other => panic!("a change was expected, not {other:?}"),
+        };
+        take(Event::Admitted).await;
+        let profile = Profile {
+            kind: ProfileKind::Resumable,
+            reason: "so it is".into(),
+            session_timeout_sec: Seconds(60),
+        };
+        take(Event::ProfileResolved { profile, abilities: Can::default(), handle: None }).await;
+        let process = Process { keeper: "k".into(), pid: 1, start_time: 1, boot_id: "b".into() };
+        let attempt = Attempt(1);
+        take(Event::AttemptStarted { attempt, process }).await;
+        let handle = Handle {
+            engine: "any".into(),
+            handle_type: HandleType::SessionId,
+            handle_value: "s3cret-session".into(),
+            created_at_turn: 1,
+        };
+        take(Event::HandleAnnounced { attempt, position: Position(1), handle }).await;
+        let question = Question {
+            kind: Kind::ChooseOne,
+            prompt: "which?".into(),
+            options: vec![Choice { label: "this".into(), safe: true }],
+            ui_hints: Some("{\"columns\":2}".into()),
+            default_decision_policy: Policy::SafeDefault,
+        };
+        let turn_id =
+            self.store.run(run_id).await.expect("it can be read").expect("it is there").turns[0].turn_id;
+        let ending = Ending::Asked { text: "so far".into(), question };
+        let aftermath = Aftermath::Exited(Exit::Code(0));
+        let asked = Event::TurnEnded { attempt, turn_id, position: Position(2), ending, aftermath };
+        let waiting = take(asked).await;
+        (run_id, waiting.pending_interaction_id().expect("it waits"))
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        engine: "any".into(),
+        workspace: "/w".into(),
+        execution_mode: ExecutionMode::Interactive,
+        conversation_ref: None,
+        unanswered: Unanswered::Strict,
+        session_timeout_sec: Seconds(60),
+        turn_timeout_sec: None,
+        on_busy: OnBusy::Queue,
+        model: None,
+        sandbox: None,
+        skill: None,
+        labels: Default::default(),
+    }
+}
+
+/// The rest of the world, in which nothing ever happens.
+#[derive(Debug)]
+struct Nobody;
+
+impl Catalogue for Nobody {
+    fn engine(&self, name: &str) -> Option<Entry> {
+        (name == "any").then(|| Entry { engine: Arc::new(Self), installation: Installation::named("any") })
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec!["any".to_owned()]
+    }
+}
+
+impl Engine for Nobody {
+    fn name(&self) -> &str {
+        "any"
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities::NONE
+    }
+
+    fn installation(&self) -> Installation {
+        Installation::named("any")
+    }
+
+    fn checks(&self, _: &Installation) -> Vec<Check> {
+        vec![]
+    }
+
+    fn judge(&self, _: &[Observed]) -> Health {
+        Health::unseen()
+    }
+
+    fn name_session(&self, _: &str) -> Option<Handle> {
+        None
+    }
+
+    fn launch(&self, _: &Order<'_>) -> Result<Launch, Unsupported> {
+        panic!("there are no slots")
+    }
+
+    fn interpreter(&self, _: &Order<'_>) -> Box<dyn Interpreter> {
+        panic!("there are no slots")
+    }
+
+    fn skills_folder(&self) -> &str {
+        "skills"
+    }
+}
+
+impl Processes for Nobody {
+    fn start(&self, name: &str, _: &Start<'_>) -> Result<Process, StartError> {
+        Err(StartError::System(name.to_owned()))
+    }
+
+    fn find(&self, _: &str) -> Found {
+        Found::Never
+    }
+
+    fn last_heard(&self, _: &str) -> Option<Timestamp> {
+        None
+    }
+
+    fn follow(&self, name: &str) -> Result<Box<dyn Follow>, Lost> {
+        Err(Lost { reason: name.to_owned() })
+    }
+
+    fn write(&self, name: &str, _: &Write<'_>) -> Result<(), Lost> {
+        Err(Lost { reason: name.to_owned() })
+    }
+
+    fn signal(&self, name: &str, _: Signal) -> Result<(), Lost> {
+        Err(Lost { reason: name.to_owned() })
+    }
+
+    fn end(&self, _: &str) -> Result<(), Lost> {
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec![]
+    }
+}
+
+impl Workspaces for Nobody {
+    fn prepare(&self, _: &Preparation<'_>) -> Result<(), Unusable> {
+        Ok(())
+    }
+}
+
+/// Waits until something holds, for as long as the daemon may take.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
+    for _ in 0..600 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{what} did not happen");
+}

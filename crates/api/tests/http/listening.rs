@@ -1,0 +1,106 @@
+//! Events: in order, none left out, from any position, whoever else reads slowly.
+
+use serde_json::{Value, json};
+
+use crate::{
+    client::Ask,
+    house::{House, TOKEN, until},
+};
+
+#[tokio::test]
+async fn events_come_in_order_as_a_page_and_as_a_stream() {
+    let house = House::open().await;
+    let (run, _) = house.asking().await;
+    let page =
+        |query: &str| Ask::get(format!("/v1/runs/{run}/events{query}")).header("accept", "application/json");
+    let all = house.ask(page("")).await.json();
+    let kinds: Vec<_> = all["items"].as_array().unwrap().iter().map(|event| event["type"].clone()).collect();
+    let expected =
+        ["run_created", "admitted", "profile_resolved", "attempt_started", "handle_announced", "turn_ended"];
+    assert_eq!(kinds, expected.map(Value::from));
+    assert_eq!(all["next_cursor"], Value::Null);
+    assert!(!all.to_string().contains("s3cret-session"), "an engine's session is nobody's business");
+    let ended = &all["items"][5]["data"];
+    assert_eq!(
+        (ended["outcome"].clone(), ended["question"]["prompt"].clone()),
+        (json!("asked"), json!("which?"))
+    );
+    let first = house.ask(page("?limit=2")).await.json();
+    assert_eq!(first["next_cursor"], "2");
+    let rest = house.ask(page("?cursor=2&limit=100")).await.json();
+    assert_eq!(rest["items"][0]["seq"], 3);
+    let mut listening = house.listen(&format!("/v1/runs/{run}/events?after=1")).await;
+    assert!(listening.head.contains("content-type: text/event-stream"), "{}", listening.head);
+    for expected in all["items"].as_array().unwrap().iter().skip(1) {
+        assert_eq!(listening.event().await.as_ref(), Some(expected));
+    }
+}
+
+#[tokio::test]
+async fn a_reader_goes_on_where_it_stopped_after_a_restart() {
+    let house = House::open().await;
+    house.queued("one").await;
+    let mut listening = house.listen("/v1/events").await;
+    let first = listening.event().await.unwrap();
+    assert_eq!((first["seq"].clone(), first["data"]["prompt"].clone()), (json!(1), json!("one")));
+    house.queued("two").await;
+    let second = listening.event().await.unwrap();
+    let house = house.reopen().await;
+    assert_eq!(listening.event().await, None, "a stream ends when the daemon goes");
+    house.queued("three").await;
+    let seq = second["seq"].to_string();
+    let mut listening =
+        Ask::get("/v1/events?after=0").token(TOKEN).header("last-event-id", &seq).stream(house.address).await;
+    assert_eq!(listening.event().await.unwrap()["data"]["prompt"], "three");
+    house.queued("four").await;
+    assert_eq!(listening.event().await.unwrap()["data"]["prompt"], "four");
+}
+
+#[tokio::test]
+async fn a_reader_of_one_run_hears_of_no_other() {
+    let house = House::open().await;
+    let (one, other) = (house.queued("one").await, house.queued("other").await);
+    let mut listening = house.listen(&format!("/v1/runs/{one}/events")).await;
+    assert_eq!(listening.event().await.unwrap()["type"], "run_created");
+    for id in [&other, &one] {
+        house.ask(Ask::method("POST", format!("/v1/runs/{id}/cancel"))).await;
+    }
+    let next = listening.event().await.unwrap();
+    assert_eq!(
+        (next["run_id"].as_str(), next["type"].as_str()),
+        (Some(one.as_str()), Some("cancel_requested"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_that_does_not_read_blocks_nobody_and_is_cut_off() {
+    const RUNS: usize = 400;
+    let house = House::with(|bounds| bounds.patience_sec = 1).await;
+    let mut stalled = house.listen("/v1/events").await;
+    let mut lively = house.listen("/v1/events").await;
+    let prompt = "x".repeat(100_000);
+    // 40 MB, far more than the system keeps for a connection.
+    let told = async {
+        let mut count = 0;
+        while count < RUNS {
+            let event = lively.event().await.expect("the lively reader hears everything");
+            count += usize::from(event["type"] == "run_created");
+        }
+    };
+    let made = async {
+        for _ in 0..RUNS {
+            house.queued(&prompt).await;
+        }
+    };
+    tokio::join!(told, made);
+    // The place of a reader is free again when it was cut off, and only then.
+    until("the stalled reader being cut off", async || {
+        house.get("/v1/status").await.json()["streams"] == json!(1)
+    })
+    .await;
+    let mut heard = 0;
+    while stalled.event().await.is_some() {
+        heard += 1;
+    }
+    assert!(heard < RUNS, "{heard}");
+}

@@ -1,0 +1,143 @@
+//! A daemon for a test: the real binary in a home of its own, asked over sockets.
+//!
+//! Every wait has a bound so that a hang is a failure with a name and not a stuck build.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// Longer than anything takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Daemon {
+    child: Child,
+    pub(crate) address: String,
+    pub(crate) token: String,
+}
+
+/// The binary on this home.
+#[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
+pub(crate) fn abide(home: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_abide"));
+    command.current_dir(home).env("ABIDE_HOME", home).stdin(Stdio::null());
+    command
+}
+
+impl Daemon {
+    pub(crate) fn start(home: &Path) -> Self {
+        let mut child = abide(home)
+            .args(["up", "--listen", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the binary is there");
+        let mut url = String::new();
+        let output = child.stdout.take().expect("it is piped");
+        BufReader::new(output).read_line(&mut url).expect("it says where it is");
+        let address = url.trim().trim_start_matches("http://").to_owned();
+        let token = std::fs::read_to_string(home.join("token")).expect("there is a token");
+        Self { child, address, token }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).expect("the daemon listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("it can be set");
+        stream
+    }
+
+    fn send(&self, method: &str, path: &str, more: &str, body: &str) -> TcpStream {
+        let mut stream = self.connect();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\nconnection: close\r\n\
+             content-length: {}\r\n{more}\r\n",
+            self.address,
+            self.token,
+            body.len(),
+        );
+        stream.write_all((head + body).as_bytes()).expect("it is taken");
+        stream
+    }
+
+    fn answer(mut stream: TcpStream) -> (u16, String) {
+        let mut text = Vec::new();
+        stream.read_to_end(&mut text).expect("an answer comes");
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        (status, body.to_owned())
+    }
+
+    pub(crate) fn text(&self, path: &str) -> (u16, String) {
+        Self::answer(self.send("GET", path, "accept: application/json\r\n", ""))
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Value {
+        let (status, body) = self.text(path);
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str(&body).expect("it is JSON")
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let kind = "content-type: application/json\r\n";
+        let (status, body) = Self::answer(self.send("POST", path, kind, &body.to_string()));
+        (status, serde_json::from_str(&body).unwrap_or_default())
+    }
+
+    /// A new run of the scripted engine.
+    pub(crate) fn run(&self, engine: &str, prompt: &str) -> String {
+        let (status, run) = self.post("/v1/runs", &json!({ "engine": engine, "prompt": prompt }));
+        assert_eq!(status, 201, "{run}");
+        run["run_id"].as_str().expect("it has a name").to_owned()
+    }
+
+    /// Events after a position, as they happen.
+    pub(crate) fn events(&self, path: &str, after: u64) -> Events {
+        let stream = self.send("GET", path, &format!("last-event-id: {after}\r\n"), "");
+        Events(BufReader::new(stream))
+    }
+
+    /// Ends it from outside, as an upgrade does: everything is left to the keepers.
+    pub(crate) fn terminate(mut self) -> ExitStatus {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is there");
+        self.child.wait().expect("it ends")
+    }
+
+    /// Ends it in order.
+    pub(crate) fn stop(mut self) -> Value {
+        let (status, stopped) = self.post("/v1/stop", &json!({}));
+        assert_eq!(status, 200, "{stopped}");
+        assert!(self.child.wait().expect("it ends").success());
+        stopped
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // After a failed test; one that was stopped is gone already.
+        let _gone_already = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// Events as they come.
+pub(crate) struct Events(BufReader<TcpStream>);
+
+impl Iterator for Events {
+    type Item = Value;
+
+    fn next(&mut self) -> Option<Value> {
+        loop {
+            let mut line = String::new();
+            if self.0.read_line(&mut line).expect("something is said") == 0 {
+                return None;
+            }
+            if let Some(data) = line.strip_prefix("data: ") {
+                return serde_json::from_str(data).ok();
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A person and a scripted engine, over HTTP only.
+
+use serde_json::{Value, json};
+
+use crate::daemon::{Daemon, abide};
+
+#[test]
+fn a_run_asks_is_answered_through_a_restart_and_ends() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(home.path());
+    let prompt = "progress looking\nsay hi\nask choose_one Which? | red | green (safe)\n\
+        append .abide/artifacts/log.txt $reply\nsay got $reply";
+    let run = daemon.run("parrot", prompt);
+    let path = format!("/v1/runs/{run}/events");
+    let mut events = daemon.events(&path, 0);
+    let asked = events.find(|event| event["data"]["outcome"] == "asked").unwrap();
+    assert_eq!(asked["data"]["question"]["options"][1], json!({ "label": "green", "safe": true }));
+    let inbox = daemon.get("/v1/interactions?state=open");
+    let interaction = inbox["items"][0]["interaction_id"].as_str().unwrap().to_owned();
+    assert_eq!(daemon.get(&format!("/v1/runs/{run}"))["pending_interaction_id"], interaction);
+    assert!(daemon.terminate().success());
+    assert_eq!(events.next(), None, "a stream ends when the daemon goes");
+
+    let daemon = Daemon::start(home.path());
+    let cursor = asked["seq"].as_u64().unwrap();
+    let mut events = daemon.events(&path, cursor);
+    let reply = format!("/v1/interactions/{interaction}/reply");
+    let (status, said) = daemon.post(&reply, &json!({ "text": "green", "idempotency_key": "k" }));
+    assert_eq!((status, said), (200, json!({ "resolution": "accepted" })));
+    let arrived = events.next().unwrap();
+    assert_eq!(
+        (arrived["type"].clone(), arrived["data"]["text"].clone()),
+        (json!("reply_arrived"), json!("green"))
+    );
+    assert!(events.any(|event| event["data"]["outcome"] == "completed"));
+    let ended = daemon.get(&format!("/v1/runs/{run}"));
+    assert_eq!(
+        (ended["status"].clone(), ended["result"]["text"].clone()),
+        (json!("succeeded"), json!("got green"))
+    );
+    let turns = daemon.get(&format!("/v1/runs/{run}/turns"));
+    assert_eq!(turns["items"].as_array().unwrap().len(), 2);
+    assert_eq!(turns["items"][1]["interaction_id"], interaction);
+    let files = daemon.get(&format!("/v1/runs/{run}/artifacts"));
+    assert_eq!(files["items"][0]["path"], "log.txt");
+    let (status, text) = daemon.text(&format!("/v1/runs/{run}/artifacts/log.txt"));
+    assert_eq!((status, text.as_str()), (200, "green\n"));
+    daemon.stop();
+}
+
+#[test]
+fn secrets_are_in_no_answer_and_no_event() {
+    const SECRET: &str = "s3cret-value-of-an-engine";
+    let home = tempfile::tempdir().unwrap();
+    let config = format!("[engines.parrot]\nenv = {{ SOME_KEY = \"{SECRET}\" }}\n");
+    std::fs::write(home.path().join("config.toml"), config).unwrap();
+    let daemon = Daemon::start(home.path());
+    let run = daemon.run("parrot", "say hi");
+    daemon.events(&format!("/v1/runs/{run}/events"), 0).find(|event| event["type"] == "turn_ended").unwrap();
+    for path in ["/v1/events", "/v1/engines", "/v1/status", "/v1/runs", "/v1/nowhere", "/openapi.json"] {
+        let (_, text) = daemon.text(path);
+        assert!(!text.contains(SECRET) && !text.contains(&daemon.token), "{path}");
+    }
+    daemon.stop();
+}
+
+#[test]
+fn an_address_that_others_can_reach_is_refused_unless_it_is_asked_for() {
+    let home = tempfile::tempdir().unwrap();
+    let refused = abide(home.path()).args(["up", "--listen", "0.0.0.0:0"]).output().unwrap();
+    assert!(!refused.status.success());
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("http.allow_remote"), "{said}");
+}
+
+#[test]
+fn a_stop_says_what_it_ended() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(home.path());
+    let run = daemon.run("parrot", "progress now\nsleep 600");
+    daemon.events(&format!("/v1/runs/{run}/events"), 0).find(|event| event["type"] == "progressed").unwrap();
+    let stopped: Value = daemon.stop();
+    assert_eq!(stopped["turns"], json!([run]));
+}

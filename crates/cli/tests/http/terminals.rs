@@ -1,0 +1,149 @@
+//! Terminal methods over a WebSocket: all of them, at the same time, and nobody waits for a slow client.
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tungstenite::client::IntoClientRequest;
+use tungstenite::{Message, WebSocket};
+
+use crate::daemon::Daemon;
+
+struct Client {
+    socket: WebSocket<TcpStream>,
+    last: u64,
+}
+
+impl Client {
+    fn connect(daemon: &Daemon) -> Self {
+        let mut request =
+            format!("ws://{}/v1/rpc", daemon.address).into_client_request().expect("it is a URL");
+        let token = format!("Bearer {}", daemon.token).parse().expect("it is text");
+        request.headers_mut().insert("authorization", token);
+        let stream = TcpStream::connect(&daemon.address).expect("the daemon listens");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("it can be set");
+        let (socket, _) = tungstenite::client(request, stream).expect("the WebSocket opens");
+        Self { socket, last: 0 }
+    }
+
+    fn send(&mut self, method: &str, params: &Value) -> u64 {
+        self.last += 1;
+        let text =
+            json!({ "jsonrpc": "2.0", "id": self.last, "method": method, "params": params }).to_string();
+        self.socket.send(Message::text(text)).expect("it is taken");
+        self.last
+    }
+
+    fn next(&mut self) -> Value {
+        loop {
+            if let Message::Text(text) = self.socket.read().expect("something is said") {
+                return serde_json::from_str(&text).expect("it is JSON");
+            }
+        }
+    }
+
+    /// Calls and waits for the answer; what comes in between is not looked at.
+    fn call(&mut self, method: &str, params: &Value) -> Value {
+        let id = self.send(method, params);
+        loop {
+            let said = self.next();
+            if said["id"] == id {
+                return said;
+            }
+        }
+    }
+
+    fn session(&mut self) -> String {
+        let made = self.call("session.create", &json!({}));
+        made["result"]["session_id"].as_str().expect("it is made").to_owned()
+    }
+}
+
+#[test]
+fn commands_run_stream_and_are_cancelled_over_a_websocket() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(home.path());
+    let mut client = Client::connect(&daemon);
+    let session = client.session();
+    let ran = client
+        .call("exec.run", &json!({ "session_id": session, "command": "cd /; X=1; echo out; echo err >&2" }));
+    assert_eq!(
+        (ran["result"]["stdout"].clone(), ran["result"]["stderr"].clone()),
+        (json!("out\n"), json!("err\n"))
+    );
+    let streaming =
+        client.call("exec.stream", &json!({ "session_id": session, "command": "printf $X; pwd; exit 3" }));
+    let stream = streaming["result"]["stream_id"].clone();
+    let mut text = String::new();
+    let last = loop {
+        let chunk = client.next();
+        assert_eq!((&chunk["method"], &chunk["params"]["stream_id"]), (&json!("exec.chunk"), &stream));
+        if chunk["params"]["type"] == "exit" {
+            break chunk;
+        }
+        text += chunk["params"]["data"].as_str().unwrap();
+    };
+    assert_eq!((text.as_str(), last["params"]["exit_code"].clone()), ("1/\n", json!(3)));
+    let session = client.session();
+    let running = client.send("exec.run", &json!({ "session_id": session, "command": "sleep 600" }));
+    let cancelling = client.send("exec.cancel", &json!({ "session_id": session }));
+    let mut said = [client.next(), client.next()];
+    said.sort_by_key(|said| said["id"].as_u64());
+    assert_eq!((said[0]["id"].as_u64(), said[1]["id"].as_u64()), (Some(running), Some(cancelling)));
+    assert_eq!(said[0]["result"]["cancelled"], true);
+    daemon.stop();
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_up_nobody_and_its_session_survives_it() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(home.path());
+    let mut slow = Client::connect(&daemon);
+    let loud = slow.session();
+    let flood = json!({ "session_id": loud, "command": "head -c 60000000 /dev/zero | tr '\\0' x" });
+    let streaming = slow.call("exec.stream", &flood);
+    let mut other = Client::connect(&daemon);
+    let quiet = other.session();
+    for _ in 0..20 {
+        let ran = other.call("exec.run", &json!({ "session_id": quiet, "command": "echo here" }));
+        assert_eq!(ran["result"]["stdout"], "here\n");
+    }
+    // Slow as it was, it hears everything.
+    let mut heard = 0;
+    loop {
+        let chunk = slow.next();
+        if chunk["params"]["type"] == "exit" {
+            break;
+        }
+        heard += chunk["params"]["data"].as_str().unwrap().len();
+    }
+    assert_eq!(heard, 60_000_000);
+    drop(slow);
+    let sessions = other.call("session.list", &json!({}));
+    assert_eq!(sessions["result"]["sessions"].as_array().unwrap().len(), 2);
+    let range = json!({
+        "session_id": loud, "exec_id": streaming["result"]["exec_id"], "stream": "stdout",
+        "offset": 59_999_990, "limit": 100,
+    });
+    let rest = other.call("exec.output", &range);
+    assert_eq!(
+        (rest["result"]["data"].clone(), rest["result"]["end"].clone()),
+        (json!("xxxxxxxxxx"), json!(true))
+    );
+    assert_eq!(daemon.stop()["sessions"], 2);
+}
+
+#[test]
+fn sessions_outlive_the_daemon_that_made_them() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(home.path());
+    let mut client = Client::connect(&daemon);
+    let session = client.session();
+    client.call("exec.run", &json!({ "session_id": session, "command": "X=kept" }));
+    assert!(daemon.terminate().success());
+    let daemon = Daemon::start(home.path());
+    let mut client = Client::connect(&daemon);
+    let ran = client.call("exec.run", &json!({ "session_id": session, "command": "echo $X" }));
+    assert_eq!(ran["result"]["stdout"], "kept\n", "{ran}");
+    daemon.stop();
+}

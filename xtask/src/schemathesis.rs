@@ -1,0 +1,139 @@
+//! The HTTP interface, asked from outside by somebody who knows nothing but its document: schemathesis makes requests
+//! that the document allows and requests that it forbids, and every answer must be one that it announces.
+//!
+//! A daemon is started for it in a home of its own and stopped afterwards. It is never told to stop by schemathesis:
+//! that route is left out. So is one check: which data are accepted depends on the machine (which engines there are,
+//! which directories), and a document cannot say that.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::shell::Shell;
+use crate::stopwatch::Stopwatch;
+use crate::tools;
+use crate::workspace::Workspace;
+
+/// How many requests are made up for each route, beyond those that cover the document's every rule.
+const EXAMPLES: &str = "25";
+/// The same requests each time: a finding can be looked at again.
+const SEED: &str = "4870";
+
+/// Starts a daemon, asks it everything, and fails on any finding. Further arguments go to schemathesis.
+pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
+    let schemathesis = ready(workspace)?;
+    Shell::new("cargo").args(["build", "--quiet", "--package", "abide"]).dir(&workspace.root).run()?;
+    let home = workspace.root.join(".cache/schemathesis-home");
+    let _was_not_there = fs::remove_dir_all(&home);
+    fs::create_dir_all(&home).with_context(|| format!("could not create {}", home.display()))?;
+    let daemon = Daemon::start(&workspace.target.join("debug/abide"), &home)?;
+    let asked = Shell::new(schemathesis)
+        .arg("--config-file")
+        .arg(workspace.root.join("xtask/schemathesis/schemathesis.toml"))
+        .arg("run")
+        .arg(format!("{}/openapi.json", daemon.url))
+        .arg("--header")
+        .arg(format!("Authorization: Bearer {}", daemon.token))
+        // Without this, events would come as a stream, which has no end.
+        .args(["--header", "Accept: application/json"])
+        .args(["--exclude-path", "/v1/stop"])
+        .args(["--checks", "all", "--exclude-checks", "positive_data_acceptance"])
+        .args([
+            "--max-examples",
+            EXAMPLES,
+            "--seed",
+            SEED,
+            "--request-timeout",
+            "30",
+            "--continue-on-failure",
+        ])
+        .args(["--suppress-health-check", "all", "--warnings", "off"])
+        .args(args)
+        .dir(&home)
+        .run();
+    let stopped = daemon.stop();
+    asked.context("the interface does not do what its document says")?;
+    stopped
+}
+
+/// The program, installed once for the list of packages in `xtask/schemathesis`.
+fn ready(workspace: &Workspace) -> Result<PathBuf> {
+    let list = workspace.root.join("xtask/schemathesis/requirements.txt");
+    let wanted = fs::read_to_string(&list).with_context(|| format!("could not read {}", list.display()))?;
+    let folder = workspace.root.join(".cache/schemathesis");
+    let (program, installed) = (folder.join("bin/schemathesis"), folder.join("installed.txt"));
+    if program.is_file() && fs::read_to_string(&installed).is_ok_and(|had| had == wanted) {
+        return Ok(program);
+    }
+    let watch = Stopwatch::start();
+    eprintln!("missing: schemathesis; installing it once into .cache/schemathesis");
+    Shell::new(tools::python()?).args(["-m", "venv", "--clear"]).arg(&folder).run()?;
+    Shell::new(folder.join("bin/python"))
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"])
+        .arg(&list)
+        .run()?;
+    fs::write(&installed, wanted).context("could not note what is installed")?;
+    eprintln!("installed schemathesis in {}", watch.read());
+    Ok(program)
+}
+
+/// A daemon for as long as it is asked.
+struct Daemon {
+    child: std::process::Child,
+    url: String,
+    token: String,
+}
+
+impl Daemon {
+    fn start(binary: &Path, home: &Path) -> Result<Self> {
+        let log = File::create(home.join("daemon.log")).context("could not create the daemon's log")?;
+        let mut child = Shell::new(binary)
+            .args(["up", "--listen", "127.0.0.1:0"])
+            .env("ABIDE_HOME", home)
+            // Nobody asks as fast as this client.
+            .env("ABIDE_HTTP_REQUESTS_PER_SECOND", "0")
+            .converse(log)?;
+        let output = child.stdout.take().context("the daemon has no output")?;
+        let mut url = String::new();
+        BufReader::new(output).read_line(&mut url).context("the daemon says nothing")?;
+        let token = fs::read_to_string(home.join("token")).unwrap_or_default();
+        let daemon = Self { child, url: url.trim().to_owned(), token };
+        ensure!(
+            daemon.url.starts_with("http://"),
+            "the daemon did not start; see {}/daemon.log",
+            home.display()
+        );
+        Ok(daemon)
+    }
+
+    /// Stops it in order. A daemon that was broken by a request is noticed here at the latest.
+    fn stop(mut self) -> Result<()> {
+        let address = self.url.trim_start_matches("http://").to_owned();
+        let said = (|| -> std::io::Result<String> {
+            let mut stream = TcpStream::connect(&address)?;
+            write!(
+                stream,
+                "POST /v1/stop HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\nconnection: close\r\n\r\n",
+                self.token
+            )?;
+            let mut said = String::new();
+            stream.read_to_string(&mut said)?;
+            Ok(said)
+        })();
+        let said = match said {
+            Ok(said) => said,
+            Err(error) => {
+                let _gone_already = self.child.kill();
+                let _reaped = self.child.wait();
+                return Err(error).context("the daemon does not answer any more");
+            }
+        };
+        let status = self.child.wait().context("could not wait for the daemon")?;
+        ensure!(said.starts_with("HTTP/1.1 200"), "the daemon did not stop in order: {said}");
+        ensure!(status.success(), "the daemon ended with {status}");
+        Ok(())
+    }
+}
