@@ -92,7 +92,8 @@ impl House {
         let service = Service {
             daemon,
             terminals: Arc::new(terminals.expect("threads can be started")),
-            token: TOKEN.to_owned(),
+            token: TOKEN.to_owned().into(),
+            metrics: abide_api::metrics::Metrics::new(),
             stop: stop.clone(),
             settings: bounds,
         };
