@@ -96,9 +96,7 @@ impl House {
             fs::create_dir_all(folder).expect("a folder");
             fs::write(folder.join("file"), "something").expect("a file");
         }
-        let mut held = self.processes.0.lock().expect("nobody panicked");
-        held.push(format!("{run_id}-1"));
-        drop(held);
+        self.processes.0.lock().expect("nobody panicked").push(format!("{run_id}-1"));
         let message = Message {
             key: MessageKey { channel: "api".into(), message_id: run_id.to_string() },
             text: "task".into(),
