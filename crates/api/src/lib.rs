@@ -6,6 +6,7 @@
 
 pub mod http;
 pub mod mcp;
+pub mod metrics;
 pub mod rpc;
 pub mod translate;
 

@@ -1,10 +1,14 @@
 //! What can be typed. Usage errors end with exit code 2, by clap.
 
+mod runs;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::Given;
+
+pub(crate) use runs::{Attach, Inbox, Logs, Ls, Order, Reply, Run, Send, Show};
 
 /// A durable runtime for coding agents.
 #[derive(Debug, Parser)]
@@ -21,9 +25,62 @@ pub(crate) struct Abide {
 pub(crate) enum Command {
     /// Run the daemon, and print its address when it is ready
     #[command(
-        after_help = "Stopped by ctrl-c, SIGTERM or `abide down --keep`, it leaves running turns and sessions to their keepers, and the next start takes them up again; `abide down` ends them.\n\nExamples:\n  abide up\n  abide up --listen 127.0.0.1:8080 --store postgres://abide@localhost/abide"
+        after_help = "Stopped by ctrl-c, SIGTERM or `abide down --keep`, it leaves running turns and sessions to their keepers, and the next start takes them up again; `abide down` ends them.\n\nExamples:\n  abide up\n  abide up --detach --open\n  abide up --listen 127.0.0.1:8080 --store postgres://abide@localhost/abide"
     )]
     Up(Up),
+    /// Stop the daemon in order: turns are stopped, sessions ended, and open questions stay open
+    #[command(
+        after_help = "Without --keep, a turn that is stopped leaves its run waiting for you to say how it goes on.\n\nExamples:\n  abide down\n  abide down --keep && abide up --detach   # a new version, and nothing notices"
+    )]
+    Down(Down),
+    /// What runs and waits
+    #[command(
+        after_help = "Starts no daemon: without one it says so and exits with 1.\n\nExamples:\n  abide status\n  abide status --json | jq .open_interactions"
+    )]
+    Status {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Start a run and follow it; on a terminal, questions are asked right there
+    #[command(after_help = runs::RUN_HELP)]
+    Run(Box<Run>),
+    /// List runs, the newest first
+    #[command(
+        after_help = "Examples:\n  abide ls\n  abide ls --status waiting_user\n  abide ls --json | jq -r '.[].run_id'"
+    )]
+    Ls(Ls),
+    /// The whole story of a run: settings, turns, processes, questions, who answered
+    #[command(after_help = "Examples:\n  abide show last\n  abide show 8x2k --json | jq .turns")]
+    Show(Show),
+    /// What a run's turns said and did
+    #[command(
+        after_help = "With --follow it goes on until the run is over, across restarts of the daemon too.\n\nExamples:\n  abide logs last\n  abide logs last --follow\n  abide logs last --follow --json | jq -r .type"
+    )]
+    Logs(Logs),
+    /// Follow a run live, answer its questions, and say things to it
+    #[command(
+        after_help = "What is typed is sent: as the answer while a question is open, else as a message. ctrl-d or ctrl-c leaves, and the run goes on.\n\nExample:\n  abide attach last"
+    )]
+    Attach(Attach),
+    /// The open questions of all runs, the oldest first
+    #[command(
+        after_help = "Examples:\n  abide inbox\n  abide inbox --json | jq -r '.[] | [.interaction_id, .prompt] | @tsv'"
+    )]
+    Inbox(Inbox),
+    /// Answer a question
+    #[command(after_help = runs::REPLY_HELP)]
+    Reply(Reply),
+    /// Say something to a run
+    #[command(
+        after_help = "Examples:\n  abide send last 'and now the tests'\n  abide send last --on-busy supersede 'stop that, do this'\n  git diff | abide send last -"
+    )]
+    Send(Send),
+    /// Stop the turn at work; the run then waits for you to say what next
+    #[command(after_help = "Example:\n  abide interrupt last")]
+    Interrupt(Order),
+    /// End a run
+    #[command(after_help = "Example:\n  abide cancel last")]
+    Cancel(Order),
     /// The terminal runtime as JSON-RPC 2.0 on stdin and stdout, one object a line; no daemon needed
     #[command(
         after_help = "Example:\n  echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"session.create\"}' | abide rpc"
@@ -55,6 +112,55 @@ pub(crate) enum Command {
         after_help = "Exits with 0 if at least one engine can be used. Nothing is changed and no model is called.\n\nExamples:\n  abide doctor\n  abide doctor codex --all\n  abide doctor --json | jq '.engines[] | select(.available).name'"
     )]
     Doctor(Doctor),
+    /// Completions for a shell, on standard output
+    #[command(
+        after_help = "Examples:\n  abide completions bash > ~/.local/share/bash-completion/completions/abide\n  abide completions zsh > ~/.zfunc/_abide\n  abide completions fish > ~/.config/fish/completions/abide.fish"
+    )]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Rebuild the tables from the journal and compare; exits with 1 if anything differs
+    #[command(
+        after_help = "Works with and without a daemon, and changes nothing. With --repair, which needs the daemon stopped (`abide down --keep`), the tables of every run are derived from the journal anew.\n\nExamples:\n  abide verify\n  abide verify --json | jq .findings\n  abide down --keep && abide verify --repair"
+    )]
+    Verify(Verify),
+    /// Write a consistent copy of the store to a new file, while the daemon goes on
+    #[command(
+        after_help = "The copy is a complete SQLite store: to restore it, stop the daemon, put the copy in the place of abide.db (and take abide.db-wal and abide.db-shm away), and start again. A Postgres store is backed up with pg_dump.\n\nExample:\n  abide backup /mnt/backups/abide-$(date +%F).db"
+    )]
+    Backup(Backup),
+}
+
+impl Command {
+    /// Whether everything, errors too, is wanted as JSON.
+    pub(crate) fn json(&self) -> bool {
+        let output = match self {
+            Self::Up(up) => &up.output,
+            Self::Down(down) => &down.output,
+            Self::Status { output } => output,
+            Self::Run(run) => &run.output,
+            Self::Ls(ls) => &ls.output,
+            Self::Show(show) => &show.output,
+            Self::Logs(logs) => &logs.output,
+            Self::Attach(attach) => &attach.output,
+            Self::Inbox(inbox) => &inbox.output,
+            Self::Reply(reply) => &reply.output,
+            Self::Send(send) => &send.output,
+            Self::Interrupt(order) | Self::Cancel(order) => &order.output,
+            Self::Doctor(doctor) => &doctor.output,
+            Self::Verify(verify) => &verify.output,
+            Self::Backup(backup) => &backup.output,
+            Self::Rpc
+            | Self::Mcp
+            | Self::Sessions { .. }
+            | Self::Config { .. }
+            | Self::Completions { .. } => {
+                return false;
+            }
+        };
+        output.json
+    }
 }
 
 #[derive(Debug, Args)]
@@ -65,6 +171,26 @@ pub(crate) struct Up {
     /// The store, such as sqlite:/var/lib/abide/abide.db or postgres://user@host/database
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
+    /// Start it in the background, wait until it is ready, and print its address
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Show its page in a browser
+    #[arg(long)]
+    pub(crate) open: bool,
+    /// It is in the background already
+    #[arg(long, hide = true, conflicts_with_all = ["detach", "open"])]
+    pub(crate) background: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Down {
+    /// Leave sessions and running turns to their keepers, for the next start
+    #[arg(long)]
+    pub(crate) keep: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 impl Up {
@@ -90,6 +216,24 @@ pub(crate) struct Doctor {
     /// The most seconds that one question to a program may take, if less than it usually may
     #[arg(long, value_name = "SEC", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) timeout: Option<u64>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// Derive the tables from the journal anew if they differ
+    #[arg(long)]
+    pub(crate) repair: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Backup {
+    /// Where the copy goes; nothing may be there
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) output: Output,
 }

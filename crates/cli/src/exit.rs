@@ -2,10 +2,15 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use abide_wire::run::RunStatus;
+use clap::{CommandFactory, Parser, error::ErrorKind};
 
-use crate::args::{Abide, Command};
-use crate::{config, doctor, mcp, parrot, rpc, sessions, up};
+use crate::{
+    args::{Abide, Command},
+    backup, config, doctor, mcp, parrot, rpc, runs, service, sessions,
+    trouble::{self, Kind, Trouble, note},
+    up, verify,
+};
 
 /// Runs the program.
 pub fn main() -> ExitCode {
@@ -18,19 +23,65 @@ pub fn main() -> ExitCode {
     if first.as_ref().is_some_and(|word| word == parrot::PARROT) {
         return parrot::main(words);
     }
-    let Abide { set, command } = Abide::parse();
+    let Abide { set, command } = match Abide::try_parse() {
+        Ok(typed) => typed,
+        Err(error) => return not_understood(&error),
+    };
+    let json = command.json();
     let done = match command {
         Command::Up(arguments) => up::run(&arguments, &set),
+        Command::Down(arguments) => service::down(&arguments, &set),
+        Command::Status { output } => service::status(&output, &set),
+        Command::Run(arguments) => runs::start::run(*arguments, &set),
+        Command::Ls(arguments) => runs::list::ls(&arguments, &set),
+        Command::Inbox(arguments) => runs::list::inbox(&arguments, &set),
+        Command::Show(arguments) => runs::show::run(&arguments, &set),
+        Command::Logs(arguments) => runs::logs::run(&arguments, &set),
+        Command::Attach(arguments) => runs::start::attach(&arguments, &set),
+        Command::Reply(arguments) => runs::orders::reply(&arguments, &set),
+        Command::Send(arguments) => runs::orders::send(&arguments, &set),
+        Command::Interrupt(arguments) => runs::orders::interrupt(&arguments, &set),
+        Command::Cancel(arguments) => runs::orders::cancel(&arguments, &set),
         Command::Rpc => rpc::serve(&set).map(|()| SUCCEEDED),
         Command::Mcp => mcp::serve(&set).map(|()| SUCCEEDED),
         Command::Sessions { command } => sessions::run(command, &set),
         Command::Config { command } => config::show::run(&command, &set),
         Command::Doctor(arguments) => doctor::run(&arguments, &set),
+        Command::Completions { shell } => completions(shell),
+        Command::Verify(arguments) => verify::run(&arguments, &set),
+        Command::Backup(arguments) => backup::run(&arguments, &set),
     };
     done.unwrap_or_else(|error| {
-        eprintln!("abide: {error:#}");
-        FAILED
+        // Whoever reads only the head of what we print has what they want.
+        if trouble::is_broken_pipe(&error) {
+            return SUCCEEDED;
+        }
+        note(trouble::told(&error, json));
+        match error.downcast_ref::<Trouble>().map(|trouble| trouble.kind) {
+            Some(Kind::Usage) => usage(),
+            Some(Kind::Failure | Kind::Unreachable) | None => FAILED,
+        }
     })
+}
+
+/// What was typed is no command, or asks for help.
+fn not_understood(error: &clap::Error) -> ExitCode {
+    let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    if !is_help && std::env::args_os().any(|word| word == "--json") {
+        let trouble = Trouble::usage(error.to_string().trim_end());
+        note(trouble::told(&trouble.into(), true));
+        return usage();
+    }
+    let _nobody_reads_it = error.print();
+    if is_help { SUCCEEDED } else { usage() }
+}
+
+fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
+    // Into memory first: the generator itself panics when nobody reads on.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Abide::command(), "abide", &mut script);
+    std::io::Write::write_all(&mut std::io::stdout(), &script)?;
+    Ok(SUCCEEDED)
 }
 
 /// It was done.
@@ -41,7 +92,21 @@ pub(crate) const FAILED: ExitCode = ExitCode::FAILURE;
 pub(crate) fn usage() -> ExitCode {
     ExitCode::from(2)
 }
+/// A person is waited for, and there is none to ask.
+pub(crate) fn waiting() -> ExitCode {
+    ExitCode::from(101)
+}
 /// A person stopped it.
 pub(crate) fn interrupted() -> ExitCode {
     ExitCode::from(130)
+}
+
+/// What became of a run that is no longer followed.
+pub(crate) fn of_run(status: RunStatus) -> ExitCode {
+    match status {
+        // A chat that is idle has given its answer; a run that is left at work was left on purpose.
+        RunStatus::Succeeded | RunStatus::Idle | RunStatus::Queued | RunStatus::Running => SUCCEEDED,
+        RunStatus::WaitingUser => waiting(),
+        RunStatus::Failed | RunStatus::Canceled => FAILED,
+    }
 }

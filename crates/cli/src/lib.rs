@@ -1,20 +1,31 @@
 //! The command line: arguments, configuration, and the one place where real adapters are plugged in.
 
 mod args;
+mod backup;
 pub mod catalogue;
+mod client;
 pub mod clock;
 pub mod config;
 mod doctor;
 mod exit;
 mod home;
+mod logs;
 mod machine;
 mod mcp;
 mod parrot;
 pub mod processes;
+mod retention;
 mod rpc;
+mod runs;
+mod service;
 mod sessions;
 mod table;
+mod text;
+mod traces;
+mod trouble;
 mod up;
+mod verify;
+pub mod watched;
 pub mod workspace;
 
 pub use exit::main;

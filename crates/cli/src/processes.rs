@@ -2,6 +2,8 @@
 //!
 //! Each name is a keeper's directory. Nothing is remembered here, so a new daemon finds what an old one started.
 
+mod files;
+
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -22,8 +24,8 @@ use abide_keeper::{
     protocol::{Act, Answer, News, Order, Owner, Refusal, Shape, Spec, Status, Stream},
 };
 use abide_ports::{
-    engine::{PrivateFile, Signal, Stdin},
-    processes::{Follow, Found, Heard, Lost, Processes, Start, StartError, Write},
+    engine::{Installation, PrivateFile, Signal, Stdin},
+    processes::{FileIdentity, Follow, Found, Heard, Lost, Processes, Start, StartError, Write},
 };
 
 /// Processes under one directory of keepers.
@@ -163,6 +165,12 @@ impl Processes for Keepers {
 
     fn names(&self) -> Vec<String> {
         Place::all(&self.directory).into_iter().map(|(name, _)| name).collect()
+    }
+
+    fn files_of(&self, command: &Installation) -> Option<Vec<FileIdentity>> {
+        let inherited = || self.env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value);
+        let path = command.env.get("PATH").or_else(inherited).map_or("", String::as_str);
+        files::identities(command, path)
     }
 }
 

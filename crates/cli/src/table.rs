@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use crate::home;
+use crate::{home, text::width as seen};
 
 /// A cell: a text and how it looks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,11 +47,25 @@ pub(crate) enum Colour {
 }
 
 impl Colour {
-    /// For standard output: only on a terminal that knows colours, and not if the person wants none.
+    /// For standard output.
     pub(crate) fn of_stdout() -> Self {
+        Self::of(&std::io::stdout())
+    }
+
+    /// For standard error.
+    pub(crate) fn of_stderr() -> Self {
+        Self::of(&std::io::stderr())
+    }
+
+    /// Only on a terminal that knows colours, and not if the person wants none.
+    fn of(stream: &impl IsTerminal) -> Self {
         let unwanted = home::variable("NO_COLOR").is_some();
-        let dumb = home::variable("TERM").is_none_or(|kind| kind == "dumb");
-        if std::io::stdout().is_terminal() && !unwanted && !dumb { Self::On } else { Self::Off }
+        if stream.is_terminal() && !unwanted && !is_dumb() { Self::On } else { Self::Off }
+    }
+
+    /// A text with a look.
+    pub(crate) fn text(self, look: Look, text: impl Into<String>) -> String {
+        self.paint(&look.cell(text))
     }
 
     pub(crate) fn paint(self, cell: &Cell) -> String {
@@ -62,12 +76,17 @@ impl Colour {
     }
 }
 
+/// Whether the terminal can do nothing but print.
+pub(crate) fn is_dumb() -> bool {
+    home::variable("TERM").is_none_or(|kind| kind == "dumb")
+}
+
 /// The rows as lines, each column as wide as its widest cell but the last, which is as it is.
 pub(crate) fn lines(rows: &[Vec<Cell>], colour: Colour) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.text.chars().count()).max().unwrap_or(0)
+        cells.map(|cell| seen(&cell.text)).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |row: &Vec<Cell>| {
@@ -75,7 +94,7 @@ pub(crate) fn lines(rows: &[Vec<Cell>], colour: Colour) -> Vec<String> {
         for (column, cell) in row.iter().enumerate() {
             line.push_str(&colour.paint(cell));
             if column + 1 < row.len() {
-                let missing = widths[column] - cell.text.chars().count();
+                let missing = widths[column] - seen(&cell.text);
                 line.push_str(&" ".repeat(missing + 2));
             }
         }
@@ -93,9 +112,10 @@ mod tests {
         let rows = vec![
             vec![Look::Head.cell("A"), Look::Head.cell("B")],
             vec![Look::Good.cell("größer"), Look::Plain.cell("x")],
+            vec![Look::Plain.cell("数据库"), Look::Plain.cell("y")],
         ];
-        assert_eq!(lines(&rows, Colour::Off), ["A       B", "größer  x"]);
-        let painted = ["\x1b[1mA\x1b[0m       \x1b[1mB\x1b[0m", "\x1b[32mgrößer\x1b[0m  x"];
+        assert_eq!(lines(&rows, Colour::Off), ["A       B", "größer  x", "数据库  y"]);
+        let painted = ["\x1b[1mA\x1b[0m       \x1b[1mB\x1b[0m", "\x1b[32mgrößer\x1b[0m  x", "数据库  y"];
         assert_eq!(lines(&rows, Colour::On), painted);
     }
 }

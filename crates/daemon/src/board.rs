@@ -81,8 +81,9 @@ impl Board {
         Some(Grant { board: self, run })
     }
 
-    /// Grants a slot to this run if it is the next in line and nobody is granting it one already.
-    pub(crate) fn grant_if_next(&self, run: &Run) -> Option<Grant<'_>> {
+    /// Grants a slot to this run, which was something else before, if it is the next in line and nobody is granting it
+    /// one already. The slot that it held before is free for itself; for others only after the commit.
+    pub(crate) fn grant_if_next(&self, before: Option<&Run>, run: &Run) -> Option<Grant<'_>> {
         let Occupancy::Queued(_) = run.occupancy() else { return None };
         let mut notes = self.notes();
         if notes.granting.contains(&run.run_id) || !notes.open {
@@ -90,6 +91,7 @@ impl Board {
         }
         notes.slots.observe(run.run_id, run.occupancy());
         if notes.slots.next() != Some(run.run_id) {
+            notes.slots.observe(run.run_id, before.map_or(Occupancy::None, Run::occupancy));
             return None;
         }
         notes.grant(run.run_id);

@@ -89,6 +89,8 @@ impl Daemon {
             self.0.performer.look_after(run);
         }
         self.0.ready.store(true, Ordering::Release);
+        let (held, queued) = self.occupancy();
+        tracing::info!(held, queued, "reconciled");
         Ok(())
     }
 
@@ -107,7 +109,9 @@ impl Daemon {
         let mut changes = self.changes();
         loop {
             // A store that is away for a moment loses no deadline: it is still due when it is back.
-            let _tried_again = self.0.performer.ring().await;
+            if let Err(error) = self.0.performer.ring().await {
+                tracing::warn!(%error, "deadlines not looked at");
+            }
             let nap = match self.next_deadline().await {
                 Ok(Some(at)) => Duration::from_micros(self.now().until(at).0).min(LONGEST_NAP),
                 Ok(None) => LONGEST_NAP,

@@ -3,7 +3,10 @@
 //! Nothing is done to the world here. What a commit owes stands in the run and in the store until it is reported
 //! as done, so whoever performs it may die at any time.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use abide_domain::{
     event::{Claim, Event, NewRun},
@@ -21,10 +24,14 @@ use abide_ports::{
     store::{Change, Claimed, Commit, Store, StoreError},
 };
 
-use crate::{board::Board, error::DeskError, lanes::Lanes};
+use crate::{board::Board, error::DeskError, lanes::Lanes, recent::Recent, tell::Tale};
 
 /// The rules of the domain. Always [`run::apply`], except where a test breaks one to see that it is noticed.
 pub type Rules = fn(Option<&Run>, &Stamp, &Event) -> Result<Step, Refused>;
+
+/// What is known at once about what a run has just come to owe: an event that settles it, where nothing has to be done
+/// to the world for that. Asked inside every change, so it answers without waiting.
+pub type Foresight = Arc<dyn Fn(&Run) -> Option<Event> + Send + Sync>;
 
 /// Takes events for all runs.
 pub struct Desk {
@@ -33,6 +40,8 @@ pub struct Desk {
     rules: Rules,
     lanes: Lanes,
     board: Board,
+    recent: Recent,
+    foresight: RwLock<Option<Foresight>>,
 }
 
 /// What became of an event that was not refused.
@@ -44,6 +53,15 @@ pub enum Outcome {
     Absorbed,
     /// The same request was taken before, and made or concerned this run.
     Repeated(RunId),
+}
+
+/// What a change is made from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Basis {
+    /// What this desk committed last, if it remembers.
+    Remembered,
+    /// What the store has.
+    Stored,
 }
 
 /// How often a change is made anew when another writer was faster.
@@ -66,23 +84,41 @@ impl Desk {
         for (run, occupancy) in store.occupying().await? {
             slots.observe(run, occupancy);
         }
-        Ok(Self { store, clock, rules, lanes: Lanes::new(), board: Board::new(slots) })
+        let (lanes, board) = (Lanes::new(), Board::new(slots));
+        Ok(Self {
+            store,
+            clock,
+            rules,
+            lanes,
+            board,
+            recent: Recent::default(),
+            foresight: RwLock::default(),
+        })
     }
 
-    /// Creates a run, once for each idempotency key and each message.
+    /// From now on, what this knows about a run's orders is committed with the change that makes them.
+    pub fn foresee(&self, foresight: Foresight) {
+        *self.foresight.write().unwrap_or_else(PoisonError::into_inner) = Some(foresight);
+    }
+
+    /// Creates a run, once for each idempotency key and each message. Most requests are new, so nobody asks before
+    /// whether the keys are free: the commit does.
     pub async fn create(&self, new: NewRun) -> Result<Outcome, DeskError> {
         let run_id = new.run_id;
         let event = Event::RunCreated(Box::new(new));
         let claims = event.claims();
-        for Claim { scope, key, .. } in &claims {
-            if let Some(holder) = self.store.claimed(scope, key).await? {
-                return repetition(&claims, scope, key, holder);
-            }
-        }
         match self.take(run_id, event).await {
-            // Somebody else was faster with the same key.
             Err(DeskError::Store(StoreError::Taken { scope, key, holder })) => {
                 repetition(&claims, &scope, &key, holder)
+            }
+            // The very same request, under the same id.
+            Err(DeskError::Refused(Refused::RunExists)) => {
+                for Claim { scope, key, .. } in &claims {
+                    if let Some(holder) = self.store.claimed(scope, key).await? {
+                        return repetition(&claims, scope, key, holder);
+                    }
+                }
+                Err(Refused::RunExists.into())
             }
             taken => taken,
         }
@@ -175,44 +211,69 @@ impl Desk {
     /// Takes any event for a run: applies it, commits it, and grants a free slot in the same commit if the run
     /// now waits for one and is the next in line.
     pub async fn take(&self, run_id: RunId, event: Event) -> Result<Outcome, DeskError> {
+        self.take_all(run_id, vec![event]).await
+    }
+
+    /// Takes several events for a run, in their order, in one commit: all of them are durable then, or none is. Each
+    /// is applied to what the ones before it made of the run; one that is refused or no news is passed over, as if it
+    /// had come alone. Only where nothing changed is the first refusal the answer.
+    ///
+    /// A slot is granted at the end, to what the run is then: a wait that began and ended within the commit was none.
+    pub async fn take_all(&self, run_id: RunId, events: Vec<Event>) -> Result<Outcome, DeskError> {
         let _lane = self.lanes.enter(run_id).await;
+        let mut basis = Basis::Remembered;
         for _ in 1..CONFLICT_TRIES {
-            match self.try_take(run_id, event.clone()).await {
-                Err(DeskError::Store(StoreError::Conflict { .. })) => {}
+            match self.try_take(run_id, &events, basis).await {
+                Err(DeskError::Store(StoreError::Conflict { .. })) => basis = Basis::Stored,
                 taken => return taken,
             }
         }
-        self.try_take(run_id, event).await
+        self.try_take(run_id, &events, Basis::Stored).await
     }
 
-    async fn try_take(&self, run_id: RunId, event: Event) -> Result<Outcome, DeskError> {
+    async fn try_take(&self, run_id: RunId, events: &[Event], basis: Basis) -> Result<Outcome, DeskError> {
         let doubt = self.board.doubt(run_id);
-        let before = self.store.run(run_id).await?;
-        let stamp = self.clock.stamp();
-        let step = match (self.rules)(before.as_ref(), &stamp, &event) {
-            Ok(step) if step.news == News::Changed => step,
+        let remembered = self.recent.take(run_id).filter(|_| basis == Basis::Remembered);
+        // What is to be created is not there; if it is, the store will not have it a second time.
+        let creates = basis == Basis::Remembered && matches!(events, [Event::RunCreated(_), ..]);
+        let guessed = creates || remembered.is_some();
+        let mut before = if guessed { remembered } else { self.stored(run_id).await? };
+        let mut changes = self.apply(before.as_deref(), events);
+        if guessed && !matches!(&changes, Ok(changes) if !changes.is_empty()) {
+            // No commit will show whether another writer has been there, so the store is asked.
+            before = self.stored(run_id).await?;
+            changes = self.apply(before.as_deref(), events);
+        }
+        let mut changes = match changes {
+            Ok(changes) if !changes.is_empty() => changes,
             no_change => {
-                doubt.settle(before.as_ref());
+                doubt.settle(before.as_deref());
+                if let Some(before) = before {
+                    self.recent.put(before);
+                }
                 return no_change.map(|_| Outcome::Absorbed).map_err(DeskError::from);
             }
         };
-        let mut changes = vec![Change::new(before.as_ref(), stamp, event, step)];
-        let grant = self.board.grant_if_next(&changes[0].run);
+        let grant = self.board.grant_if_next(before.as_deref(), &changes[changes.len() - 1].run);
         if grant.is_some() {
-            let queued = &changes[0].run;
-            let stamp = self.clock.stamp();
-            let step = (self.rules)(Some(queued), &stamp, &Event::Admitted)?;
-            let admitted = Change::new(Some(queued), stamp, Event::Admitted, step);
-            changes.push(admitted);
+            self.add(&mut changes, Event::Admitted)?;
         }
-        let after = changes[changes.len() - 1].run.clone();
+        if let Some(event) = self.known(&changes[changes.len() - 1].run) {
+            self.add(&mut changes, event)?;
+        }
+        let after = Arc::new(changes[changes.len() - 1].run.clone());
+        let tales: Vec<Tale> = changes.iter().map(|change| Tale::of(&change.event)).collect();
         match self.store.commit(Commit { changes }).await {
             Ok(_) => {
                 if let Some(grant) = grant {
                     grant.done();
                 }
                 doubt.settle(Some(&after));
-                Ok(Outcome::Changed(Box::new(after)))
+                for tale in tales {
+                    tale.tell(&after);
+                }
+                self.recent.put(after.clone());
+                Ok(Outcome::Changed(Box::new(Arc::unwrap_or_clone(after))))
             }
             // It may have been written: only the store knows what the run is now, and the doubt stays.
             Err(unknown @ StoreError::OutcomeUnknown { .. }) => Err(unknown.into()),
@@ -220,7 +281,7 @@ impl Desk {
                 if let Some(grant) = grant {
                     grant.done();
                 }
-                doubt.settle(before.as_ref());
+                doubt.settle(before.as_deref());
                 Err(error.into())
             }
         }
@@ -229,6 +290,56 @@ impl Desk {
     /// From now on nobody is granted a slot: the daemon is about to go. What comes in is still taken.
     pub fn close(&self) {
         self.board.close();
+    }
+
+    /// What these events do to a run, one after the other. Nothing at all may be a refusal.
+    fn apply(&self, before: Option<&Run>, events: &[Event]) -> Result<Vec<Change>, Refused> {
+        let (mut changes, mut refusal): (Vec<Change>, Option<Refused>) = (Vec::new(), None);
+        for event in events {
+            let run = changes.last().map(|change| &change.run).or(before);
+            let stamp = self.clock.stamp();
+            match (self.rules)(run, &stamp, event) {
+                Ok(step) if step.news == News::Changed => {
+                    let change = Change::new(run, stamp, event.clone(), step);
+                    changes.push(change);
+                }
+                Ok(_) => {}
+                Err(refused) => refusal = refusal.or(Some(refused)),
+            }
+        }
+        match refusal {
+            Some(refused) if changes.is_empty() => Err(refused),
+            Some(_) | None => Ok(changes),
+        }
+    }
+
+    /// Adds what follows within the same commit.
+    fn add(&self, changes: &mut Vec<Change>, event: Event) -> Result<(), Refused> {
+        let stamp = self.clock.stamp();
+        let run = changes.last().map(|change| &change.run);
+        let step = (self.rules)(run, &stamp, &event)?;
+        if step.news == News::Changed {
+            let change = Change::new(run, stamp, event, step);
+            changes.push(change);
+        }
+        Ok(())
+    }
+
+    fn known(&self, run: &Run) -> Option<Event> {
+        let foresight = self.foresight.read().unwrap_or_else(PoisonError::into_inner).clone();
+        foresight.and_then(|known| known(run))
+    }
+
+    /// A run as this desk committed it last, or else as it is stored.
+    pub(crate) async fn latest(&self, run: RunId) -> Result<Option<Arc<Run>>, StoreError> {
+        match self.recent.look(run) {
+            Some(known) => Ok(Some(known)),
+            None => self.stored(run).await,
+        }
+    }
+
+    async fn stored(&self, run: RunId) -> Result<Option<Arc<Run>>, StoreError> {
+        Ok(self.store.run(run).await?.map(Arc::new))
     }
 
     /// How many runs hold a slot, and how many wait.

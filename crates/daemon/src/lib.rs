@@ -10,10 +10,12 @@ mod error;
 mod lanes;
 mod performer;
 pub mod probe;
+mod recent;
 mod talk;
+mod tell;
 
 pub use daemon::{Daemon, Habits, Stopped};
-pub use desk::{Desk, Outcome, Rules};
+pub use desk::{Desk, Foresight, Outcome, Rules};
 pub use error::DeskError;
 pub use performer::{Performer, World};
 

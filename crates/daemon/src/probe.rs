@@ -24,6 +24,16 @@ pub struct Examination<'a> {
 
 /// Runs an engine's checks and judges them. Whatever was started is ended.
 pub fn examine(processes: &dyn Processes, entry: &Entry, examination: &Examination<'_>) -> Health {
+    look(processes, entry, examination).0
+}
+
+/// The same, and whether it may be believed for as long as the program is the same: a program that is in trouble or too
+/// slow to answer today may be well in a moment.
+pub(crate) fn look(
+    processes: &dyn Processes,
+    entry: &Entry,
+    examination: &Examination<'_>,
+) -> (Health, bool) {
     let mut observed: Vec<Observed> = Vec::new();
     for (number, check) in entry.engine.checks(&entry.installation).iter().enumerate() {
         // A program that did not answer once is not waited for a second time.
@@ -35,7 +45,9 @@ pub fn examine(processes: &dyn Processes, entry: &Entry, examination: &Examinati
         };
         observed.push(seen);
     }
-    entry.engine.judge(&observed)
+    let health = entry.engine.judge(&observed);
+    let lasts = health.trouble.is_none() && !observed.contains(&Observed::TimedOut);
+    (health, lasts)
 }
 
 /// How the names of processes begin that are checks.

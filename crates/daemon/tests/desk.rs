@@ -5,6 +5,7 @@ use std::sync::Arc;
 use abide_daemon::{Desk, DeskError, Outcome};
 use abide_domain::{
     deadline::DeadlineKind,
+    effect::Effect,
     engine::{Abilities, Handle, HandleType, Profile, ProfileKind},
     event::{Aftermath, Ending, Event, Idempotency, NewRun},
     id::{InteractionId, RunId},
@@ -21,7 +22,7 @@ use abide_ports::{
     clock::Clock,
     store::{Journal, Runs, Seq},
 };
-use abide_store::memory::MemoryStore;
+use abide_store::memory::{CrashPoint, MemoryStore};
 use abide_testkit::clock::FakeClock;
 
 /// A desk on a store of its own.
@@ -69,18 +70,11 @@ impl Office {
         }
     }
 
-    /// A run that asked a question.
-    async fn asking(&self) -> (RunId, InteractionId) {
-        let run = self.create("asking").await;
-        let profile = Profile {
-            kind: ProfileKind::Resumable,
-            reason: "so it is".into(),
-            session_timeout_sec: Seconds(60),
-        };
-        self.take(run, Event::ProfileResolved { profile, abilities: Abilities::default(), handle: None })
-            .await;
+    /// A run whose first turn is at work, and what its process says until it is gone: its session, a question, its end.
+    async fn at_work(&self) -> (RunId, [Event; 3]) {
+        let (run, attempt) = (self.create("asking").await, Attempt(1));
+        self.take(run, resolved()).await;
         let process = Process { keeper: "k".into(), pid: 1, start_time: 1, boot_id: "b".into() };
-        let attempt = Attempt(1);
         self.take(run, Event::AttemptStarted { attempt, process }).await;
         let handle = Handle {
             engine: "any".into(),
@@ -88,7 +82,6 @@ impl Office {
             handle_value: "s".into(),
             created_at_turn: 1,
         };
-        self.take(run, Event::HandleAnnounced { attempt, position: Position(1), handle }).await;
         let question = Question {
             kind: Kind::OpenText,
             prompt: "which?".into(),
@@ -98,11 +91,33 @@ impl Office {
         };
         let turn_id = self.run(run).await.turns[0].turn_id;
         let ending = Ending::Asked { text: String::new(), question };
-        let aftermath = Aftermath::Exited(Exit::Code(0));
-        let asked = Event::TurnEnded { attempt, turn_id, position: Position(2), ending, aftermath };
-        let waiting = self.take(run, asked).await;
+        let said = [
+            Event::HandleAnnounced { attempt, position: Position(1), handle },
+            Event::TurnEnded { attempt, turn_id, position: Position(2), ending, aftermath: Aftermath::Alive },
+            Event::ProcessExited { attempt, exit: Exit::Code(0) },
+        ];
+        (run, said)
+    }
+
+    /// A run that asked a question.
+    async fn asking(&self) -> (RunId, InteractionId) {
+        let (run, said) = self.at_work().await;
+        let Ok(Outcome::Changed(waiting)) = self.desk.take_all(run, said.into()).await else {
+            panic!("a change was expected");
+        };
         (run, waiting.pending_interaction_id().expect("it waits"))
     }
+
+    async fn journal(&self, run: RunId) -> Vec<&'static str> {
+        let entries = self.store.entries_of(run, Seq(0), 100).await.expect("memory can be read");
+        entries.iter().map(|entry| entry.event.name()).collect()
+    }
+}
+
+fn resolved() -> Event {
+    let profile =
+        Profile { kind: ProfileKind::Resumable, reason: "so it is".into(), session_timeout_sec: Seconds(60) };
+    Event::ProfileResolved { profile, abilities: Abilities::default(), handle: None }
 }
 
 fn settings() -> Settings {
@@ -221,4 +236,91 @@ async fn two_desks_on_one_store_lose_nothing_to_each_other() {
     let entries = office.store.entries_of(run, Seq(0), 100).await.expect("memory can be read");
     let messages = entries.iter().filter(|entry| entry.event.name() == "MessageArrived").count();
     assert_eq!((messages, office.run(run).await.revision), (20, entries.len() as u64));
+}
+
+#[tokio::test]
+async fn several_events_are_committed_together_or_not_at_all() {
+    for (point, written) in [(CrashPoint::BeforeWrite, false), (CrashPoint::AfterWrite, true)] {
+        let office = Office::open(1).await;
+        let (run, said) = office.at_work().await;
+        let before = office.journal(run).await;
+        office.store.crash_at(point);
+        let crashed = office.desk.take_all(run, said.to_vec()).await;
+        assert!(matches!(crashed, Err(DeskError::Store(_))), "{crashed:?}");
+        let news = office.journal(run).await.split_off(before.len());
+        let all = ["HandleAnnounced", "TurnEnded", "ProcessExited"];
+        assert_eq!(news, if written { &all[..] } else { &[] });
+        // Whoever comes next tells everything again, one by one or at once, and it comes to the same.
+        let office = office.reopen(1).await;
+        let again = office.desk.take_all(run, said.to_vec()).await.expect("it is taken");
+        assert_eq!(again == Outcome::Absorbed, written);
+        for event in said {
+            assert_eq!(office.desk.take(run, event).await.expect("it is absorbed"), Outcome::Absorbed);
+        }
+        assert_eq!(office.journal(run).await.split_off(before.len()), all);
+        assert!(office.run(run).await.owed.is_empty(), "a process that has gone need not be ended");
+        assert_eq!(office.desk.occupancy(), (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn an_event_that_is_refused_or_late_does_not_spoil_those_that_come_with_it() {
+    let office = Office::open(1).await;
+    let (run, [handle, ended, exited]) = office.at_work().await;
+    let before = office.journal(run).await.len();
+    let told = vec![handle.clone(), Event::Admitted, handle, ended, exited];
+    let outcome = office.desk.take_all(run, told).await.expect("what is news is taken");
+    assert!(matches!(outcome, Outcome::Changed(run) if run.status() == Status::WaitingUser));
+    assert_eq!(
+        office.journal(run).await.split_off(before),
+        ["HandleAnnounced", "TurnEnded", "ProcessExited"]
+    );
+    let refused = office.desk.take_all(run, vec![Event::Admitted, Event::ConversationSpoke]).await;
+    assert!(matches!(refused, Err(DeskError::Refused(Refused::NotQueued { .. }))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_slot_that_a_run_gives_free_is_its_own_again_only_if_nobody_waits_longer() {
+    let office = Office::open(1).await;
+    let (first, said) = office.at_work().await;
+    let waits = office.create("waits").await;
+    office.desk.message(first, message("m"), None).await.expect("it is taken");
+    let [handle, ended, exited] = said;
+    let Event::TurnEnded { attempt, turn_id, position, aftermath, .. } = ended else { panic!("an end") };
+    let ending = Ending::Completed { text: "done".into() };
+    let ended = Event::TurnEnded { attempt, turn_id, position, ending, aftermath };
+    // The message makes the run stand in the queue again, behind the one that has waited.
+    office.desk.take_all(first, vec![handle, ended, exited]).await.expect("it is taken");
+    assert_eq!(office.run(first).await.status(), Status::Queued);
+    assert_eq!(office.desk.admit().await.expect("it admits"), [waits]);
+    office.take(waits, Event::CancelRequested { by: "ada".into() }).await;
+    assert_eq!(office.desk.admit().await.expect("it admits"), [first]);
+}
+
+#[tokio::test]
+async fn what_is_known_about_an_order_is_committed_with_it() {
+    let office = Office::open(1).await;
+    office.desk.foresee(Arc::new(|run| {
+        let probes = run.owed.iter().any(|owed| matches!(owed.effect, Effect::Probe { .. }));
+        probes.then(resolved)
+    }));
+    let (first, second) = (office.create("1").await, office.create("2").await);
+    assert_eq!(office.journal(first).await, ["RunCreated", "Admitted", "ProfileResolved"]);
+    assert_eq!(office.journal(second).await, ["RunCreated"], "there is no slot for it");
+    office.take(first, Event::CancelRequested { by: "ada".into() }).await;
+    office.desk.admit().await.expect("it admits");
+    assert_eq!(office.journal(second).await, ["RunCreated", "Admitted", "ProfileResolved"]);
+}
+
+#[tokio::test]
+async fn what_another_desk_did_is_seen_before_anything_is_refused() {
+    let office = Office::open(1).await;
+    let (run, question) = office.asking().await;
+    let other = office.reopen(1).await;
+    other.desk.reply(reply(question, "red", None)).await.expect("it is taken");
+    // This desk still remembers the question as open, and the run as waiting.
+    let cancel = office.take(run, Event::CancelRequested { by: "ada".into() }).await;
+    assert_eq!(cancel.turn_index, 2);
+    let late = other.desk.take(run, Event::CancelRequested { by: "bob".into() }).await;
+    assert!(matches!(late, Err(DeskError::Refused(_))), "{late:?}");
 }

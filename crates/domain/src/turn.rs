@@ -97,6 +97,21 @@ pub enum ExecutionStatus {
 }
 
 impl ExecutionStatus {
+    /// The word itself.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::WaitingApproval => "waiting_approval",
+            Self::WaitingUserInput => "waiting_user_input",
+            Self::PendingRecovery => "pending_recovery",
+            Self::RecoveryRequired => "recovery_required",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+            Self::Superseded => "superseded",
+        }
+    }
+
     /// Nothing that its engine does can change it any more.
     pub fn is_final(self) -> bool {
         match self {

@@ -127,7 +127,7 @@ fn refused(spec: &Spec, error: &io::Error) -> Refusal {
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the door: every process of ours starts here")]
-fn command(program: &OsStr) -> Command {
+pub(crate) fn command(program: &OsStr) -> Command {
     Command::new(program)
 }
 

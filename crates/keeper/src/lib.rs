@@ -7,6 +7,7 @@
 //! Reading order: what is said ([`protocol`]), how it travels ([`link`]), who is who ([`identity`]), where things lie
 //! ([`place`]), how a keeper is started and found again ([`launch`]), and then the keeper itself (`holder`).
 
+pub mod background;
 pub mod identity;
 pub mod launch;
 pub mod link;

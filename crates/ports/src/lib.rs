@@ -6,7 +6,9 @@ pub mod catalogue;
 pub mod clock;
 pub mod engine;
 pub mod processes;
+pub mod secret;
 pub mod store;
+pub mod watch;
 pub mod workspace;
 
 #[cfg(doctest)]

@@ -3,14 +3,14 @@
 //! A process belongs to nobody who may die: whoever comes next finds it under the same name. Every call may be made
 //! again after a crash without harm. What the process means is not known here.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use abide_domain::{
     process::{Exit, Process},
     time::Timestamp,
 };
 
-use crate::engine::{Launch, Signal};
+use crate::engine::{Installation, Launch, Signal};
 
 /// Those who hold processes. Calls block for as long as the system takes.
 pub trait Processes: Send + Sync {
@@ -37,6 +37,25 @@ pub trait Processes: Send + Sync {
 
     /// The names of all that are held, dead or alive.
     fn names(&self) -> Vec<String>;
+
+    /// The files that a command would run as they are now: its program as it would be found, and every file that its
+    /// arguments name. Cheap, for it is asked before every run. None where that cannot be told.
+    fn files_of(&self, _command: &Installation) -> Option<Vec<FileIdentity>> {
+        None
+    }
+}
+
+/// A file as it was seen. One that was written to or replaced since is another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileIdentity {
+    /// Where it is found.
+    pub path: PathBuf,
+    /// Which file that is, on which device.
+    pub inode: (u64, u64),
+    /// How long it is.
+    pub size: u64,
+    /// When it was last written, in seconds and nanoseconds.
+    pub modified: (i64, i64),
 }
 
 /// A process to be started.

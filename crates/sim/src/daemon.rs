@@ -47,6 +47,9 @@ pub(crate) struct Daemon {
     pub(crate) restarts: u64,
 }
 
+/// Where in its spool a process stands whose end was told too.
+const HEARD_OUT: usize = usize::MAX / 2;
+
 impl Daemon {
     pub(crate) fn start(store: &Arc<MemoryStore>, clock: &Arc<FakeClock>, slots: usize) -> Self {
         let desk = now(Desk::with_rules(store.clone(), clock.clone(), slots, bent_rules))
@@ -99,12 +102,18 @@ impl World {
     }
 
     pub(crate) fn take(&mut self, run: RunId, event: Event) -> Result<(), Halt> {
+        self.take_all(run, vec![event])
+    }
+
+    fn take_all(&mut self, run: RunId, events: Vec<Event>) -> Result<(), Halt> {
         self.before_the_desk();
-        let name = event.name();
+        let name = events.iter().map(Event::name).collect::<Vec<_>>().join(", ");
         if self.fault == Some(Fault::ActBeforeCommit) && self.store.is_about_to_crash() {
-            self.act_too_early(run, &event);
+            for event in &events {
+                self.act_too_early(run, event);
+            }
         }
-        let outcome = now(self.daemon.desk.take(run, event));
+        let outcome = now(self.daemon.desk.take_all(run, events));
         self.note(|| match &outcome {
             Ok(Outcome::Changed(run)) => format!("{name} makes {} {}", run.run_id, run.state.detail()),
             Ok(Outcome::Absorbed) => format!("{name} is no news to {run}"),
@@ -289,28 +298,42 @@ impl World {
         Ok(())
     }
 
-    /// Takes the next fact from a process's spool, or what became of the process when there is none left.
+    /// Takes the next facts from a process's spool, as many as happen to be heard at once, or what became of the
+    /// process when there is none left.
     fn hear(&mut self, at: (RunId, Attempt)) -> Result<(), Halt> {
         let (run, attempt) = at;
         let Some(keeper) = self.engines.keepers.get(&at) else { return Ok(()) };
         let read = self.daemon.read.get(&at).copied().unwrap_or_default();
         let repeats = !self.people.behave && read > 0 && self.dice.chance(5);
         let place = if repeats { self.dice.below(read) } else { read };
-        if let Some((turn_id, said)) = keeper.spool.get(place).cloned() {
+        if place < keeper.spool.len() {
+            let at_once = if repeats { 1 } else { 1 + self.dice.below(3) };
+            let heard = keeper.spool.iter().cloned().enumerate().skip(place).take(at_once);
             let exit = keeper.exit();
+            let mut events: Vec<Event> = heard
+                .map(|(place, (turn_id, said))| {
+                    fact((attempt, turn_id), Position(place as u64 + 1), said, exit)
+                })
+                .collect();
             if !repeats {
-                self.daemon.read.insert(at, read + 1);
+                let to = read + events.len();
+                let last = to == keeper.spool.len();
+                self.daemon.read.insert(at, to);
+                if let Some(exit) = exit.filter(|_| last && self.dice.chance(50)) {
+                    self.daemon.read.insert(at, HEARD_OUT);
+                    events.push(Event::ProcessExited { attempt, exit });
+                    self.take_all(run, events)?;
+                    return self.read_back(run, attempt);
+                }
             }
-            let event = fact((attempt, turn_id), Position(place as u64 + 1), said, exit);
-            return self.take(run, event);
+            return self.take_all(run, events);
         }
         let Some(exit) = keeper.exit() else { return Ok(()) };
         // Heard to the end. Say it once for each daemon; the turn may also be read back from the engine's own files.
-        let over = usize::MAX / 2;
-        if read >= over {
+        if read >= HEARD_OUT {
             return Ok(());
         }
-        self.daemon.read.insert(at, over);
+        self.daemon.read.insert(at, HEARD_OUT);
         self.take(run, Event::ProcessExited { attempt, exit })?;
         self.read_back(run, attempt)
     }

@@ -232,6 +232,16 @@ impl Runs for MemoryStore {
             Ok(occupancies.filter(|(_, occupancy)| *occupancy != Occupancy::None).collect())
         })
     }
+
+    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
+        self.answer(|contents| {
+            let mut tally = BTreeMap::new();
+            for run in contents.runs() {
+                *tally.entry(run.status()).or_default() += 1;
+            }
+            Ok(tally)
+        })
+    }
 }
 
 impl Turns for MemoryStore {
@@ -274,6 +284,13 @@ impl Interactions for MemoryStore {
             let questions = contents.tables.values().flat_map(|tables| &tables.interactions);
             let open: BTreeMap<_, _> = questions.filter(|(_, question)| question.is_open()).collect();
             open.into_iter().map(|(id, question)| (*id, question.clone())).collect()
+        })
+    }
+
+    fn count_open(&self) -> Answer<'_, u64> {
+        self.answer(|contents| {
+            let questions = contents.tables.values().flat_map(|tables| tables.interactions.values());
+            Ok(questions.filter(|question| question.is_open()).count() as u64)
         })
     }
 }

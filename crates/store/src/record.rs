@@ -10,7 +10,7 @@ use abide_domain::{
     id::RunId,
     inbound::Inbound,
     interaction::Interaction,
-    run::Run,
+    run::{Run, Status},
     slots::Occupancy,
     time::{Stamp, Timestamp},
     turn::Turn,
@@ -204,6 +204,15 @@ pub(crate) fn agree<K: PartialEq>(table: &str, id: &str, found: &K, told: &K) ->
 /// An id that a table holds.
 pub(crate) fn id<Id: std::str::FromStr>(table: &str, text: &str) -> Result<Id, StoreError> {
     text.parse().map_err(|_| damaged_row(table, text, "has an id that is none"))
+}
+
+/// Runs by status, off the index alone. Both databases understand it.
+pub(crate) const TALLY: &str = "SELECT status, COUNT(*) FROM runs GROUP BY status";
+
+/// A status that a table holds.
+pub(crate) fn status(name: &str) -> Result<Status, StoreError> {
+    let word = serde_json::Value::from(name);
+    serde_json::from_value(word).map_err(|_| damaged_row("runs", name, "has a status that is none"))
 }
 
 fn damaged_row(table: &str, id: &str, how: &str) -> StoreError {

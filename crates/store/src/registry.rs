@@ -37,6 +37,16 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     }
 }
 
+/// Opens a store to look at it, beside a daemon that has it if there is one. None is made where none is.
+pub async fn look(url: &str) -> Result<Arc<dyn Store>, StoreError> {
+    #[cfg(feature = "sqlite")]
+    if let Some(path) = url.strip_prefix("sqlite:").filter(|path| !path.is_empty()) {
+        let store = crate::sqlite::SqliteStore::look(std::path::Path::new(path))?;
+        return Ok(Arc::new(store) as Arc<dyn Store>);
+    }
+    open(url).await
+}
+
 fn memory() -> Arc<dyn Store> {
     Arc::new(crate::memory::MemoryStore::new())
 }

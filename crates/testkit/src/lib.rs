@@ -3,6 +3,7 @@
 //! One suite per contract of `ports`; whoever implements the contract must pass it. Nothing here knows an
 //! implementation.
 
+pub mod actor;
 pub mod clock;
 pub mod dice;
 pub mod engine;

@@ -34,6 +34,7 @@ use super::{
     runs::{find, run_id},
     translate,
 };
+use crate::metrics::StreamReader;
 
 /// From where events are told.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -218,6 +219,7 @@ fn stream(interface: &Interface, run: Option<RunId>, after: Seq) -> Result<Respo
         pending: VecDeque::from([Bytes::from_static(b": events\nretry: 1000\n\n")]),
         heartbeat,
         _place: place,
+        _counted: interface.0.metrics.stream_reader(),
     };
     let frames = futures_util::stream::unfold(reader, |mut reader| async move {
         let frames = reader.next().await?;
@@ -251,6 +253,7 @@ struct Reader {
     heartbeat: Interval,
     stop: watch::Receiver<Stop>,
     _place: OwnedSemaphorePermit,
+    _counted: StreamReader,
 }
 
 impl Reader {

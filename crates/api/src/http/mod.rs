@@ -27,6 +27,7 @@ mod translate;
 use std::sync::Arc;
 
 use abide_daemon::Daemon;
+use abide_ports::secret::Secret;
 use abide_terminal::Handle;
 use tokio::sync::{Semaphore, watch};
 
@@ -39,6 +40,8 @@ use feed::Feed;
 use guard::Secrets;
 use limits::Limits;
 
+use crate::metrics::Metrics;
+
 /// What the interface works with.
 #[derive(Clone, Debug)]
 pub struct Service {
@@ -47,7 +50,9 @@ pub struct Service {
     /// The terminal runtime.
     pub terminals: Arc<Handle>,
     /// Who shows this text may ask for anything.
-    pub token: String,
+    pub token: Secret,
+    /// The figures of this process.
+    pub metrics: Metrics,
     /// Told when somebody asks for a stop.
     pub stop: watch::Sender<Stop>,
     /// What can be set.
@@ -74,6 +79,7 @@ pub(crate) struct Interface(Arc<Inner>);
 struct Inner {
     daemon: Daemon,
     terminals: Arc<Handle>,
+    metrics: Metrics,
     secrets: Secrets,
     stop: watch::Sender<Stop>,
     settings: Settings,
@@ -87,9 +93,9 @@ struct Inner {
 
 impl Interface {
     fn new(service: Service) -> Self {
-        let Service { daemon, terminals, token, stop, settings } = service;
+        let Service { daemon, terminals, token, metrics, stop, settings } = service;
         Self(Arc::new(Inner {
-            secrets: Secrets::new(&token),
+            secrets: Secrets::new(token.expose()),
             feed: Feed::new(daemon.clone()),
             engines: Found::default(),
             limits: Limits::new(settings.requests_per_second),
@@ -97,6 +103,7 @@ impl Interface {
             started_at: translate::time(daemon.stamp().at),
             daemon,
             terminals,
+            metrics,
             stop,
             settings,
         }))

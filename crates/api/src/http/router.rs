@@ -18,6 +18,7 @@ use super::{
     problem::{Code, Problem},
     runs, service, terminals,
 };
+use crate::metrics;
 
 /// All routes.
 pub fn router(service: Service) -> Router {
@@ -32,6 +33,7 @@ pub fn router(service: Service) -> Router {
         .layer(middleware::from_fn_with_state(interface.clone(), guard::check))
         .layer(middleware::from_fn_with_state(interface.clone(), limits::check))
         .layer(middleware::from_fn(survive))
+        .layer(middleware::from_fn_with_state(interface.0.metrics.clone(), metrics::measure))
         .with_state(interface)
 }
 
@@ -64,6 +66,7 @@ fn declared() -> OpenApiRouter<Interface> {
         .routes(routes!(docs::start))
         .routes(routes!(service::health))
         .routes(routes!(service::ready))
+        .routes(routes!(service::metrics))
         .routes(routes!(service::status))
         .routes(routes!(service::stop))
 }

@@ -1,10 +1,9 @@
 //! The daemon itself: whether it lives and is ready, what it does, and how it is told to stop.
 
 use abide_domain::run::Status;
-use abide_ports::store::{Page, StoreError};
 use abide_terminal::{Call, Reply};
 use abide_wire::service as wire;
-use axum::{Json, extract::State};
+use axum::{Json, extract::State, http::header, response::IntoResponse};
 use tokio::sync::oneshot;
 
 use super::{
@@ -12,6 +11,7 @@ use super::{
     body::OptionalBody,
     problem::{Code, Problem},
 };
+use crate::metrics::{self, CONTENT_TYPE, STATUSES};
 
 /// Says that the daemon lives. Needs no token.
 #[utoipa::path(
@@ -38,6 +38,17 @@ pub(super) async fn ready(State(interface): State<Interface>) -> Result<Json<wir
     }
 }
 
+/// Tells the figures of this process, for whoever collects them.
+#[utoipa::path(
+    get, path = "/metrics", tag = "service", operation_id = "metrics",
+    responses((status = 200, description = "Figures in the OpenMetrics text format.", body = String,
+        content_type = "application/openmetrics-text")),
+)]
+pub(super) async fn metrics(State(interface): State<Interface>) -> Result<impl IntoResponse, Problem> {
+    let text = interface.0.metrics.text(interface.daemon()).await?;
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text))
+}
+
 /// Says what runs and waits.
 #[utoipa::path(
     get, path = "/v1/status", tag = "service", operation_id = "status",
@@ -46,11 +57,9 @@ pub(super) async fn ready(State(interface): State<Interface>) -> Result<Json<wir
 pub(super) async fn status(State(interface): State<Interface>) -> Result<Json<wire::Status>, Problem> {
     let daemon = interface.daemon();
     let (held, queued) = daemon.occupancy();
-    let mut runs = std::collections::BTreeMap::new();
-    for status in STATUSES {
-        let count = count(&interface, status).await?;
-        runs.insert(status.name().to_owned(), count);
-    }
+    let tally = daemon.store().tally().await?;
+    let count = |status: Status| (status.name().to_owned(), tally.get(&status).copied().unwrap_or(0));
+    let stalled = metrics::stalled(daemon).await?;
     Ok(Json(wire::Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -59,68 +68,13 @@ pub(super) async fn status(State(interface): State<Interface>) -> Result<Json<wi
         slots_max: daemon.habits().slots as u64,
         slots_held: held as u64,
         queued: queued as u64,
-        open_interactions: open_interactions(&interface).await?,
-        runs,
-        stalled: stalled(&interface).await?,
+        open_interactions: daemon.store().count_open().await?,
+        runs: STATUSES.into_iter().map(count).collect(),
+        stalled: stalled.iter().map(ToString::to_string).collect(),
         sessions: sessions(&interface).await,
         streams: interface.0.settings.max_streams.saturating_sub(interface.0.streams.available_permits())
             as u64,
     }))
-}
-
-const STATUSES: [Status; 7] = [
-    Status::Queued,
-    Status::Running,
-    Status::WaitingUser,
-    Status::Idle,
-    Status::Succeeded,
-    Status::Failed,
-    Status::Canceled,
-];
-
-/// How many items are counted at a time.
-const COUNTED: usize = 500;
-
-async fn count(interface: &Interface, status: Status) -> Result<u64, StoreError> {
-    let (mut count, mut cursor) = (0, None);
-    loop {
-        let page = Page { cursor, limit: COUNTED };
-        let listing = interface.daemon().store().runs(Some(status), page).await?;
-        count += listing.items.len() as u64;
-        cursor = listing.next_cursor;
-        if cursor.is_none() {
-            return Ok(count);
-        }
-    }
-}
-
-async fn open_interactions(interface: &Interface) -> Result<u64, StoreError> {
-    let (mut count, mut cursor) = (0, None);
-    loop {
-        let page = Page { cursor, limit: COUNTED };
-        let listing = interface.daemon().store().open_interactions(page).await?;
-        count += listing.items.len() as u64;
-        cursor = listing.next_cursor;
-        if cursor.is_none() {
-            return Ok(count);
-        }
-    }
-}
-
-/// Runs whose turn has said nothing for long. No more run at a time than there are slots.
-async fn stalled(interface: &Interface) -> Result<Vec<String>, StoreError> {
-    let daemon = interface.daemon();
-    let (mut stalled, mut cursor) = (Vec::new(), None);
-    loop {
-        let page = Page { cursor, limit: COUNTED };
-        let listing = daemon.store().runs(Some(Status::Running), page).await?;
-        let silent = listing.items.iter().filter(|run| daemon.stalled_since(run).is_some());
-        stalled.extend(silent.map(|run| run.run_id.to_string()));
-        cursor = listing.next_cursor;
-        if cursor.is_none() {
-            return Ok(stalled);
-        }
-    }
 }
 
 /// How many terminal sessions there are.

@@ -13,8 +13,8 @@ use abide::processes::Keepers;
 use abide_domain::{process::Process, time::Timestamp};
 use abide_keeper::place::Place;
 use abide_ports::{
-    engine::Signal,
-    processes::{Follow, Found, Heard, Lost, Processes, Start, StartError, Write},
+    engine::{Installation, Signal},
+    processes::{FileIdentity, Follow, Found, Heard, Lost, Processes, Start, StartError, Write},
 };
 
 use crate::figures::now;
@@ -118,6 +118,10 @@ impl Processes for Watched {
 
     fn names(&self) -> Vec<String> {
         self.keepers.names()
+    }
+
+    fn files_of(&self, command: &Installation) -> Option<Vec<FileIdentity>> {
+        self.keepers.files_of(command)
     }
 }
 

@@ -202,8 +202,16 @@ mod tests {
             http.max_streams Number { least: 0, most: 18446744073709551615 }
             http.requests_per_second Number { least: 0, most: 18446744073709551615 }
             listen Text { least: 0 }
+            log.files Number { least: 1, most: 1000 }
+            log.format Choice(["text", "json"])
             log.level Choice(["error", "warn", "info", "debug", "trace"])
+            log.max_bytes Number { least: 4096, most: 18446744073709551615 }
+            otel.endpoint Text { least: 0 }
+            retention.every_sec Number { least: 1, most: 18446744073709551615 }
+            retention.private_days Number { least: 0, most: 18446744073709551615 }
+            retention.workspace_days Number { least: 0, most: 18446744073709551615 }
             slots.max_running Number { least: 1, most: 10000 }
+            stall_after_sec Number { least: 1, most: 18446744073709551615 }
             store Text { least: 0 }
             terminal.housekeeping_ms Number { least: 0, most: 18446744073709551615 }
             terminal.idle_ms Number { least: 0, most: 18446744073709551615 }

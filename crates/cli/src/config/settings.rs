@@ -36,6 +36,14 @@ pub struct Config {
     pub engines: BTreeMap<String, Engine>,
     /// What is logged.
     pub log: Log,
+    /// After how many seconds of silence a working turn is called stalled; 600 unless set. It is shown and counted,
+    /// nothing is done about it.
+    #[schemars(range(min = 1))]
+    pub stall_after_sec: u32,
+    /// How long what finished runs leave behind is kept.
+    pub retention: Retention,
+    /// Where traces are sent.
+    pub otel: Otel,
 }
 
 /// The HTTP interface.
@@ -145,6 +153,49 @@ pub enum Protocol {
 pub struct Log {
     /// The least that is logged; info unless set.
     pub level: Level,
+    /// How a line is written; text unless set.
+    pub format: Format,
+    /// The bytes after which a detached daemon begins a new file in `logs`; 10 MiB unless set.
+    #[schemars(range(min = 4_096))]
+    pub max_bytes: u64,
+    /// How many such files are kept, the newest included; 5 unless set.
+    #[schemars(range(min = 1, max = 1_000))]
+    pub files: u32,
+}
+
+/// How a line of the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// How long what finished runs leave behind is kept. The journal, and with it every question and answer, is kept for
+/// ever; so is everything of a run that works or waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Retention {
+    /// After how many days the private files and the output of a finished run's processes are removed; 7 unless set,
+    /// 0 is never.
+    pub private_days: u32,
+    /// After how many days a finished run's workspace is removed, if it is one that Abide made for it below
+    /// `workspaces`; 30 unless set, 0 is never. A directory that its owner named is never removed.
+    pub workspace_days: u32,
+    /// How often, in seconds, they are looked for; 3600 unless set.
+    #[schemars(range(min = 1))]
+    pub every_sec: u32,
+}
+
+/// Where traces are sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Otel {
+    /// The address of an OpenTelemetry collector that takes OTLP as JSON over plain HTTP, such as
+    /// http://127.0.0.1:4318; nothing is sent unless set. Spans go to its path /v1/traces.
+    pub endpoint: String,
 }
 
 /// How much a line of the log matters.
@@ -200,7 +251,10 @@ impl Config {
                 shell: "/bin/sh".to_owned(),
             },
             engines: BTreeMap::new(),
-            log: Log { level: Level::Info },
+            log: Log { level: Level::Info, format: Format::Text, max_bytes: 10 << 20, files: 5 },
+            stall_after_sec: 600,
+            retention: Retention { private_days: 7, workspace_days: 30, every_sec: 3_600 },
+            otel: Otel { endpoint: String::new() },
         }
     }
 

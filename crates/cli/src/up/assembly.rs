@@ -5,8 +5,10 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use abide_api::metrics::Metrics;
 use abide_daemon::{Daemon, Desk, Habits, World};
 use abide_domain::time::Seconds;
+use abide_ports::{store::Store, watch::Watcher};
 use abide_terminal::Handle;
 use anyhow::Context;
 
@@ -16,12 +18,23 @@ use crate::{
     config::Config,
     home,
     processes::{Keepers, Readiness},
+    retention::Keeping,
+    watched::{Watched, Writers},
     workspace::Folders,
 };
 
-/// The daemon of this home.
-pub(super) async fn daemon(config: &Config, home: &Path) -> anyhow::Result<Daemon> {
+/// The daemon of this home, and who takes away what its runs leave behind.
+pub(super) async fn daemon(
+    config: &Config,
+    home: &Path,
+    metrics: &Metrics,
+    watchers: Vec<Arc<dyn Watcher>>,
+) -> anyhow::Result<(Daemon, Keeping)> {
     let store = abide_store::registry::open(&config.store).await.context("cannot open the store")?;
+    // A database file is this daemon's alone; a server may have several.
+    let writers = if config.store.starts_with("sqlite:") { Writers::Alone } else { Writers::Shared };
+    let watched = Watched::open(store, writers, watchers).await.context("cannot read the store")?;
+    let store: Arc<dyn Store> = Arc::new(watched);
     let clock = Arc::new(SystemClock);
     let slots = usize::try_from(config.slots.max_running).unwrap_or(usize::MAX);
     let desk = Desk::open(store.clone(), clock.clone(), slots).await.context("cannot read the store")?;
@@ -43,11 +56,21 @@ pub(super) async fn daemon(config: &Config, home: &Path) -> anyhow::Result<Daemo
         private: home.join("runs").to_string_lossy().into_owned(),
     };
     let habits = Habits {
-        stall_after: STALL_AFTER,
+        stall_after: Seconds(config.stall_after_sec),
         slots,
         workspaces: home.join("workspaces").to_string_lossy().into_owned(),
     };
-    Ok(Daemon::new(world, habits))
+    let metrics = metrics.clone();
+    let keeping = Keeping {
+        home: home.to_owned(),
+        store: world.store.clone(),
+        clock: world.clock.clone(),
+        processes: world.processes.clone(),
+        settings: config.retention.clone(),
+        removed: Box::new(move |what| metrics.removed(what)),
+        looked_at: Mutex::default(),
+    };
+    Ok((Daemon::new(world, habits), keeping))
 }
 
 /// The terminal runtime of this home.
@@ -58,5 +81,3 @@ pub(super) fn terminals(config: &Config) -> anyhow::Result<Handle> {
 /// How many bytes of a turn's output are kept. More than any turn prints; a turn whose first output is gone cannot be
 /// read again after a restart.
 const RETENTION: u64 = 1 << 30;
-/// After how much silence a turn is called stalled.
-const STALL_AFTER: Seconds = Seconds(600);

@@ -2,11 +2,19 @@
 
 mod address;
 mod assembly;
-mod token;
+pub(crate) mod background;
+mod browser;
+mod lock;
+mod notify;
+pub(crate) mod token;
 
-use std::{process::ExitCode, sync::Arc};
+use std::{io::Write, process::ExitCode, sync::Arc};
 
-use abide_api::http::{self, Service, Stop};
+use abide_api::{
+    http::{self, Service, Stop},
+    metrics::Metrics,
+};
+use abide_ports::watch::Watcher;
 use anyhow::Context;
 use tokio::{
     net::TcpListener,
@@ -19,26 +27,67 @@ use crate::{
     config::{self, Given},
     exit::SUCCEEDED,
     home,
+    logs::{self, Destination},
+    traces::Traces,
+    trouble::note,
 };
 
 pub(crate) use address::Address;
 
-/// Runs the daemon until it is told to stop.
+/// Runs the daemon until it is told to stop, or starts it in the background.
 pub(crate) fn run(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
     let given = arguments.settings(given);
     let config = config::load(&given)?.config;
+    if arguments.detach {
+        return detach(arguments, &given);
+    }
+    if arguments.background {
+        background::leave_terminal();
+    }
+    let destination = match arguments.background {
+        true => Destination::Files(logs::folder(&home::home()?)),
+        false => Destination::Stderr,
+    };
+    logs::start(&config.log, &destination).context("cannot write the log")?;
     crate::rpc::raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the threads of the daemon")?;
-    runtime.block_on(serve(&config))?;
+    runtime.block_on(serve(&config, arguments))?;
     // Threads that listen to processes end with the program: what they have not committed, the next start hears again.
     runtime.shutdown_background();
     Ok(SUCCEEDED)
 }
 
-async fn serve(config: &config::Config) -> anyhow::Result<()> {
+/// Finds or starts the daemon and prints where it is.
+fn detach(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
+    let started = background::find_or_start(&home::home()?, given)?;
+    if !started.fresh {
+        let with = if given.is_empty() { "" } else { ", with the settings that it was started with" };
+        note(format_args!("abide: it runs already, as pid {}{with}", started.address.process.pid));
+    }
+    said(arguments, &started.address)?;
+    Ok(SUCCEEDED)
+}
+
+/// Says where the daemon is.
+fn said(arguments: &Up, address: &Address) -> anyhow::Result<()> {
+    let url = address.url();
+    let mut out = std::io::stdout();
+    if arguments.output.json {
+        let told = serde_json::json!({ "url": url, "pid": address.process.pid, "version": address.version });
+        writeln!(out, "{told}")?;
+    } else {
+        writeln!(out, "{url}")?;
+    }
+    if arguments.open {
+        browser::open(&url);
+    }
+    Ok(())
+}
+
+async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     anyhow::ensure!(
         config.listen.ip().is_loopback() || config.http.allow_remote,
         "{} can be reached from other machines; listen on 127.0.0.1, or set http.allow_remote = true if that is wanted",
@@ -46,19 +95,30 @@ async fn serve(config: &config::Config) -> anyhow::Result<()> {
     );
     let home = home::home()?;
     std::fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
+    let _for_as_long_as_we_live = lock::HomeLock::take(&home)?;
     let token = token::of(&home)?;
-    let listener = TcpListener::bind(config.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}; is another daemon there?", config.listen))?;
+    let listener = TcpListener::bind(config.listen).await.with_context(|| {
+        format!(
+            "cannot listen on {}; if another home's daemon is there, give this one an address of its own: \
+                 --listen 127.0.0.1:0, or `listen` in {}",
+            config.listen,
+            home.join("config.toml").display()
+        )
+    })?;
     let address = Address::new(listener.local_addr().context("the listener has no address")?);
-    let daemon = assembly::daemon(config, &home).await?;
+    let metrics = Metrics::new();
+    let mut watchers: Vec<Arc<dyn Watcher>> = vec![Arc::new(metrics.clone())];
+    let traces = Traces::start(&config.otel.endpoint, &metrics)?;
+    watchers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn Watcher>));
+    let (daemon, keeping) = assembly::daemon(config, &home, &metrics, watchers).await?;
     let terminals = Arc::new(assembly::terminals(config)?);
     address.publish(&home)?;
     let (stop, mut stopping) = watch::channel(Stop::No);
     let service = Service {
         daemon: daemon.clone(),
         terminals: terminals.clone(),
-        token,
+        token: token.into(),
+        metrics: metrics.clone(),
         stop: stop.clone(),
         settings: config.http.settings(),
     };
@@ -70,14 +130,26 @@ async fn serve(config: &config::Config) -> anyhow::Result<()> {
     }));
     daemon.reconcile().await.context("cannot take up what an earlier daemon left")?;
     let time = daemon.keep_time();
-    println!("{}", address.url());
+    let keeping = tokio::spawn(keeping.for_ever());
+    tracing::info!(listen = %address.listen, version = address.version, "ready");
+    said(arguments, &address)?;
+    notify::ready();
+    if arguments.background {
+        background::let_starter_go();
+    }
     // The sender lives in the task that waits for signals.
     let how = stopping.wait_for(|stop| *stop != Stop::No).await.map_or(Stop::Keep, |stop| *stop);
+    notify::stopping();
     if how == Stop::Orderly {
         daemon.stop().await.context("cannot stop in order")?;
     }
     time.abort();
+    keeping.abort();
     served.await.context("the interface ended badly")?.context("the interface ended badly")?;
+    if let Some(traces) = traces {
+        let _flushed = tokio::task::spawn_blocking(move || traces.flush()).await;
+    }
+    tracing::info!(?how, "stopped");
     address.withdraw(&home);
     match how {
         // The last one who holds the terminal runtime ends its sessions.

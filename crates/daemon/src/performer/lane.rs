@@ -16,18 +16,31 @@ type Lane = tokio::sync::Mutex<()>;
 
 /// The lanes that are in use.
 #[derive(Debug, Default)]
-pub(super) struct RunLanes(Mutex<BTreeMap<RunId, Weak<Lane>>>);
+pub(super) struct RunLanes(Mutex<Lanes>);
+
+#[derive(Debug, Default)]
+struct Lanes {
+    of: BTreeMap<RunId, Weak<Lane>>,
+    /// How many there may be before those that nobody uses any more are cleared away.
+    room: usize,
+}
+
+/// Below this it is not worth clearing away.
+const FEW: usize = 64;
 
 impl RunLanes {
     /// Waits until this run's lane is free.
     pub(super) async fn enter(&self, run: RunId) -> OwnedMutexGuard<()> {
         let lane = {
             let mut lanes = lock(&self.0);
-            let used = lanes.get(&run).and_then(Weak::upgrade);
+            let used = lanes.of.get(&run).and_then(Weak::upgrade);
             used.unwrap_or_else(|| {
-                lanes.retain(|_, lane| lane.strong_count() > 0);
+                if lanes.of.len() >= lanes.room {
+                    lanes.of.retain(|_, lane| lane.strong_count() > 0);
+                    lanes.room = FEW.max(2 * lanes.of.len());
+                }
                 let lane = Arc::new(Lane::new(()));
-                lanes.insert(run, Arc::downgrade(&lane));
+                lanes.of.insert(run, Arc::downgrade(&lane));
                 lane
             })
         };

@@ -1,20 +1,23 @@
-//! Starts the process of a turn.
+//! How the process of a turn is started. When, and on which thread, is not here.
+
+use std::sync::Arc;
 
 use abide_domain::{
     effect::Session,
     engine::ProfileKind,
     event::{Event, Retry},
     failure::{Failure, FailureCode},
-    process::{Attempt, Exit},
+    process::{Attempt, Exit, Process},
     run::Run,
     settings::ExecutionMode,
     time::Timestamp,
     turn::Turn,
 };
 use abide_ports::{
-    engine::{Installation, Order, Sandbox},
-    processes::{Found, Start, StartError},
-    workspace::{Preparation, Skill, Unusable},
+    catalogue::Entry,
+    engine::{Engine, Installation, Interpreter, Launch, Order, Sandbox},
+    processes::{Found, Processes, Start, StartError},
+    workspace::{Preparation, Skill, Unusable, Workspaces},
 };
 
 use super::{Carried, Performer, name};
@@ -76,74 +79,110 @@ impl Launched {
     }
 }
 
+/// A process that is about to be started.
+pub(super) struct Starting {
+    pub(super) engine: Arc<dyn Engine>,
+    pub(super) attempt: Attempt,
+    installation: Installation,
+    launched: Launched,
+    launch: Launch,
+    private: String,
+    run: String,
+    name: String,
+}
+
+impl Starting {
+    /// Who understands what it will say.
+    pub(super) fn interpreter(&self) -> Box<dyn Interpreter> {
+        self.engine.interpreter(&self.launched.order(&self.installation, &self.private))
+    }
+
+    /// Starts it, or finds the one that was started before a crash.
+    pub(super) fn start(
+        &self,
+        processes: &dyn Processes,
+        workspaces: &dyn Workspaces,
+    ) -> Result<Process, Trouble> {
+        // What was started before a crash has its workspace, and is not to be lost over a skill that went since.
+        if processes.find(&self.name) == Found::Never {
+            workspaces.prepare(&self.launched.preparation(&self.run)).map_err(Trouble::Workspace)?;
+        }
+        let start =
+            Start { launch: &self.launch, workspace: &self.launched.workspace, private: &self.private };
+        processes.start(&self.name, &start).map_err(Trouble::Process)
+    }
+}
+
 /// Why there is no process.
-enum Trouble {
+pub(super) enum Trouble {
     Workspace(Unusable),
     Process(StartError),
 }
 
+impl Trouble {
+    /// The same as news of the run.
+    pub(super) fn told(self, attempt: Attempt) -> Event {
+        match self {
+            Self::Workspace(Unusable(reason)) => never(attempt, FailureCode::WorkspaceUnusable, reason),
+            Self::Process(StartError::Program(program)) => {
+                let message = format!("cannot start {program}; see `abide doctor`");
+                never(attempt, FailureCode::EngineNotFound, message)
+            }
+            Self::Process(StartError::Directory(directory)) => {
+                let message = format!("the workspace {directory} is not there or cannot be entered");
+                never(attempt, FailureCode::WorkspaceUnusable, message)
+            }
+            Self::Process(StartError::Gone) => Event::ProcessExited { attempt, exit: Exit::Unseen },
+            Self::Process(StartError::System(reason)) => {
+                let failure = Failure::new(FailureCode::EngineFailed, reason);
+                Event::LaunchFailed { attempt, failure, retry: Retry::Later }
+            }
+        }
+    }
+}
+
+fn never(attempt: Attempt, code: FailureCode, message: String) -> Event {
+    Event::LaunchFailed { attempt, failure: Failure::new(code, message), retry: Retry::Never }
+}
+
 impl Performer {
-    pub(super) async fn launch(&self, run: &Run, attempt: Attempt) -> Carried {
-        let never = |code: FailureCode, message: String| {
-            let failure = Failure::new(code, message);
-            Carried::Told(Event::LaunchFailed { attempt, failure, retry: Retry::Never })
-        };
-        let Some(entry) = self.world.catalogue.engine(&run.settings.engine) else {
+    /// How the process of an attempt is started.
+    pub(super) fn launch(&self, run: &Run, attempt: Attempt) -> Carried {
+        match self.starting(run, attempt) {
+            Ok(starting) => Carried::Starts(Box::new(starting)),
+            Err(carried) => *carried,
+        }
+    }
+
+    fn starting(&self, run: &Run, attempt: Attempt) -> Result<Starting, Box<Carried>> {
+        let never = |code, message| Box::new(Carried::Told(never(attempt, code, message)));
+        let Some(Entry { engine, installation }) = self.world.catalogue.engine(&run.settings.engine) else {
             let message = format!("there is no engine {} any more; see `abide doctor`", run.settings.engine);
-            return never(FailureCode::EngineNotFound, message);
+            return Err(never(FailureCode::EngineNotFound, message));
         };
-        let skills_folder = entry.engine.skills_folder();
         let turn = run.turns.last();
-        let Some(launched) = turn.and_then(|turn| Launched::of(run, turn, attempt, skills_folder)) else {
-            return never(FailureCode::EngineFailed, "the ledger does not tell what to launch".to_owned());
+        let Some(launched) = turn.and_then(|turn| Launched::of(run, turn, attempt, engine.skills_folder()))
+        else {
+            let message = "the ledger does not tell what to launch".to_owned();
+            return Err(never(FailureCode::EngineFailed, message));
         };
         if let (None, Some(skill)) = (&launched.skill, &run.settings.skill) {
             let message =
                 format!("the skill {skill:?} must be a folder with a name of its own that is not hidden");
-            return never(FailureCode::WorkspaceUnusable, message);
+            return Err(never(FailureCode::WorkspaceUnusable, message));
         }
         let private = self.private(run.run_id);
-        let launch = match entry.engine.launch(&launched.order(&entry.installation, &private)) {
-            Ok(launch) => launch,
-            Err(unsupported) => {
-                let code = match launched.session {
-                    Session::Resumed(_) => FailureCode::SessionResumeFailed,
-                    Session::New | Session::Named(_) => FailureCode::EngineFailed,
-                };
-                return never(code, unsupported.to_string());
-            }
-        };
+        let launch = engine.launch(&launched.order(&installation, &private)).map_err(|unsupported| {
+            let code = match launched.session {
+                Session::Resumed(_) => FailureCode::SessionResumeFailed,
+                Session::New | Session::Named(_) => FailureCode::EngineFailed,
+            };
+            never(code, unsupported.to_string())
+        })?;
         if let Some(at) = launch.not_before.filter(|at| *at > self.world.clock.stamp().at) {
-            return Carried::NotBefore(at);
+            return Err(Box::new(Carried::NotBefore(at)));
         }
-        let (processes, workspaces) = (self.world.processes.clone(), self.world.workspaces.clone());
-        let (run_id, name) = (run.run_id.to_string(), name(run.run_id, attempt));
-        let started = self.blocking(move || {
-            // What was started before a crash has its workspace, and is not to be lost over a skill that went since.
-            if processes.find(&name) == Found::Never {
-                workspaces.prepare(&launched.preparation(&run_id)).map_err(Trouble::Workspace)?;
-            }
-            let start = Start { launch: &launch, workspace: &launched.workspace, private: &private };
-            processes.start(&name, &start).map_err(Trouble::Process)
-        });
-        match started.await {
-            Ok(process) => Carried::Told(Event::AttemptStarted { attempt, process }),
-            Err(Trouble::Workspace(Unusable(reason))) => never(FailureCode::WorkspaceUnusable, reason),
-            Err(Trouble::Process(StartError::Program(program))) => {
-                let message = format!("cannot start {program}; see `abide doctor`");
-                never(FailureCode::EngineNotFound, message)
-            }
-            Err(Trouble::Process(StartError::Directory(directory))) => {
-                let message = format!("the workspace {directory} is not there or cannot be entered");
-                never(FailureCode::WorkspaceUnusable, message)
-            }
-            Err(Trouble::Process(StartError::Gone)) => {
-                Carried::Told(Event::ProcessExited { attempt, exit: Exit::Unseen })
-            }
-            Err(Trouble::Process(StartError::System(reason))) => {
-                let failure = Failure::new(FailureCode::EngineFailed, reason);
-                Carried::Told(Event::LaunchFailed { attempt, failure, retry: Retry::Later })
-            }
-        }
+        let (run, name) = (run.run_id.to_string(), name(run.run_id, attempt));
+        Ok(Starting { engine, attempt, installation, launched, launch, private, run, name })
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! The orders of one run are carried out one after the other, each reported before anything else of that run is taken
 //! (decision 0002): that is the run's lane. Every order may be carried out again after a crash. A process that is held
-//! is read by a thread of its own; there are as many as there are slots.
+//! is started and read by a thread of its own; there are as many as there are slots.
 
+mod examined;
 mod lane;
 mod launch;
 mod listen;
@@ -31,6 +32,7 @@ use abide_ports::{
     store::Store,
     workspace::Workspaces,
 };
+use examined::Examined;
 use tokio::runtime::Handle;
 
 use crate::{
@@ -72,6 +74,8 @@ struct Shared {
     lanes: lane::RunLanes,
     /// The processes that are being listened to.
     talks: Mutex<Talks>,
+    /// Engines that need not be examined again.
+    examined: Arc<Examined>,
     /// Runs whose orders are being performed, and whether to look again afterwards.
     busy: Mutex<BTreeMap<RunId, Again>>,
     /// Wakes whoever waits for something to change.
@@ -90,15 +94,22 @@ enum Carried {
     Told(Event),
     /// It has to wait until then.
     NotBefore(Timestamp),
+    /// It is a process that takes a while to start.
+    Starts(Box<launch::Starting>),
 }
 
 /// How long to wait before an order is tried again that could not be reported.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 impl Performer {
-    /// A performer on the present runtime.
+    /// A performer on the present runtime. What it knows of engines is known to the desk from now on.
     pub fn new(world: World) -> Self {
+        let (catalogue, processes) = (world.catalogue.clone(), world.processes.clone());
+        let examined = Arc::new(Examined::new(catalogue, processes, world.clock.clone()));
+        let known = examined.clone();
+        world.desk.foresee(Arc::new(move |run| known.foresee(run)));
         let shared = Shared {
+            examined,
             lanes: lane::RunLanes::default(),
             talks: Mutex::default(),
             busy: Mutex::default(),
@@ -195,17 +206,22 @@ impl Performer {
     async fn perform_owed(&self, run: RunId) {
         loop {
             let lane = self.shared.lanes.enter(run).await;
-            let Ok(Some(state)) = self.world.store.run(run).await else { return };
-            let Some(owed) = state.owed.first().cloned() else { return };
+            let Ok(Some(state)) = self.world.desk.latest(run).await else { return };
+            let Some(owed) = state.owed.first() else { return };
             let wait = self.wait_until(owed.due_at);
             if !wait.is_zero() {
                 return self.look_later(run, wait);
             }
-            match self.carry_out(&state, &owed).await {
+            match self.carry_out(&state, owed).await {
                 Carried::NotBefore(at) => return self.look_later(run, self.wait_until(at)),
+                // Who starts a process listens to it, and tells both. The lane is free again when that is told.
+                Carried::Starts(starting) => {
+                    if !self.start_and_listen(&state, *starting, lane) {
+                        return self.look_later(run, RETRY_PAUSE);
+                    }
+                }
                 Carried::Told(event) => {
-                    let listens =
-                        matches!(event, Event::AttemptStarted { .. } | Event::ContactRestored { .. });
+                    let listens = matches!(event, Event::ContactRestored { .. });
                     match self.world.desk.take(run, event).await {
                         Ok(outcome) => {
                             if listens && let Outcome::Changed(run) = &outcome {
@@ -215,7 +231,10 @@ impl Performer {
                             self.announce(&outcome).await;
                         }
                         // It is still owed. Doing it again does no harm.
-                        Err(_) => return self.look_later(run, RETRY_PAUSE),
+                        Err(error) => {
+                            tracing::warn!(%run, effect = owed.number.0, %error, "order not reported");
+                            return self.look_later(run, RETRY_PAUSE);
+                        }
                     }
                 }
             }

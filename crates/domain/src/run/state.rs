@@ -283,6 +283,14 @@ impl Status {
             Self::Canceled => "canceled",
         }
     }
+
+    /// Never left.
+    pub fn is_final(self) -> bool {
+        match self {
+            Self::Queued | Self::Running | Self::WaitingUser | Self::Idle => false,
+            Self::Succeeded | Self::Failed | Self::Canceled => true,
+        }
+    }
 }
 
 impl fmt::Display for Status {

@@ -1,6 +1,6 @@
 //! How the process of a turn is started.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use abide_domain::{
     effect::Session,
@@ -9,8 +9,10 @@ use abide_domain::{
     time::Timestamp,
 };
 
+use crate::secret::masked;
+
 /// How a program is called on this machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Installation {
     /// The program and the arguments that always come first.
     pub command: Vec<String>,
@@ -97,7 +99,7 @@ impl Sandbox {
 }
 
 /// A process to be started.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Launch {
     /// Program and arguments.
     pub argv: Vec<String>,
@@ -129,4 +131,25 @@ pub enum Stdin {
     Whole(Vec<u8>),
     /// This first, and later what the interpreter wants to be written.
     Open(Vec<u8>),
+}
+
+// The values of variables are secrets: where these are printed, only the names are shown.
+
+impl fmt::Debug for Installation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { command, args, env } = self;
+        let mut shown = f.debug_struct("Installation");
+        shown.field("command", command).field("args", args).field("env", &masked(env)).finish()
+    }
+}
+
+impl fmt::Debug for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { argv, env, without_env, files, stdin, not_before } = self;
+        let files: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+        let env = masked(env.iter().map(|(name, value)| (name, value)));
+        let mut shown = f.debug_struct("Launch");
+        shown.field("argv", argv).field("env", &env).field("without_env", without_env);
+        shown.field("files", &files).field("stdin", stdin).field("not_before", not_before).finish()
+    }
 }

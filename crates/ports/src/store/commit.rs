@@ -5,7 +5,7 @@ use abide_domain::{
     event::{Claim, Event},
     id::RunId,
     ledger::Rows,
-    run::{Run, Step},
+    run::{Run, Status, Step},
     time::Stamp,
 };
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,8 @@ pub struct Change {
     pub stamp: Stamp,
     /// What happened.
     pub event: Event,
+    /// What the run was in one word, if it was.
+    pub was: Option<Status>,
     /// What the run became. Its revision is one more than the revision that the store must find.
     pub run: Run,
     /// The rows that changed.
@@ -63,7 +65,8 @@ impl Change {
         let settled =
             held.iter().filter(|owed| missing_in(owed, &run.owed)).map(|owed| owed.number).collect();
         let owed = run.owed.iter().filter(|owed| missing_in(owed, held)).cloned().collect();
-        Self { rows: Rows::changed(before, &run), stamp, event, owed, settled, run }
+        let was = before.map(Run::status);
+        Self { rows: Rows::changed(before, &run), stamp, event, owed, settled, was, run }
     }
 
     /// The keys that it uses up.

@@ -13,7 +13,7 @@ pub use error::{ErrorKind, StoreError};
 pub use page::{Listing, Page};
 pub use tables::{Difference, Tables};
 
-use std::{future::Future, path::Path, pin::Pin};
+use std::{collections::BTreeMap, future::Future, path::Path, pin::Pin};
 
 use abide_domain::{
     deadline::Deadline,
@@ -59,6 +59,9 @@ pub trait Runs {
 
     /// Every run that holds a slot or waits for one.
     fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>>;
+
+    /// How many runs there are of each status; a status that no run has is left out. No run is read for that.
+    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>>;
 }
 
 /// The ledger of turns.
@@ -86,6 +89,9 @@ pub trait Interactions {
 
     /// The inbox: every question that can be answered, the oldest first.
     fn open_interactions(&self, page: Page) -> Answer<'_, Listing<Interaction>>;
+
+    /// How many those are. No question is read for that.
+    fn count_open(&self) -> Answer<'_, u64>;
 }
 
 /// The ledger of deliveries.

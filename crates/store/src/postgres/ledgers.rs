@@ -1,6 +1,6 @@
 //! The contract, word for word: who reads asks the reader, who writes orders from the writer.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use abide_domain::{
     deadline::Deadline,
@@ -28,7 +28,7 @@ use super::{
 use crate::{
     assembly,
     cursor::position,
-    record::{TableRows, id, limit, number, records},
+    record::{TALLY, TableRows, id, limit, number, records, status},
 };
 
 impl Journal for PostgresStore {
@@ -102,6 +102,13 @@ impl Runs for PostgresStore {
             Ok(found.into_iter().map(|(_, run)| (run.run_id, run.occupancy())).collect())
         })
     }
+
+    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
+        Box::pin(async move {
+            let rows = self.reader.rows(TALLY, &[]).await?;
+            rows.iter().map(|row| Ok((status(row.get(0))?, row.get::<_, i64>(1) as u64))).collect()
+        })
+    }
 }
 
 impl Turns for PostgresStore {
@@ -143,6 +150,13 @@ impl Interactions for PostgresStore {
                        ORDER BY interaction_id LIMIT $2";
             let found = self.reader.bodies("interactions", sql, &[&after, &one_more(&page)]).await?;
             Ok(listing(found, &page))
+        })
+    }
+
+    fn count_open(&self) -> Answer<'_, u64> {
+        Box::pin(async move {
+            let rows = self.reader.rows("SELECT COUNT(*) FROM interactions WHERE open", &[]).await?;
+            Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0) as u64))
         })
     }
 }

@@ -41,6 +41,7 @@ fn write(database: &Path, part: &Path) -> Result<(), StoreError> {
     // The copy is complete without a log, so it says so.
     let copy = Connection::open(part).map_err(|error| failed(&error))?;
     connect::mark(&copy, InUse::No)?;
+    connect::check_copy(&copy)?;
     copy.close().map_err(|(_, error)| failed(&error))?;
     File::open(part).and_then(|file| file.sync_all()).map_err(|error| cannot(part, &error))
 }

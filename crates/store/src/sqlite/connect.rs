@@ -58,6 +58,23 @@ pub(super) fn writer(path: &Path, lock: &Lock, options: &Options) -> Result<Conn
     Ok(connection)
 }
 
+/// Whether a database that somebody else has can be looked at: it is ours, and of this program's version.
+pub(super) fn check_beside(path: &Path) -> Result<(), StoreError> {
+    let connection = reader(path)?;
+    // Who has it keeps the log.
+    check_ours(&connection, path, true)?;
+    let missing = pending(MIGRATIONS, &applied(&connection).map_err(|error| named(path, &error))?)?;
+    match missing.first() {
+        None => Ok(()),
+        Some(step) => Err(StoreError::Mismatched {
+            reason: format!(
+                "it is in use by an older Abide (it lacks migration {} \"{}\"); restart that daemon with this version",
+                step.number, step.name
+            ),
+        }),
+    }
+}
+
 /// Opens a connection that only reads.
 pub(super) fn reader(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -224,6 +241,16 @@ fn applied(connection: &Connection) -> rusqlite::Result<Vec<Applied>> {
     let rows = query
         .query_map([], |row| Ok(Applied { number: row.get(0)?, name: row.get(1)?, checksum: row.get(2)? }))?;
     rows.collect()
+}
+
+/// Whether a copy is whole: as a file, and as far as its journal can be judged at a glance.
+pub(super) fn check_copy(copy: &Connection) -> Result<(), StoreError> {
+    let verdict: String =
+        copy.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(|error| failed(&error))?;
+    if verdict != "ok" {
+        return Err(StoreError::Damaged { what: format!("the copy cannot be used ({verdict})") });
+    }
+    check_journal(copy)
 }
 
 /// The journal has no gap, and its latest entries are as they were written. The rest is for `verify`.

@@ -1,6 +1,6 @@
 //! The contract, word for word: who reads asks the readers, who writes orders from the writer.
 
-use std::{path::Path, thread};
+use std::{collections::BTreeMap, path::Path, thread};
 
 use abide_domain::{
     deadline::Deadline,
@@ -71,6 +71,10 @@ impl Runs for SqliteStore {
     fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>> {
         self.ask(read::occupying)
     }
+
+    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
+        self.ask(read::tally)
+    }
 }
 
 impl Turns for SqliteStore {
@@ -102,6 +106,10 @@ impl Interactions for SqliteStore {
 
     fn open_interactions(&self, page: Page) -> Answer<'_, Listing<Interaction>> {
         self.ask(move |connection| read::open_interactions::<InteractionId, _>(connection, &page))
+    }
+
+    fn count_open(&self) -> Answer<'_, u64> {
+        self.ask(read::count_open)
     }
 }
 

@@ -21,9 +21,31 @@ pub(super) struct Lock {
     pub(super) used_before: bool,
 }
 
+/// Who has the lock now.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// We.
+    Ours(Lock),
+    /// Somebody else, by the name that they wrote.
+    By(String),
+}
+
 impl Lock {
     /// Takes the lock, or says who has it.
     pub(super) fn take(database: &Path) -> Result<Self, StoreError> {
+        match Self::try_take(database)? {
+            Taken::Ours(lock) => Ok(lock),
+            Taken::By(holder) => Err(StoreError::Unavailable {
+                reason: format!(
+                    "{} is in use by {holder}; stop it first, or give this one a database of its own",
+                    database.display()
+                ),
+            }),
+        }
+    }
+
+    /// Takes the lock if nobody has it.
+    pub(super) fn try_take(database: &Path) -> Result<Taken, StoreError> {
         let path = beside(database, "lock");
         let cannot = |error: std::io::Error| StoreError::Unavailable {
             reason: format!("{} cannot be opened: {error}", path.display()),
@@ -38,17 +60,12 @@ impl Lock {
                 // Who holds it may be writing its name this very moment; then nobody is named.
                 let _ = file.read_to_string(&mut holder);
                 let holder = if holder.trim().is_empty() { "another process" } else { holder.trim() };
-                return Err(StoreError::Unavailable {
-                    reason: format!(
-                        "{} is in use by {holder}; stop it first, or give this one a database of its own",
-                        database.display()
-                    ),
-                });
+                return Ok(Taken::By(holder.to_owned()));
             }
             Err(TryLockError::Error(error)) => return Err(cannot(error)),
         }
         file.read_to_string(&mut holder).map_err(cannot)?;
-        Ok(Self { file, path, used_before: !holder.trim().is_empty() })
+        Ok(Taken::Ours(Self { file, path, used_before: !holder.trim().is_empty() }))
     }
 
     /// Writes our name into it: the database exists now, and we have it.

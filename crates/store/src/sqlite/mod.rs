@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use abide_ports::store::StoreError;
 
-use lock::Lock;
+use lock::{Lock, Taken};
 use readers::Readers;
 use writer::Writer;
 
@@ -29,7 +29,8 @@ pub struct SqliteStore {
     readers: Readers,
     writer: Writer,
     path: PathBuf,
-    _lock: Lock,
+    /// None beside somebody else who has it.
+    _lock: Option<Lock>,
 }
 
 /// How to open a database.
@@ -49,11 +50,28 @@ impl SqliteStore {
 
     /// The same with options.
     pub fn open_with(path: &Path, options: &Options) -> Result<Self, StoreError> {
-        let mut lock = Lock::take(path)?;
+        Self::open_locked(path, Lock::take(path)?, options)
+    }
+
+    fn open_locked(path: &Path, mut lock: Lock, options: &Options) -> Result<Self, StoreError> {
         let connection = connect::writer(path, &lock, options)?;
         lock.sign()?;
         let writer = Writer::start(connection)?;
         let readers = Readers::start(path)?;
-        Ok(Self { readers, writer, path: path.to_owned(), _lock: lock })
+        Ok(Self { readers, writer, path: path.to_owned(), _lock: Some(lock) })
+    }
+
+    /// Opens a database that must exist, to look at it: alone if nobody has it, else beside whoever has, and then
+    /// everything that would write is `Unsupported`.
+    pub fn look(path: &Path) -> Result<Self, StoreError> {
+        if !path.exists() {
+            return Err(StoreError::Unavailable { reason: format!("there is no {} yet", path.display()) });
+        }
+        if let Taken::Ours(lock) = Lock::try_take(path)? {
+            return Self::open_locked(path, lock, &Options::default());
+        }
+        connect::check_beside(path)?;
+        let readers = Readers::start(path)?;
+        Ok(Self { readers, writer: Writer::none(), path: path.to_owned(), _lock: None })
     }
 }

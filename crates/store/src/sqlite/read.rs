@@ -1,6 +1,6 @@
 //! The questions that a database answers, in SQL.
 
-use std::str::FromStr;
+use std::{collections::BTreeMap, str::FromStr};
 
 use abide_domain::{
     deadline::Deadline,
@@ -19,7 +19,7 @@ use super::error::failed;
 use crate::{
     assembly,
     cursor::position,
-    record::{FoundEntry, id, limit, number, value},
+    record::{FoundEntry, TALLY, id, limit, number, status, value},
 };
 
 type Found<T> = Result<T, StoreError>;
@@ -91,6 +91,22 @@ pub(super) fn occupying(connection: &Connection) -> Found<Vec<(RunId, Occupancy)
     let sql = "SELECT run_id, body FROM runs WHERE occupies = 1 ORDER BY run_id";
     let found: Vec<(String, Run)> = rows(connection, sql, (), |row| body("runs", row))?;
     Ok(found.into_iter().map(|(_, run)| (run.run_id, run.occupancy())).collect())
+}
+
+/// How many runs there are of each status.
+pub(super) fn tally(connection: &Connection) -> Found<BTreeMap<Status, u64>> {
+    let counted = rows(connection, TALLY, (), |row| {
+        let count: i64 = row.get(1)?;
+        Ok(status(row.get_ref(0)?.as_str()?).map(|status| (status, count as u64)))
+    })?;
+    Ok(counted.into_iter().collect())
+}
+
+/// How many questions can be answered.
+pub(super) fn count_open(connection: &Connection) -> Found<u64> {
+    let sql = "SELECT COUNT(*) FROM interactions WHERE open = 1";
+    let counted = rows(connection, sql, (), |row| Ok(Ok(row.get::<_, i64>(0)? as u64)))?;
+    Ok(counted.into_iter().next().unwrap_or(0))
 }
 
 /// One row by its key, from a table that has only one column to find it by.

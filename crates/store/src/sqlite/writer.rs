@@ -71,10 +71,15 @@ impl Writer {
         Ok(Self { orders: Some(orders), thread: Some(thread) })
     }
 
+    /// Nobody writes.
+    pub(super) fn none() -> Self {
+        Self { orders: None, thread: None }
+    }
+
     /// Has something written. Whoever stops waiting for the answer does not stop the writing.
     pub(super) async fn order(&self, job: Job) -> Result<Committed, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let orders = self.orders.as_ref().ok_or_else(stopped)?;
+        let orders = self.orders.as_ref().ok_or_else(nobody)?;
         orders.send(Order { job, reply }).await.map_err(|_| stopped())?;
         answer
             .await
@@ -89,6 +94,12 @@ impl Drop for Writer {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+fn nobody() -> StoreError {
+    StoreError::Unsupported {
+        hint: "a daemon has this database; stop it first: `abide down --keep`".to_owned(),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Lists come in their promised order, whole, and refuse cursors that are none of theirs.
 
+use std::collections::BTreeMap;
+
 use abide_domain::{
     delivery::DeliveryStatus,
     effect::EffectNumber,
@@ -36,6 +38,11 @@ async fn runs(store: &dyn Store, author: &Author) {
         let expected: Vec<_> = newest_first.iter().filter(|run| run.status() == status).cloned().collect();
         assert_eq!(pages(|page| store.runs(Some(status), page)).await, expected);
     }
+    let mut tally = BTreeMap::new();
+    for run in &newest_first {
+        *tally.entry(run.status()).or_insert(0_u64) += 1;
+    }
+    assert_eq!(store.tally().await.unwrap(), tally, "every run is counted once, under its status");
     let exact = store.runs(None, Page::first(newest_first.len())).await.unwrap();
     assert_eq!(exact.next_cursor, None, "the last page says so, also when it is full");
     let none = store.runs(None, Page::first(0)).await.unwrap();
@@ -73,6 +80,7 @@ async fn rows(store: &dyn Store, author: &Author) {
     open.retain(|question| question.is_open());
     open.sort_by_key(|question| question.interaction_id);
     assert_eq!(pages(|page| store.open_interactions(page)).await, open, "the oldest first");
+    assert_eq!(store.count_open().await.unwrap(), open.len() as u64);
 }
 
 async fn effects(store: &dyn Store, author: &Author) {

@@ -1,0 +1,171 @@
+//! The figures themselves: names, meanings, labels and the bounds of histograms.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+
+/// All of them, and the list by which they are written out.
+pub(super) struct Families {
+    registry: Registry,
+    pub(super) queued: Gauge,
+    pub(super) slots_held: Gauge,
+    pub(super) slots_max: Gauge,
+    pub(super) interactions_open: Gauge,
+    pub(super) oldest_interaction_age: Gauge<f64, AtomicU64>,
+    pub(super) runs: Family<State, Gauge>,
+    pub(super) runs_finished: Family<Outcome, Counter>,
+    pub(super) turns: Family<Outcome, Counter>,
+    pub(super) turn_seconds: Histogram,
+    pub(super) turns_stalled: Gauge,
+    pub(super) delivery_lag_seconds: Histogram,
+    pub(super) commit_seconds: Histogram,
+    pub(super) commits_failed: Counter,
+    pub(super) journal_head: Gauge,
+    pub(super) stream_readers: Gauge,
+    pub(super) requests: Family<Request, Counter>,
+    pub(super) removed: Family<Removed, Counter>,
+    pub(super) dropped: Family<Removed, Counter>,
+    pub(super) resident_bytes: Gauge,
+    pub(super) ready: Gauge,
+}
+
+/// A run's status.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct State {
+    pub(super) status: &'static str,
+}
+
+/// How something ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Outcome {
+    pub(super) outcome: &'static str,
+}
+
+/// What went away.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Removed {
+    pub(super) kind: &'static str,
+}
+
+/// A request, by the template of its route: never by its path, which anybody can make up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Request {
+    pub(super) method: &'static str,
+    pub(super) route: String,
+    pub(super) status: u16,
+}
+
+/// Every way in which a turn can end, so that one that never happened is told as nothing.
+pub(super) const OUTCOMES: [&str; 6] =
+    ["completed", "failed", "interrupted", "recovery_required", "superseded", "waiting_user_input"];
+
+/// From a quarter of a millisecond to two seconds.
+const COMMIT_BOUNDS: [f64; 14] =
+    [0.000_25, 0.000_5, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048];
+/// From a tenth of a second to a day.
+const LONG_BOUNDS: [f64; 12] =
+    [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0];
+
+impl Families {
+    pub(super) fn new() -> Self {
+        let families = Self {
+            registry: Registry::with_prefix("abide"),
+            queued: Gauge::default(),
+            slots_held: Gauge::default(),
+            slots_max: Gauge::default(),
+            interactions_open: Gauge::default(),
+            oldest_interaction_age: Gauge::default(),
+            runs: Family::default(),
+            runs_finished: Family::default(),
+            turns: Family::default(),
+            turn_seconds: Histogram::new(LONG_BOUNDS),
+            turns_stalled: Gauge::default(),
+            delivery_lag_seconds: Histogram::new(LONG_BOUNDS),
+            commit_seconds: Histogram::new(COMMIT_BOUNDS),
+            commits_failed: Counter::default(),
+            journal_head: Gauge::default(),
+            stream_readers: Gauge::default(),
+            requests: Family::default(),
+            removed: Family::default(),
+            dropped: Family::default(),
+            resident_bytes: Gauge::default(),
+            ready: Gauge::default(),
+        };
+        for outcome in OUTCOMES {
+            let _told_as_nothing = families.turns(outcome);
+        }
+        families.registered()
+    }
+
+    fn registered(mut self) -> Self {
+        let r = &mut self.registry;
+        r.register("queue_depth", "Runs that wait for a slot", self.queued.clone());
+        r.register("slots_held", "Slots that are taken", self.slots_held.clone());
+        r.register("slots_max", "Slots that there are", self.slots_max.clone());
+        r.register("interactions_open", "Questions that wait for a person", self.interactions_open.clone());
+        r.register_with_unit(
+            "interactions_oldest_age",
+            "How long the oldest open question has waited",
+            Unit::Seconds,
+            self.oldest_interaction_age.clone(),
+        );
+        r.register("runs", "Runs by status, finished ones included", self.runs.clone());
+        r.register("runs_finished", "Runs that ended since this process started", self.runs_finished.clone());
+        r.register("turns", "Turns that ended since this process started", self.turns.clone());
+        r.register_with_unit(
+            "turn_duration",
+            "From a turn's beginning to its durable ending",
+            Unit::Seconds,
+            self.turn_seconds.clone(),
+        );
+        r.register(
+            "turns_stalled",
+            "Working turns that have said nothing for long",
+            self.turns_stalled.clone(),
+        );
+        r.register_with_unit(
+            "delivery_lag",
+            "From a result or question to its arrival in the conversation",
+            Unit::Seconds,
+            self.delivery_lag_seconds.clone(),
+        );
+        r.register_with_unit(
+            "commit_duration",
+            "From the order to commit to the durable answer",
+            Unit::Seconds,
+            self.commit_seconds.clone(),
+        );
+        r.register("commits_failed", "Commits that the store did not take", self.commits_failed.clone());
+        r.register("journal_head", "The journal's latest position", self.journal_head.clone());
+        r.register("stream_readers", "Clients that read a stream of events", self.stream_readers.clone());
+        r.register("http_requests", "Requests by route and status", self.requests.clone());
+        r.register("retention_removed", "What retention took away", self.removed.clone());
+        r.register("dropped", "Log lines and trace spans that nobody could take", self.dropped.clone());
+        r.register_with_unit(
+            "process_resident_memory",
+            "Memory that this process has",
+            Unit::Bytes,
+            self.resident_bytes.clone(),
+        );
+        r.register("ready", "Whether everything found at start-up was taken up", self.ready.clone());
+        self
+    }
+
+    pub(super) fn encode(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("writing to a string cannot fail");
+        text
+    }
+
+    pub(super) fn runs(&self, status: &'static str) -> Gauge {
+        self.runs.get_or_create_owned(&State { status })
+    }
+
+    pub(super) fn turns(&self, outcome: &'static str) -> Counter {
+        self.turns.get_or_create_owned(&Outcome { outcome })
+    }
+}

@@ -1,0 +1,192 @@
+//! `/metrics`: figures for operators, in the text format of Prometheus and OpenMetrics.
+//!
+//! Two kinds. What happened is counted as it is committed, since this process started. What is (queued, open, running)
+//! is read when it is asked for, from the store and the daemon, so that it is right after a restart. No figure has a
+//! label that somebody outside could make up: their number is bounded.
+
+mod families;
+mod requests;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use abide_daemon::Daemon;
+use abide_domain::{
+    id::RunId,
+    run::{Run, Status},
+    time::Span,
+};
+use abide_ports::{
+    store::{Page, StoreError},
+    watch::{Milestone, Sight, Watcher},
+};
+
+use families::{Families, Outcome, Removed};
+pub use requests::measure;
+
+/// What the answer is written in.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// All figures of this process. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Metrics(Arc<Families>);
+
+/// Somebody who reads a stream, counted for as long as this lives.
+#[derive(Debug)]
+pub struct StreamReader(Metrics);
+
+/// What retention takes away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leftover {
+    /// A run's private directory.
+    Private,
+    /// A run's own workspace.
+    Workspace,
+    /// What a keeper left of a process.
+    Process,
+}
+
+/// How many running runs are looked at for one that has stalled. There are as many as there are slots.
+const MOST_RUNNING: usize = 10_000;
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// Figures that are all nothing.
+    pub fn new() -> Self {
+        Self(Arc::new(Families::new()))
+    }
+
+    /// Everything, as text.
+    pub async fn text(&self, daemon: &Daemon) -> Result<String, StoreError> {
+        self.look(daemon).await?;
+        Ok(self.0.encode())
+    }
+
+    /// Counts a reader of a stream.
+    pub fn stream_reader(&self) -> StreamReader {
+        self.0.stream_readers.inc();
+        StreamReader(self.clone())
+    }
+
+    /// Counts something that retention took away.
+    pub fn removed(&self, what: Leftover) {
+        let kind = match what {
+            Leftover::Private => "private",
+            Leftover::Workspace => "workspace",
+            Leftover::Process => "process",
+        };
+        self.0.removed.get_or_create(&Removed { kind }).inc();
+    }
+
+    /// Counts lines of the log or spans that nobody could take.
+    pub fn dropped(&self, kind: &'static str, count: u64) {
+        self.0.dropped.get_or_create(&Removed { kind }).inc_by(count);
+    }
+
+    /// Reads what is.
+    async fn look(&self, daemon: &Daemon) -> Result<(), StoreError> {
+        let families = &*self.0;
+        let store = daemon.store();
+        let tally = store.tally().await?;
+        for status in STATUSES {
+            let count = tally.get(&status).copied().unwrap_or(0);
+            families.runs(status.name()).set(count.cast_signed());
+        }
+        families.interactions_open.set(store.count_open().await?.cast_signed());
+        let oldest = store.open_interactions(Page::first(1)).await?.items.into_iter().next();
+        let now = daemon.stamp().at;
+        let age = oldest.map_or(Span(0), |oldest| oldest.opened_at.until(now));
+        families.oldest_interaction_age.set(seconds(age).as_secs_f64());
+        families.journal_head.set(store.head().await?.0.cast_signed());
+        let (held, queued) = daemon.occupancy();
+        families.slots_held.set(held as i64);
+        families.slots_max.set(daemon.habits().slots as i64);
+        families.queued.set(queued as i64);
+        families.ready.set(i64::from(daemon.is_ready()));
+        families.turns_stalled.set(stalled(daemon).await?.len() as i64);
+        families.resident_bytes.set(resident_bytes().unwrap_or(0));
+        Ok(())
+    }
+}
+
+/// Runs whose turn has said nothing for long.
+pub async fn stalled(daemon: &Daemon) -> Result<Vec<RunId>, StoreError> {
+    let running = daemon.store().runs(Some(Status::Running), Page::first(MOST_RUNNING)).await?.items;
+    if running.is_empty() {
+        return Ok(vec![]);
+    }
+    // When a process last spoke is read off its files.
+    let daemon = daemon.clone();
+    let look = move || {
+        let is_stalled = |run: &Run| daemon.stalled_since(run).is_some();
+        running.iter().filter(|run| is_stalled(run)).map(|run| run.run_id).collect()
+    };
+    Ok(tokio::task::spawn_blocking(look).await.unwrap_or_default())
+}
+
+/// Every status, so that one that no run has is told as nothing.
+pub(crate) const STATUSES: [Status; 7] = [
+    Status::Queued,
+    Status::Running,
+    Status::WaitingUser,
+    Status::Idle,
+    Status::Succeeded,
+    Status::Failed,
+    Status::Canceled,
+];
+
+/// The memory that this process has, if the system tells.
+fn resident_bytes() -> Option<i64> {
+    let told = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = told.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<i64>().ok()? * 1024)
+}
+
+fn seconds(span: Span) -> Duration {
+    Duration::from_micros(span.0)
+}
+
+impl Watcher for Metrics {
+    fn committed(&self, sight: &Sight<'_>) {
+        let families = &*self.0;
+        families.commit_seconds.observe(sight.took.as_secs_f64());
+        if sight.outcome.is_err() {
+            families.commits_failed.inc();
+            return;
+        }
+        for milestone in sight.milestones {
+            match milestone {
+                Milestone::Turn(turn) => {
+                    families.turns(turn.status.name()).inc();
+                    let took = seconds(turn.started_at.until(turn.ended_at));
+                    families.turn_seconds.observe(took.as_secs_f64());
+                }
+                Milestone::Run(run) => {
+                    families.runs_finished.get_or_create(&Outcome { outcome: run.status.name() }).inc();
+                }
+                Milestone::Delivered(lag) => {
+                    families.delivery_lag_seconds.observe(seconds(*lag).as_secs_f64())
+                }
+            }
+        }
+    }
+}
+
+impl Drop for StreamReader {
+    fn drop(&mut self) {
+        self.0.0.stream_readers.dec();
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

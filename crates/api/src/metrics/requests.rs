@@ -1,0 +1,34 @@
+//! Counts requests. The rest of what HTTP needs to know about itself is the router's affair.
+
+use axum::{
+    extract::{MatchedPath, Request as Asked, State},
+    http::Method,
+    middleware::Next,
+    response::Response,
+};
+
+use super::{Metrics, families::Request};
+
+/// A middleware that counts every request by its route's template, method and status.
+pub async fn measure(State(metrics): State<Metrics>, request: Asked, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let method = word(request.method());
+    let response = next.run(request).await;
+    let (route, status) = (route.unwrap_or_else(|| "other".to_owned()), response.status().as_u16());
+    metrics.0.requests.get_or_create(&Request { method, route, status }).inc();
+    response
+}
+
+/// A method that a client made up is counted with the other strangers.
+fn word(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        _ => "other",
+    }
+}

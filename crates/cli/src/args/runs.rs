@@ -1,0 +1,211 @@
+//! What can be typed about runs and questions.
+
+use std::path::PathBuf;
+
+use abide_wire::run::{ExecutionMode, OnBusy, RunStatus, Sandbox};
+use clap::{Args, ValueHint, builder::PossibleValuesParser, builder::TypedValueParser};
+
+use super::Output;
+
+/// What `abide help run` says after the options.
+pub(super) const RUN_HELP: &str = "\
+On a terminal, questions are asked right there: type a number or any text. ctrl-c leaves; the run goes on, and \
+`abide attach` comes back to it. Without a terminal to ask on, a run that waits for a person ends this command with exit \
+code 101 and says how to answer.
+
+Exit codes: 0 succeeded, 1 failed or canceled, 2 usage, 101 waiting for a person, 130 interrupted. The result goes to \
+standard output, everything else to standard error.
+
+Examples:
+  abide run codex 'make the tests pass' --workspace .
+  abide run parrot 'ask choose_one Tea or coffee? | tea | coffee'
+  abide run claude --mode chat 'what is this repository?' --workspace ~/src/it
+  abide run gemini --auto-decide --session-timeout 600 --detach - < task.md";
+
+/// What `abide help reply` says after the options.
+pub(super) const REPLY_HELP: &str = "\
+Any text is an answer. Where the question has options, the number of one stands for its text; `=2` sends the text 2 \
+itself.
+
+Examples:
+  abide reply last yes
+  abide reply last 2
+  abide reply int_01kaxm3s3fe6bbd6gkzpfh2v1t 'use the second account'
+  abide reply last - < answer.md";
+
+/// What RUN may be.
+const RUN: &str = "The run: its id, the beginning or end of it if only one run has that, or `last`";
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The engine; `abide doctor` lists them
+    pub(crate) engine: String,
+    /// The task; `-`, or nothing with a pipe, reads standard input
+    pub(crate) prompt: Option<String>,
+    /// The directory to work in; a fresh one of the run's own unless given
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) workspace: Option<PathBuf>,
+    /// Whether it may ask: auto never does, interactive may, chat goes on after each answer [default: interactive]
+    #[arg(long, value_parser = mode())]
+    pub(crate) mode: Option<ExecutionMode>,
+    /// Let a question's own policy answer when nobody has in time
+    #[arg(long)]
+    pub(crate) auto_decide: bool,
+    /// How long a process is held for an answer, and when policy answers [default: 1200]
+    #[arg(long, value_name = "SEC", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) session_timeout: Option<u32>,
+    /// The most that one turn may work [default: no limit]
+    #[arg(long, value_name = "SEC", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) turn_timeout: Option<u32>,
+    /// The model, if not the engine's own choice
+    #[arg(long)]
+    pub(crate) model: Option<String>,
+    /// What the engine may touch
+    #[arg(long, value_parser = sandbox())]
+    pub(crate) sandbox: Option<Sandbox>,
+    /// A folder with a skill (SKILL.md), copied to where the engine looks for skills
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) skill: Option<PathBuf>,
+    /// A note of your own; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = super::variable)]
+    pub(crate) label: Vec<(String, String)>,
+    /// What a message does that finds a turn at work [default: queue]
+    #[arg(long, value_parser = on_busy())]
+    pub(crate) on_busy: Option<OnBusy>,
+    /// Print the run's id and leave it to itself
+    #[arg(long)]
+    pub(crate) detach: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    /// Only runs that do this
+    #[arg(long, value_parser = status())]
+    pub(crate) status: Option<RunStatus>,
+    /// How many at the most
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit: u32,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    #[arg(help = RUN)]
+    pub(crate) run: String,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    #[arg(help = RUN)]
+    pub(crate) run: String,
+    /// Go on until the run is over
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Attach {
+    #[arg(help = RUN)]
+    pub(crate) run: String,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Inbox {
+    /// How many at the most
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit: u32,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Reply {
+    /// The question's id, or the run whose open question is meant
+    #[arg(value_name = "RUN|INTERACTION")]
+    pub(crate) to: String,
+    /// The answer; `-` reads standard input
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) text: String,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Send {
+    #[arg(help = RUN)]
+    pub(crate) run: String,
+    /// What to say; `-` reads standard input
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) text: String,
+    /// What it does if a turn is at work: waits for its own turn, goes into that turn, or ends it
+    #[arg(long, value_parser = on_busy())]
+    pub(crate) on_busy: Option<OnBusy>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// A run to be stopped, one way or the other.
+#[derive(Debug, Args)]
+pub(crate) struct Order {
+    #[arg(help = RUN)]
+    pub(crate) run: String,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+fn mode() -> impl TypedValueParser<Value = ExecutionMode> {
+    let names = PossibleValuesParser::new(["auto", "interactive", "chat"]);
+    names.map(|name| match name.as_str() {
+        "auto" => ExecutionMode::Auto,
+        "chat" => ExecutionMode::Chat,
+        _ => ExecutionMode::Interactive,
+    })
+}
+
+fn on_busy() -> impl TypedValueParser<Value = OnBusy> {
+    let names = PossibleValuesParser::new(["queue", "steer", "supersede"]);
+    names.map(|name| match name.as_str() {
+        "steer" => OnBusy::Steer,
+        "supersede" => OnBusy::Supersede,
+        _ => OnBusy::Queue,
+    })
+}
+
+fn sandbox() -> impl TypedValueParser<Value = Sandbox> {
+    let names = PossibleValuesParser::new(["read-only", "workspace-write", "danger-full-access"]);
+    names.map(|name| match name.as_str() {
+        "workspace-write" => Sandbox::WorkspaceWrite,
+        "danger-full-access" => Sandbox::DangerFullAccess,
+        _ => Sandbox::ReadOnly,
+    })
+}
+
+fn status() -> impl TypedValueParser<Value = RunStatus> {
+    let names = PossibleValuesParser::new([
+        "queued",
+        "running",
+        "waiting_user",
+        "idle",
+        "succeeded",
+        "failed",
+        "canceled",
+    ]);
+    names.map(|name| match name.as_str() {
+        "queued" => RunStatus::Queued,
+        "running" => RunStatus::Running,
+        "waiting_user" => RunStatus::WaitingUser,
+        "idle" => RunStatus::Idle,
+        "succeeded" => RunStatus::Succeeded,
+        "failed" => RunStatus::Failed,
+        _ => RunStatus::Canceled,
+    })
+}

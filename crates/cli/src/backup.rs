@@ -1,0 +1,73 @@
+//! `abide backup FILE`: a consistent copy of the store while the daemon goes on.
+//!
+//! Everything that was acknowledged before the copy began is in it. How it is made is the store's affair.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use abide_store::registry;
+use anyhow::Context;
+use serde_json::json;
+
+use crate::{
+    args::Backup,
+    config::{self, Given},
+    exit::SUCCEEDED,
+    trouble::Trouble,
+    verify::Shown,
+};
+
+/// How often the growing copy is looked at.
+const GLANCE: Duration = Duration::from_millis(200);
+
+/// Makes the copy.
+pub(crate) fn run(arguments: &Backup, given: &[Given]) -> anyhow::Result<ExitCode> {
+    let config = config::load(given)?.config;
+    let to = std::path::absolute(&arguments.file).context("cannot use that name")?;
+    if !config.store.starts_with("sqlite:") {
+        let detail = "only an SQLite store is copied by this command; a Postgres store is backed up with its own tool, \
+                      such as pg_dump --format=custom --schema=abide --file=abide.dump URL";
+        return Err(Trouble::failure("UNSUPPORTED", detail).into());
+    }
+    if fs::symlink_metadata(&to).is_ok() {
+        let detail = format!("{} exists already and is left as it is; choose another name", to.display());
+        return Err(Trouble::failure("FILE_EXISTS", detail).into());
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(copy(&config.store, &to))?;
+    let bytes = fs::metadata(&to).map_or(0, |file| file.len());
+    let mut out = io::stdout();
+    let told = match arguments.output.json {
+        true => format!("{}\n", json!({ "file": to, "bytes": bytes })),
+        false => format!("{} ({bytes} bytes)\n", to.display()),
+    };
+    io::Write::write_all(&mut out, told.as_bytes())?;
+    Ok(SUCCEEDED)
+}
+
+async fn copy(url: &str, to: &Path) -> anyhow::Result<()> {
+    let store = registry::look(url).await.context("cannot open the store")?;
+    let mut shown = Shown::default();
+    let mut part = to.as_os_str().to_owned();
+    part.push("-part");
+    let part = PathBuf::from(part);
+    let whole =
+        url.strip_prefix("sqlite:").and_then(|path| fs::metadata(path).ok()).map_or(0, |file| file.len());
+    let copied = store.backup(to);
+    tokio::pin!(copied);
+    let done = loop {
+        tokio::select! {
+            done = &mut copied => break done,
+            () = tokio::time::sleep(GLANCE) => {
+                let bytes = fs::metadata(&part).map_or(0, |file| file.len());
+                shown.line(&format!("{bytes} of about {whole} bytes"));
+            }
+        }
+    };
+    shown.clear();
+    done.context("the copy could not be made")
+}

@@ -1,0 +1,200 @@
+//! A client of this home's daemon, over HTTP on this machine: what is asked, tried again where that is safe.
+//!
+//! Every request that changes something carries a key of its own, so that trying again does nothing twice. What answers
+//! mean is not known here. Reading order: this file, `requests` (one function for each route), `feed` (the events of a
+//! run, across restarts of the daemon).
+
+mod feed;
+mod requests;
+
+use std::{
+    io::Read,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use abide_wire::service::Problem;
+use serde::de::DeserializeOwned;
+use ureq::{Agent, Body, http::Response};
+
+use crate::{
+    config::Given,
+    home,
+    trouble::{Kind, Trouble, note},
+    up::{Address, background, token},
+};
+
+pub(crate) use feed::{Feed, News};
+
+/// A connection to the daemon of a home. Cheap to clone; all clones are one.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    home: PathBuf,
+    given: Arc<[Given]>,
+    agent: Agent,
+    token: String,
+    address: Arc<Mutex<Address>>,
+}
+
+/// Something to ask.
+#[derive(Clone, Debug)]
+struct Request {
+    path: String,
+    /// What to send; nothing is sent, and only something looked at, without it.
+    body: Option<Vec<u8>>,
+    /// The same request under the same key is one request.
+    key: Option<String>,
+}
+
+/// How often a request is made again that the daemon cannot take for the moment, and after how long.
+const TRIES: u32 = 300;
+const PAUSE: Duration = Duration::from_millis(200);
+/// How often the daemon is found or started again for one request.
+const CONNECTIONS: u32 = 4;
+/// The longest answers are those to an order to stop, which waits for turns.
+const LONGEST_ANSWER: Duration = Duration::from_secs(120);
+
+impl Client {
+    /// The daemon of this home; it is started in the background if there is none.
+    pub(crate) fn connect(given: &[Given]) -> anyhow::Result<Self> {
+        let home = home::home()?;
+        let started = background::find_or_start(&home, given)?;
+        if started.fresh {
+            note(format_args!("abide: started the daemon at {}", started.address.url()));
+        }
+        Self::new(home, given, started.address)
+    }
+
+    /// The daemon of this home, if one runs.
+    pub(crate) fn existing(given: &[Given]) -> anyhow::Result<Option<Self>> {
+        let home = home::home()?;
+        Address::find(&home).map(|address| Self::new(home, given, address)).transpose()
+    }
+
+    fn new(home: PathBuf, given: &[Given], address: Address) -> anyhow::Result<Self> {
+        if address.version != env!("CARGO_PKG_VERSION") {
+            note(format_args!(
+                "abide: the daemon is version {}, and this command {}; `abide down --keep && abide up --detach` \
+                 replaces it and loses nothing",
+                address.version,
+                env!("CARGO_PKG_VERSION")
+            ));
+        }
+        // Nothing but this machine is spoken to, whatever proxy the environment names.
+        let agent = Agent::config_builder()
+            .proxy(None)
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .timeout_connect(Some(Duration::from_secs(5)))
+            .build();
+        let token = token::of(&home)?;
+        Ok(Self {
+            home,
+            given: given.into(),
+            agent: agent.into(),
+            token,
+            address: Arc::new(Mutex::new(address)),
+        })
+    }
+
+    /// Where the daemon is, as far as is known.
+    pub(crate) fn address(&self) -> Address {
+        self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asks, and asks again while the daemon is busy, starting or gone. A daemon that is gone is started.
+    fn ask<T: DeserializeOwned>(&self, request: &Request) -> anyhow::Result<T> {
+        let mut connections = 0;
+        for _ in 0..TRIES {
+            match self.once(request) {
+                Ok(answer) => return Ok(answer),
+                Err(trouble) if trouble.kind == Kind::Unreachable && connections < CONNECTIONS => {
+                    connections += 1;
+                    let started = background::find_or_start(&self.home, &self.given)?;
+                    self.moved_to(started.address);
+                }
+                Err(trouble) if trouble.is_passing() => background::pause(PAUSE),
+                Err(trouble) => return Err(trouble.into()),
+            }
+        }
+        Err(Trouble::unreachable("the daemon takes no requests; `abide status` may say why").into())
+    }
+
+    /// Asks once.
+    fn once<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Trouble> {
+        let mut response = self.send(request, "application/json", Some(LONGEST_ANSWER))?;
+        let body = response.body_mut().with_config().limit(u64::MAX).read_to_vec();
+        let body = body.map_err(|error| self.unreachable(&error))?;
+        serde_json::from_slice(&body).map_err(|error| {
+            Trouble::failure("BAD_ANSWER", format!("the daemon's answer is strange: {error}"))
+        })
+    }
+
+    fn send(
+        &self,
+        request: &Request,
+        accept: &str,
+        longest: Option<Duration>,
+    ) -> Result<Response<Body>, Trouble> {
+        let url = format!("{}{}", self.address().url(), request.path);
+        let authorization = format!("Bearer {}", self.token);
+        let sent = match &request.body {
+            None => {
+                let get = self.agent.get(url).header("authorization", authorization).header("accept", accept);
+                get.config().timeout_recv_response(longest).build().call()
+            }
+            Some(body) => {
+                let post = self.agent.post(url).header("authorization", authorization);
+                let post = post.header("accept", accept).content_type("application/json");
+                let post = match &request.key {
+                    Some(key) => post.header("idempotency-key", key),
+                    None => post,
+                };
+                post.config().timeout_recv_response(longest).build().send(body.as_slice())
+            }
+        };
+        let mut response = sent.map_err(|error| self.unreachable(&error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status().as_u16();
+        let mut body = Vec::new();
+        // An answer that is cut off is still better told by its status than by nothing.
+        let _as_far_as_it_came = response.body_mut().as_reader().take(1 << 20).read_to_end(&mut body);
+        if status == 401 {
+            return Err(Trouble::failure(
+                "UNAUTHORIZED",
+                format!(
+                    "the program at {} does not know the token of {}: it belongs to another home, or the file `token` \
+                     was replaced; stop it, and `abide up --detach` starts this home's own",
+                    self.address().url(),
+                    self.home.display()
+                ),
+            ));
+        }
+        Err(match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) => Trouble::refused(problem),
+            Err(_) => Trouble::failure("BAD_ANSWER", format!("the daemon answered with status {status}")),
+        })
+    }
+
+    /// Looks where the daemon is now, without starting one. Whether one lives.
+    fn look_again(&self) -> bool {
+        match Address::find(&self.home) {
+            Some(address) => {
+                self.moved_to(address);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn moved_to(&self, address: Address) {
+        *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
+    }
+
+    fn unreachable(&self, error: &ureq::Error) -> Trouble {
+        Trouble::unreachable(format!("cannot reach the daemon at {}: {error}", self.address().url()))
+    }
+}

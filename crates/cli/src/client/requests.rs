@@ -1,0 +1,199 @@
+//! What can be asked of the daemon, one function for each route.
+
+use abide_wire::{
+    event::Event,
+    interaction::{Interaction, Replied, Reply},
+    message::{MessageTaken, NewMessage},
+    run::{NewRun, Run, Stopped, Turn},
+    service::{Page, Status, StopRequest, Stopping},
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{Client, Request};
+use crate::trouble::Trouble;
+
+/// As many items as a page may have.
+const PAGE: usize = 500;
+
+impl Client {
+    /// Starts a run, once for each key.
+    pub(crate) fn create(&self, new: &NewRun, key: &str) -> anyhow::Result<Run> {
+        let request = Request { key: Some(key.to_owned()), ..sending("/v1/runs".to_owned(), new)? };
+        self.ask(&request)
+    }
+
+    /// A run.
+    pub(crate) fn run(&self, run: &str) -> anyhow::Result<Run> {
+        self.ask(&looking(format!("/v1/runs/{run}")))
+    }
+
+    /// A run, if the daemon can say at once.
+    pub(crate) fn run_now(&self, run: &str) -> Result<Run, Trouble> {
+        self.once(&looking(format!("/v1/runs/{run}")))
+    }
+
+    /// The newest runs, of one status or of all, at the most so many.
+    pub(crate) fn runs(&self, status: Option<&str>, most: usize) -> anyhow::Result<Vec<Run>> {
+        let filter = status.map(|status| format!("&status={status}")).unwrap_or_default();
+        self.list("/v1/runs", &filter, most)
+    }
+
+    /// A run's turns.
+    pub(crate) fn turns(&self, run: &str) -> anyhow::Result<Vec<Turn>> {
+        self.list(&format!("/v1/runs/{run}/turns"), "", usize::MAX)
+    }
+
+    /// A run's turns behind this one, if the daemon can say at once.
+    pub(crate) fn turns_now(&self, run: &str, after: u32) -> Result<Vec<Turn>, Trouble> {
+        let mut turns = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let path = format!("/v1/runs/{run}/turns?limit={PAGE}{cursor}");
+            let page: Page<Turn> = self.once(&looking(path))?;
+            turns.extend(page.items.into_iter().filter(|turn| turn.turn_index > after));
+            match page.next_cursor {
+                Some(next) => cursor = format!("&cursor={}", escaped(&next)),
+                None => return Ok(turns),
+            }
+        }
+    }
+
+    /// A run's questions.
+    pub(crate) fn interactions(&self, run: &str) -> anyhow::Result<Vec<Interaction>> {
+        self.list(&format!("/v1/runs/{run}/interactions"), "", usize::MAX)
+    }
+
+    /// A question of a run, if the daemon can say at once.
+    pub(crate) fn interaction_now(&self, run: &str, id: &str) -> Result<Option<Interaction>, Trouble> {
+        let mut cursor = String::new();
+        loop {
+            let path = format!("/v1/runs/{run}/interactions?limit={PAGE}{cursor}");
+            let page: Page<Interaction> = self.once(&looking(path))?;
+            let found = page.items.into_iter().find(|it| it.interaction_id == id);
+            match (found, page.next_cursor) {
+                (None, Some(next)) => cursor = format!("&cursor={}", escaped(&next)),
+                (found, _) => return Ok(found),
+            }
+        }
+    }
+
+    /// Every question that can be answered, the oldest first.
+    pub(crate) fn inbox(&self, most: usize) -> anyhow::Result<Vec<Interaction>> {
+        self.list("/v1/interactions", "&state=open", most)
+    }
+
+    /// Answers a question, once for each key.
+    pub(crate) fn reply(&self, interaction: &str, text: &str, key: &str) -> anyhow::Result<Replied> {
+        self.ask(&answering(interaction, text, key)?)
+    }
+
+    /// Answers a question, if the daemon can take it at once.
+    pub(crate) fn reply_now(&self, interaction: &str, text: &str, key: &str) -> Result<Replied, Trouble> {
+        self.once(&answering(interaction, text, key)?)
+    }
+
+    /// Says something to a run, once for each name of a message.
+    pub(crate) fn message(&self, run: &str, message: &NewMessage) -> anyhow::Result<MessageTaken> {
+        self.ask(&sending(format!("/v1/runs/{run}/messages"), message)?)
+    }
+
+    /// The same, if the daemon can take it at once.
+    pub(crate) fn message_now(&self, run: &str, message: &NewMessage) -> Result<MessageTaken, Trouble> {
+        self.once(&sending(format!("/v1/runs/{run}/messages"), message)?)
+    }
+
+    /// Stops the turn at work.
+    pub(crate) fn interrupt(&self, run: &str) -> anyhow::Result<Stopped> {
+        self.ask(&ordering(format!("/v1/runs/{run}/interrupt")))
+    }
+
+    /// Ends a run.
+    pub(crate) fn cancel(&self, run: &str) -> anyhow::Result<Stopped> {
+        self.ask(&ordering(format!("/v1/runs/{run}/cancel")))
+    }
+
+    /// A page of what happened to a run, and whether that is all there is for now.
+    pub(crate) fn events_now(&self, run: &str, after: u64) -> Result<(Vec<Event>, bool), Trouble> {
+        let path = format!("/v1/runs/{run}/events?after={after}&limit={PAGE}");
+        let page: Page<Event> = self.once(&looking(path))?;
+        let all = page.items.len() < PAGE;
+        Ok((page.items, all))
+    }
+
+    /// Everything that happened to a run so far.
+    pub(crate) fn events(&self, run: &str) -> anyhow::Result<Vec<Event>> {
+        let mut events: Vec<Event> = Vec::new();
+        loop {
+            let after = events.last().map_or(0, |event| event.seq);
+            let page: Page<Event> =
+                self.ask(&looking(format!("/v1/runs/{run}/events?after={after}&limit={PAGE}")))?;
+            let all = page.items.len() < PAGE;
+            events.extend(page.items);
+            if all {
+                return Ok(events);
+            }
+        }
+    }
+
+    /// What runs and waits.
+    pub(crate) fn status(&self) -> anyhow::Result<Status> {
+        Ok(self.once(&looking("/v1/status".to_owned()))?)
+    }
+
+    /// Stops the daemon.
+    pub(crate) fn stop(&self, request: StopRequest) -> Result<Stopping, Trouble> {
+        self.once(&sending("/v1/stop".to_owned(), &request)?)
+    }
+
+    fn list<T: DeserializeOwned>(&self, path: &str, filter: &str, most: usize) -> anyhow::Result<Vec<T>> {
+        let mut items = Vec::new();
+        let mut cursor = String::new();
+        while items.len() < most {
+            let limit = (most - items.len()).min(PAGE);
+            let page: Page<T> = self.ask(&looking(format!("{path}?limit={limit}{filter}{cursor}")))?;
+            items.extend(page.items);
+            match page.next_cursor {
+                Some(next) => cursor = format!("&cursor={}", escaped(&next)),
+                None => break,
+            }
+        }
+        Ok(items)
+    }
+}
+
+/// A text as part of a query.
+fn escaped(text: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
+    text.bytes()
+        .map(|byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+fn looking(path: String) -> Request {
+    Request { path, body: None, key: None }
+}
+
+fn ordering(path: String) -> Request {
+    Request { path, body: Some(b"{}".to_vec()), key: None }
+}
+
+fn answering(interaction: &str, text: &str, key: &str) -> Result<Request, Trouble> {
+    let reply = Reply { text: text.to_owned(), idempotency_key: Some(key.to_owned()) };
+    sending(format!("/v1/interactions/{interaction}/reply"), &reply)
+}
+
+fn sending(path: String, body: &impl Serialize) -> Result<Request, Trouble> {
+    let body = serde_json::to_vec(body)
+        .map_err(|error| Trouble::failure("FAILED", format!("cannot write that as JSON: {error}")))?;
+    Ok(Request { path, body: Some(body), key: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_travels_whatever_it_is_made_of() {
+        assert_eq!(escaped("run_01k+a/b=&c"), "run_01k%2Ba%2Fb%3D%26c");
+    }
+}

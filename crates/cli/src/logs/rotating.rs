@@ -1,0 +1,220 @@
+//! A log in files of bounded size and number: `daemon.log`, and older ones as `daemon.log.1` and so on.
+//!
+//! A log must never stop what it tells about. A line that cannot be written (the disk is full, the folder is gone) is
+//! left out and counted, and the next line says how many were; the file never ends within a line because of that.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tracing_subscriber::fmt::MakeWriter;
+
+/// The newest file.
+const NAME: &str = "daemon.log";
+
+/// The files, as those who log see them. Cheap to clone; all clones are one.
+#[derive(Clone, Debug)]
+pub(crate) struct Rotating(Arc<Mutex<Files>>);
+
+#[derive(Debug)]
+struct Files {
+    folder: PathBuf,
+    max_bytes: u64,
+    count: u32,
+    /// The newest file and how long it is; none while it cannot be opened.
+    newest: Option<(File, u64)>,
+    /// Lines that were left out since the last one that was written.
+    left_out: u64,
+}
+
+impl Rotating {
+    /// The log in this folder, which is made if need be; an existing file is gone on with.
+    pub(crate) fn open(folder: &Path, max_bytes: u64, count: u32) -> io::Result<Self> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let mut files =
+            Files { folder: folder.to_owned(), max_bytes, count: count.max(1), newest: None, left_out: 0 };
+        files.newest = Some(files.open_newest()?);
+        Ok(Self(Arc::new(Mutex::new(files))))
+    }
+
+    /// Writes a whole line, or leaves it out.
+    fn line(&self, line: &[u8]) {
+        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let noted = files.left_out;
+        let written = if noted > 0 {
+            let note = format!("{noted} lines left out: they could not be written\n");
+            files.write(note.as_bytes()).and_then(|()| {
+                files.left_out = 0;
+                files.write(line)
+            })
+        } else {
+            files.write(line)
+        };
+        if written.is_err() {
+            files.left_out += 1;
+        }
+    }
+}
+
+impl Files {
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        let length = line.len() as u64;
+        if self.newest.as_ref().is_some_and(|(_, size)| *size > 0 && size + length > self.max_bytes) {
+            self.rotate()?;
+        }
+        let (mut file, size) = match self.newest.take() {
+            Some(newest) => newest,
+            None => self.open_newest()?,
+        };
+        let written = file.write_all(line);
+        if written.is_err() {
+            // What was written of it is taken back, so that the next line begins at a beginning.
+            let _the_note_of_what_is_left_out_ends_it = file.set_len(size);
+        }
+        let size = if written.is_ok() { size + length } else { size };
+        self.newest = Some((file, size));
+        written
+    }
+
+    /// Makes room for a new file. Each step is a rename, so a crash in between loses no file that should be kept.
+    fn rotate(&mut self) -> io::Result<()> {
+        for number in (1..self.count).rev() {
+            let older = self.path(number - 1);
+            match fs::rename(&older, self.path(number)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        if self.count == 1 {
+            let (file, size) = match self.newest.take() {
+                Some(newest) => newest,
+                None => return Ok(()),
+            };
+            if let Err(error) = file.set_len(0) {
+                self.newest = Some((file, size));
+                return Err(error);
+            }
+            self.newest = Some((file, 0));
+            return Ok(());
+        }
+        self.newest = None;
+        Ok(())
+    }
+
+    fn open_newest(&self) -> io::Result<(File, u64)> {
+        let mut options = OpenOptions::new();
+        let file = options.create(true).append(true).mode(0o600).open(self.path(0))?;
+        let size = file.metadata()?.len();
+        Ok((file, size))
+    }
+
+    fn path(&self, number: u32) -> PathBuf {
+        if number == 0 { self.folder.join(NAME) } else { self.folder.join(format!("{NAME}.{number}")) }
+    }
+}
+
+/// What a line is written to: it always says that it was.
+#[derive(Debug)]
+pub(crate) struct Pen(Rotating);
+
+impl<'w> MakeWriter<'w> for Rotating {
+    type Writer = Pen;
+
+    fn make_writer(&'w self) -> Pen {
+        Pen(self.clone())
+    }
+}
+
+impl Write for Pen {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.line(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn sizes(folder: &Path) -> Vec<(String, u64)> {
+        let mut found: Vec<_> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len()))
+            .collect();
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn files_are_bounded_in_size_and_number_and_the_newest_lines_are_kept_whole_and_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = Rotating::open(folder.path(), 100, 3).unwrap();
+        for number in 0..50 {
+            log.line(format!("line {number:05} of the log\n").as_bytes());
+        }
+        let found = sizes(folder.path());
+        assert_eq!(found.len(), 3);
+        assert!(found.iter().all(|(_, size)| *size <= 100), "{found:?}");
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        let all = [read("daemon.log.2"), read("daemon.log.1"), read("daemon.log")].concat();
+        let expected: Vec<_> =
+            (50 - all.lines().count()..50).map(|it| format!("line {it:05} of the log")).collect();
+        assert_eq!(all.lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn one_file_begins_anew_and_a_restart_goes_on_with_what_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(NAME);
+        Rotating::open(folder.path(), 20, 1).unwrap().line(b"0123456789\n");
+        let log = Rotating::open(folder.path(), 20, 1).unwrap();
+        log.line(b"short\n");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "0123456789\nshort\n");
+        log.line(b"another\n");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "another\n");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_full_disk_leaves_lines_out_and_says_so_when_there_is_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = Rotating::open(folder.path(), 1000, 2).unwrap();
+        log.line(b"before\n");
+        // A device that is always full.
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let kept = log.0.lock().unwrap().newest.replace((full, 0));
+        for _ in 0..3 {
+            log.line(b"lost\n");
+        }
+        log.0.lock().unwrap().newest = kept;
+        log.line(b"after\n");
+        let told = fs::read_to_string(folder.path().join(NAME)).unwrap();
+        assert_eq!(told, "before\n3 lines left out: they could not be written\nafter\n");
+    }
+
+    #[test]
+    fn a_folder_that_goes_away_stops_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("logs");
+        let log = Rotating::open(&inner, 10, 2).unwrap();
+        fs::remove_dir_all(&inner).unwrap();
+        for _ in 0..5 {
+            log.line(b"a line that needs a new file\n");
+        }
+        assert!(log.0.lock().unwrap().left_out > 0);
+        fs::create_dir(&inner).unwrap();
+        log.line(b"back\n");
+        assert!(fs::read_to_string(inner.join(NAME)).unwrap().ends_with("back\n"));
+    }
+}

@@ -1,0 +1,207 @@
+//! What finished runs leave behind, and when it goes: private files and process leftovers, and workspaces that Abide
+//! made for a run.
+//!
+//! Nothing of a run that works or waits is ever touched, and no directory that its owner named. What is to go is first
+//! moved to `trash` in the home and deleted there, so that a crash leaves no half of anything, and the next round goes on
+//! deleting. The journal is not a leftover: it stays.
+
+mod trash;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use abide_api::metrics::Leftover;
+use abide_domain::{
+    id::RunId,
+    run::{Run, Status},
+    time::{Seconds, Timestamp},
+};
+use abide_ports::{
+    clock::Clock,
+    processes::Processes,
+    store::{Page, Store, StoreError},
+};
+
+use crate::config::settings::Retention;
+
+/// Takes leftovers away.
+pub(crate) struct Keeping {
+    pub(crate) home: PathBuf,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) processes: Arc<dyn Processes>,
+    pub(crate) settings: Retention,
+    /// Told of each thing that went.
+    pub(crate) removed: Box<dyn Fn(Leftover) + Send + Sync>,
+    /// How far the directories of each kind were looked at, if one round was not enough for all.
+    pub(crate) looked_at: Mutex<BTreeMap<&'static str, RunId>>,
+}
+
+/// What one round did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Round {
+    pub(crate) private: usize,
+    pub(crate) workspaces: usize,
+    pub(crate) processes: usize,
+}
+
+/// How much one round takes away at the most, so that the disk has time for others.
+const MOST_A_ROUND: usize = 500;
+/// How many directories one round looks at, of each kind. The next one goes on from there.
+const LOOKED_AT_A_ROUND: usize = 5_000;
+/// How many runs are read at once.
+const PAGE: usize = 500;
+
+impl Keeping {
+    /// Looks again and again, for as long as the task lives.
+    pub(crate) async fn for_ever(self) {
+        let pause = Duration::from_secs(u64::from(self.settings.every_sec));
+        loop {
+            match self.round().await {
+                Ok(round) if round == Round::default() => {}
+                Ok(Round { private, workspaces, processes }) => {
+                    tracing::info!(private, workspaces, processes, "leftovers removed");
+                }
+                Err(error) => tracing::warn!(%error, "leftovers not looked at"),
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Takes away what is due, within bounds.
+    pub(crate) async fn round(&self) -> Result<Round, StoreError> {
+        self.empty_trash().await;
+        let mut round = Round::default();
+        if self.settings.private_days > 0 {
+            round.processes = self.processes(self.settings.private_days).await?;
+            round.private = self.folders(Leftover::Private, self.settings.private_days).await?;
+        }
+        if self.settings.workspace_days > 0 {
+            round.workspaces = self.folders(Leftover::Workspace, self.settings.workspace_days).await?;
+        }
+        self.empty_trash().await;
+        Ok(round)
+    }
+
+    async fn empty_trash(&self) {
+        let home = self.home.clone();
+        // What cannot be deleted now is found there by the next round.
+        let _deleted = tokio::task::spawn_blocking(move || trash::empty(&home, MOST_A_ROUND)).await;
+    }
+
+    /// Directories that bear the name of a run that finished long enough ago.
+    async fn folders(&self, what: Leftover, days: u32) -> Result<usize, StoreError> {
+        let parent = match what {
+            Leftover::Workspace => "workspaces",
+            Leftover::Private | Leftover::Process => "runs",
+        };
+        let mut due = Vec::new();
+        let begin = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).remove(parent);
+        let there = of_runs(&self.home.join(parent));
+        let rest = there.into_iter().filter(|(run, _)| begin.is_none_or(|begin| *run >= begin));
+        for (looked_at, (run_id, folder)) in rest.enumerate() {
+            if due.len() >= MOST_A_ROUND || looked_at >= LOOKED_AT_A_ROUND {
+                self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).insert(parent, run_id);
+                break;
+            }
+            let Some(run) = self.store.run(run_id).await? else { continue };
+            let own = what != Leftover::Workspace || Path::new(&run.settings.workspace) == folder;
+            if own && self.is_due(&run, days) {
+                due.push(folder);
+            }
+        }
+        if what == Leftover::Workspace && !due.is_empty() {
+            let used = self.workspaces_in_use().await?;
+            due.retain(|folder| {
+                let real = fs::canonicalize(folder).unwrap_or_else(|_| folder.clone());
+                !used.iter().any(|used| used.starts_with(folder) || used.starts_with(&real))
+            });
+        }
+        let mut gone = 0;
+        for folder in due {
+            if trash::take(&self.home, &folder) {
+                tracing::debug!(folder = %folder.display(), "leftover removed");
+                (self.removed)(what);
+                gone += 1;
+            }
+        }
+        Ok(gone)
+    }
+
+    /// What keepers left of the processes of runs that finished long enough ago.
+    async fn processes(&self, days: u32) -> Result<usize, StoreError> {
+        let mut gone = 0;
+        let processes = self.processes.clone();
+        let names = tokio::task::spawn_blocking(move || processes.names()).await.unwrap_or_default();
+        for name in names {
+            let run = name.rsplit_once('-').and_then(|(run, _)| run.parse::<RunId>().ok());
+            let Some(run_id) = run else { continue };
+            let Some(run) = self.store.run(run_id).await? else { continue };
+            if gone < MOST_A_ROUND && self.is_due(&run, days) {
+                let processes = self.processes.clone();
+                let ended = tokio::task::spawn_blocking(move || processes.end(&name)).await;
+                if ended.is_ok_and(|ended| ended.is_ok()) {
+                    (self.removed)(Leftover::Process);
+                    gone += 1;
+                }
+            }
+        }
+        Ok(gone)
+    }
+
+    fn is_due(&self, run: &Run, days: u32) -> bool {
+        let kept_until = |since: Timestamp| since.plus(Seconds(days.saturating_mul(DAY)));
+        run.status().is_final() && run.owed.is_empty() && kept_until(run.updated_at) <= self.clock.stamp().at
+    }
+
+    /// The workspaces of every run that is not finished: somebody may have named another run's as theirs.
+    async fn workspaces_in_use(&self) -> Result<BTreeSet<PathBuf>, StoreError> {
+        let mut used = BTreeSet::new();
+        for status in [Status::Queued, Status::Running, Status::WaitingUser, Status::Idle] {
+            let mut page = Page::first(PAGE);
+            loop {
+                let listed = self.store.runs(Some(status), page).await?;
+                for run in listed.items {
+                    let named = PathBuf::from(run.settings.workspace);
+                    // A link may lead there as well.
+                    used.extend(fs::canonicalize(&named));
+                    used.insert(named);
+                }
+                match listed.next_cursor {
+                    Some(cursor) => page = Page { cursor: Some(cursor), limit: PAGE },
+                    None => break,
+                }
+            }
+        }
+        Ok(used)
+    }
+}
+
+/// A day, in seconds.
+const DAY: u32 = 86_400;
+
+/// The directories in here that bear a run's name, by name. A link is not a directory.
+fn of_runs(parent: &Path) -> Vec<(RunId, PathBuf)> {
+    let Ok(entries) = fs::read_dir(parent) else { return vec![] };
+    let mut found: Vec<_> = entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
+        .collect();
+    found.sort();
+    found
+}
+
+impl fmt::Debug for Keeping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeping").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

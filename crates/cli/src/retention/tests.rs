@@ -1,0 +1,262 @@
+//! With a clock that moves when it is told to: what goes, and above all what stays.
+
+use std::os::unix::fs::symlink;
+
+use abide_domain::{
+    event::{Event, NewRun},
+    inbound::{Message, MessageKey},
+    run,
+    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
+};
+use abide_ports::{
+    processes::{Follow, Found, Lost, Start, StartError, Write},
+    store::{Change, Commit, Journal},
+};
+use abide_store::memory::MemoryStore;
+use abide_testkit::clock::FakeClock;
+use tempfile::TempDir;
+
+use super::*;
+
+const DAY_MICROS: i64 = 86_400 * 1_000_000;
+
+/// Keepers' leftovers, by name.
+#[derive(Default)]
+struct Leftovers(Mutex<Vec<String>>);
+
+impl Processes for Leftovers {
+    fn start(&self, _: &str, _: &Start<'_>) -> Result<abide_domain::process::Process, StartError> {
+        Err(StartError::Gone)
+    }
+    fn find(&self, _: &str) -> Found {
+        Found::Never
+    }
+    fn last_heard(&self, _: &str) -> Option<Timestamp> {
+        None
+    }
+    fn follow(&self, _: &str) -> Result<Box<dyn Follow>, Lost> {
+        Err(Lost { reason: String::new() })
+    }
+    fn write(&self, _: &str, _: &Write<'_>) -> Result<(), Lost> {
+        Ok(())
+    }
+    fn signal(&self, _: &str, _: abide_ports::engine::Signal) -> Result<(), Lost> {
+        Ok(())
+    }
+    fn end(&self, name: &str) -> Result<(), Lost> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|held| held != name);
+        Ok(())
+    }
+    fn names(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+    fn files_of(
+        &self,
+        _: &abide_ports::engine::Installation,
+    ) -> Option<Vec<abide_ports::processes::FileIdentity>> {
+        None
+    }
+}
+
+struct House {
+    folder: TempDir,
+    store: Arc<MemoryStore>,
+    clock: Arc<FakeClock>,
+    processes: Arc<Leftovers>,
+    keeping: Keeping,
+}
+
+impl House {
+    fn new(settings: Retention) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
+        let processes = Arc::new(Leftovers::default());
+        let keeping = Keeping {
+            home: folder.path().to_owned(),
+            store: store.clone(),
+            clock: clock.clone(),
+            processes: processes.clone(),
+            settings,
+            removed: Box::new(|_| {}),
+            looked_at: Mutex::default(),
+        };
+        Self { folder, store, clock, processes, keeping }
+    }
+
+    fn home(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A run with a private directory, a process leftover, and the workspace that this makes of its name.
+    async fn run(&self, workspace: impl FnOnce(RunId) -> PathBuf) -> RunId {
+        let stamp = self.clock.stamp();
+        let run_id = RunId(stamp.fresh);
+        let workspace = workspace(run_id);
+        for folder in [&self.home().join("runs").join(run_id.to_string()), &workspace] {
+            fs::create_dir_all(folder).expect("a folder");
+            fs::write(folder.join("file"), "something").expect("a file");
+        }
+        let mut held = self.processes.0.lock().expect("nobody panicked");
+        held.push(format!("{run_id}-1"));
+        drop(held);
+        let message = Message {
+            key: MessageKey { channel: "api".into(), message_id: run_id.to_string() },
+            text: "task".into(),
+        };
+        let settings = settings(workspace.to_str().expect("it is text"));
+        let event = Event::RunCreated(Box::new(NewRun { run_id, settings, message, idempotency: None }));
+        self.take(run_id, event).await;
+        run_id
+    }
+
+    /// A run in its own workspace.
+    async fn own(&self) -> RunId {
+        self.run(|run| self.home().join("workspaces").join(run.to_string())).await
+    }
+
+    async fn take(&self, run: RunId, event: Event) {
+        let before = abide_ports::store::Runs::run(&*self.store, run).await.expect("memory answers");
+        let stamp = self.clock.stamp();
+        let step = run::apply(before.as_ref(), &stamp, &event).expect("the rules allow it");
+        let change = Change::new(before.as_ref(), stamp, event, step);
+        self.store.commit(Commit { changes: vec![change] }).await.expect("memory takes it");
+    }
+
+    async fn ends(&self, run: RunId) {
+        self.take(run, Event::CancelRequested { by: "somebody".into() }).await;
+    }
+
+    fn days(&self, days: i64) {
+        self.clock.advance(days * DAY_MICROS);
+    }
+
+    async fn round(&self) -> Round {
+        self.keeping.round().await.expect("memory answers")
+    }
+
+    fn left(&self, folder: &str) -> usize {
+        fs::read_dir(self.home().join(folder)).map_or(0, Iterator::count)
+    }
+}
+
+fn settings(workspace: &str) -> Settings {
+    Settings {
+        engine: "parrot".into(),
+        workspace: workspace.into(),
+        execution_mode: ExecutionMode::Interactive,
+        unanswered: Unanswered::AutoDecide,
+        session_timeout_sec: Seconds(60),
+        turn_timeout_sec: None,
+        on_busy: OnBusy::Queue,
+        conversation_ref: None,
+        model: None,
+        sandbox: None,
+        skill: None,
+        labels: std::collections::BTreeMap::new(),
+    }
+}
+
+const STANDARD: Retention = Retention { private_days: 7, workspace_days: 30, every_sec: 3600 };
+
+#[tokio::test]
+async fn a_finished_run_loses_its_private_files_first_and_its_own_workspace_later() {
+    let house = House::new(STANDARD);
+    let run = house.own().await;
+    house.ends(run).await;
+    house.days(6);
+    assert_eq!(house.round().await, Round::default());
+    house.days(2);
+    assert_eq!(house.round().await, Round { private: 1, workspaces: 0, processes: 1 });
+    assert_eq!((house.left("runs"), house.left("workspaces"), house.left("trash")), (0, 1, 0));
+    house.days(30);
+    assert_eq!(house.round().await, Round { private: 0, workspaces: 1, processes: 0 });
+    assert_eq!((house.left("workspaces"), house.left("trash")), (0, 0));
+    assert_eq!(house.round().await, Round::default());
+}
+
+#[tokio::test]
+async fn what_works_or_waits_keeps_everything_for_ever() {
+    let house = House::new(STANDARD);
+    house.own().await;
+    house.days(4000);
+    assert_eq!(house.round().await, Round::default());
+    assert_eq!((house.left("runs"), house.left("workspaces")), (1, 1));
+    assert_eq!(house.processes.names().len(), 1);
+}
+
+#[tokio::test]
+async fn zero_days_is_for_ever() {
+    let house = House::new(Retention { private_days: 0, workspace_days: 0, every_sec: 1 });
+    let run = house.own().await;
+    house.ends(run).await;
+    house.days(4000);
+    assert_eq!(house.round().await, Round::default());
+}
+
+#[tokio::test]
+async fn a_directory_of_the_owners_and_one_that_another_run_uses_stay() {
+    let house = House::new(STANDARD);
+    let theirs = house.home().join("project");
+    let owned = house.run(|_| theirs.clone()).await;
+    let shared = house.own().await;
+    let inner = house.home().join("workspaces").join(shared.to_string()).join("inner");
+    let waits = house.run(|_| inner.clone()).await;
+    // A directory that bears a run's name but is not the workspace that the run says it has.
+    let stranger = house.home().join("workspaces").join(owned.to_string());
+    fs::create_dir(&stranger).unwrap();
+    house.ends(owned).await;
+    house.ends(shared).await;
+    house.days(100);
+    assert_eq!(house.round().await, Round { private: 2, workspaces: 0, processes: 2 });
+    assert!(theirs.join("file").exists() && inner.join("file").exists() && stranger.exists());
+    house.ends(waits).await;
+    house.days(100);
+    house.round().await;
+    assert!(!inner.exists() && theirs.join("file").exists());
+}
+
+#[tokio::test]
+async fn links_are_neither_followed_nor_taken() {
+    let house = House::new(STANDARD);
+    let precious = house.home().join("precious");
+    fs::create_dir(&precious).unwrap();
+    fs::write(precious.join("file"), "precious").unwrap();
+    let run = house.own().await;
+    let workspace = house.home().join("workspaces").join(run.to_string());
+    symlink(&precious, workspace.join("link")).unwrap();
+    let linked = house.own().await;
+    let replaced = house.home().join("workspaces").join(linked.to_string());
+    fs::remove_dir_all(&replaced).unwrap();
+    symlink(&precious, &replaced).unwrap();
+    house.ends(run).await;
+    house.ends(linked).await;
+    house.days(100);
+    assert_eq!(house.round().await.workspaces, 1);
+    assert!(precious.join("file").exists() && replaced.exists() && !workspace.exists());
+}
+
+#[tokio::test]
+async fn what_a_crash_left_in_the_trash_is_deleted_and_names_that_are_taken_are_gone_round() {
+    let house = House::new(STANDARD);
+    let run = house.own().await;
+    house.ends(run).await;
+    house.days(100);
+    let left = house.home().join("trash").join(format!("{run}.0"));
+    fs::create_dir_all(left.join("deep")).unwrap();
+    assert!(trash::take(house.home(), &house.home().join("runs").join(run.to_string())));
+    assert_eq!(house.left("trash"), 2);
+    house.round().await;
+    assert_eq!(house.left("trash"), 0);
+}
+
+#[tokio::test]
+async fn one_round_is_bounded_and_the_next_goes_on() {
+    let house = House::new(Retention { private_days: 0, workspace_days: 1, every_sec: 1 });
+    for _ in 0..MOST_A_ROUND + 20 {
+        let run = house.own().await;
+        house.ends(run).await;
+    }
+    house.days(3);
+    assert_eq!(house.round().await.workspaces, MOST_A_ROUND);
+    assert_eq!(house.round().await.workspaces, 20);
+}

@@ -1,0 +1,121 @@
+//! Which run or question is meant: a whole id, the beginning or end of one, or `last`.
+
+use abide_wire::{interaction::Interaction, run::Run};
+
+use crate::{client::Client, trouble::Trouble};
+
+/// Runs older than so many are only found by their whole id.
+const LOOKED_THROUGH: usize = 10_000;
+/// How many digits an id has behind its prefix.
+const DIGITS: usize = 26;
+/// How many of those that match are named.
+const NAMED: usize = 3;
+
+/// The run that is meant.
+pub(super) fn run(client: &Client, word: &str) -> anyhow::Result<Run> {
+    if word == "last" {
+        let newest = client.runs(None, 1)?.pop();
+        return newest
+            .ok_or_else(|| no_run("there are no runs yet; `abide run ENGINE PROMPT` starts one").into());
+    }
+    if is_whole(word, "run_") {
+        return client.run(word).map_err(|error| match error.downcast_ref::<Trouble>() {
+            Some(trouble) if trouble.code == "RUN_NOT_FOUND" => {
+                no_run(format!("there is no run {word}; `abide ls` lists the runs there are")).into()
+            }
+            Some(_) | None => error,
+        });
+    }
+    let runs = client.runs(None, LOOKED_THROUGH)?;
+    let matching: Vec<Run> = runs.into_iter().filter(|run| matches(&run.run_id, word)).collect();
+    let ids: Vec<&str> = matching.iter().map(|run| run.run_id.as_str()).collect();
+    only(word, "run", "abide ls", &ids)?;
+    matching.into_iter().next().ok_or_else(|| no_run("there is no such run").into())
+}
+
+/// The open question that is meant, if the word is the name of one. A whole name need not be open to be meant.
+pub(super) fn interaction(client: &Client, word: &str) -> anyhow::Result<Option<Meant>> {
+    if !word.starts_with("int_") {
+        return Ok(None);
+    }
+    let open = client.inbox(LOOKED_THROUGH)?;
+    let matching: Vec<Interaction> =
+        open.into_iter().filter(|it| matches(&it.interaction_id, word)).collect();
+    if matching.is_empty() && is_whole(word, "int_") {
+        return Ok(Some(Meant::NotOpen(word.to_owned())));
+    }
+    let ids: Vec<&str> = matching.iter().map(|it| it.interaction_id.as_str()).collect();
+    only(word, "open question", "abide inbox", &ids)?;
+    Ok(matching.into_iter().next().map(|it| Meant::Open(Box::new(it))))
+}
+
+/// A question that somebody named.
+pub(super) enum Meant {
+    /// It can be answered.
+    Open(Box<Interaction>),
+    /// It cannot, or does not exist; the daemon knows which.
+    NotOpen(String),
+}
+
+fn no_run(detail: impl Into<String>) -> Trouble {
+    Trouble::failure("RUN_NOT_FOUND", detail)
+}
+
+fn is_whole(word: &str, prefix: &str) -> bool {
+    word.strip_prefix(prefix).is_some_and(|digits| {
+        digits.len() == DIGITS
+            && digits.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    })
+}
+
+fn matches(id: &str, word: &str) -> bool {
+    let digits = id.split_once('_').map_or(id, |(_, digits)| digits);
+    !word.is_empty() && (id.starts_with(word) || digits.starts_with(word) || id.ends_with(word))
+}
+
+fn only(word: &str, what: &str, list: &str, ids: &[&str]) -> Result<(), Trouble> {
+    match ids {
+        [_] => Ok(()),
+        [] => {
+            let code = if what == "run" { "RUN_NOT_FOUND" } else { "INTERACTION_NOT_FOUND" };
+            Err(Trouble::failure(
+                code,
+                format!("no {what} begins or ends with {word:?}; `{list}` lists them"),
+            ))
+        }
+        several => {
+            let named = several.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+            let more = if several.len() > NAMED { ", …" } else { "" };
+            Err(Trouble::failure(
+                "AMBIGUOUS",
+                format!("{} {what}s match {word:?}: {named}{more}; give more of the id", several.len()),
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_an_id_must_mean_one() {
+        let ids = ["run_01abc", "run_01xyz"];
+        let matching = |word: &str| ids.into_iter().filter(|id| matches(id, word)).collect::<Vec<_>>();
+        assert_eq!(matching("xyz"), ["run_01xyz"]);
+        assert_eq!(matching("01a"), ["run_01abc"]);
+        assert_eq!(matching("run_01x"), ["run_01xyz"]);
+        assert_eq!(matching(""), Vec::<&str>::new());
+        let several = only("01", "run", "abide ls", &matching("01")).unwrap_err();
+        assert_eq!(several.detail, "2 runs match \"01\": run_01abc, run_01xyz; give more of the id");
+        let none = only("q", "run", "abide ls", &matching("q")).unwrap_err();
+        assert_eq!(none.detail, "no run begins or ends with \"q\"; `abide ls` lists them");
+    }
+
+    #[test]
+    fn only_what_looks_like_an_id_is_taken_for_one() {
+        assert!(is_whole("run_01kaxm3s3fe6bbd6gkzpfh2v1t", "run_"));
+        assert!(!is_whole("run_01kaxm3s3fe6bbd6gkzpfh2v1t/../x", "run_"));
+        assert!(!is_whole("01kaxm3s3fe6bbd6gkzpfh2v1t", "run_"));
+    }
+}

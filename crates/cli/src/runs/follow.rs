@@ -1,0 +1,508 @@
+//! A run as it happens: told on standard error, its questions asked where there is a person, its results printed.
+//!
+//! What is told comes from events, each once and in order; what is done next (ask, go, end) from the run as it stands,
+//! looked at whenever the events have been told. So a question that was answered elsewhere goes away, and a daemon that
+//! was killed and came back changes nothing but a line.
+
+use std::{process::ExitCode, time::Duration};
+
+use abide_wire::{
+    event::Event,
+    interaction::Interaction,
+    message::NewMessage,
+    run::{Run, RunStatus},
+};
+use serde_json::json;
+
+use super::{
+    console::{Console, Happening, Listen},
+    key, print_json, print_words, question,
+    story::{self, Weight},
+    voice::Voice,
+    when,
+};
+use crate::{
+    client::{Client, Feed, News},
+    exit,
+    table::Look,
+    text,
+    trouble::{Trouble, note},
+};
+
+/// How a run is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// A task: questions are asked, and the result ends it.
+    Task,
+    /// A talk: whatever is typed is sent.
+    Talk,
+}
+
+/// Somebody who follows a run.
+#[derive(Debug)]
+pub(super) struct Follow<'a> {
+    client: &'a Client,
+    run: Run,
+    manner: Manner,
+    json: bool,
+    person: bool,
+    feed: Feed,
+    console: Console,
+    voice: Voice,
+    /// Everything up to here was told.
+    seen: u64,
+    /// Whether the run may have changed since it was looked at.
+    stale: bool,
+    /// Answers of turns up to this one were printed.
+    printed: u32,
+    /// The question that stands on the terminal.
+    asked: Option<Interaction>,
+    /// Whether a prompt stands there, behind which somebody may be typing.
+    prompted: bool,
+    /// Lines of an answer that goes on.
+    draft: String,
+    /// What was typed and has not reached the daemon yet.
+    unsent: Option<Unsent>,
+    /// What we said ourselves, which need not be told.
+    own: Vec<String>,
+    progress: String,
+    since: i64,
+}
+
+/// Something on its way to the daemon, under a name of its own, so that it can be sent again.
+#[derive(Clone, Debug)]
+enum Unsent {
+    Reply { interaction: String, text: String, key: String },
+    Message(NewMessage),
+}
+
+/// How long to wait before something is tried again that the daemon could not do.
+const AGAIN: Duration = Duration::from_millis(200);
+/// How often the line that says what happens is drawn.
+const DRAW_EVERY: Duration = Duration::from_secs(1);
+
+impl<'a> Follow<'a> {
+    /// Follows from behind this event on, with what was typed as ctrl-c from now on.
+    pub(super) fn new(
+        client: &'a Client,
+        console: Console,
+        run: Run,
+        seen: u64,
+        manner: Manner,
+        json: bool,
+    ) -> anyhow::Result<Self> {
+        let feed = Feed::follow(client, &run.run_id, seen)?;
+        let person = Console::has_person() && !json;
+        Ok(Self {
+            client,
+            run,
+            manner,
+            json,
+            person,
+            feed,
+            console,
+            voice: Voice::new(json),
+            seen,
+            stale: true,
+            printed: 0,
+            asked: None,
+            prompted: false,
+            draft: String::new(),
+            unsent: None,
+            own: Vec::new(),
+            progress: String::new(),
+            since: when::now(),
+        })
+    }
+
+    /// Takes the answers of turns up to this one as known.
+    pub(super) fn knowing(mut self, turn: u32) -> Self {
+        self.printed = turn;
+        self
+    }
+
+    /// Follows until the run ends, or waits and cannot be asked, or the person leaves.
+    pub(super) fn to_the_end(mut self) -> anyhow::Result<ExitCode> {
+        loop {
+            while let Some(news) = self.feed.take() {
+                self.hear(news)?;
+            }
+            if self.stale
+                && let Some(code) = self.look()?
+            {
+                return Ok(code);
+            }
+            let longest = match (self.stale, self.is_drawing()) {
+                (true, _) => Some(AGAIN),
+                (false, true) => Some(DRAW_EVERY),
+                (false, false) => None,
+            };
+            match self.console.wait(self.feed.bell(), self.listening(), longest)? {
+                Happening::Bell => {}
+                Happening::Nothing => self.draw(),
+                Happening::Typed(text) => self.typed(&text),
+                Happening::Closed => return Ok(self.left()),
+                Happening::Interrupted => return Ok(self.interrupted()),
+            }
+        }
+    }
+
+    fn hear(&mut self, news: News) -> anyhow::Result<()> {
+        match news {
+            News::Event(event) => self.tell(&event),
+            News::Lost => {
+                self.unprompt();
+                self.voice.line(
+                    "abide: the daemon is gone; waiting for it to come back (`abide up --detach` starts it, ctrl-c leaves)",
+                );
+            }
+            News::Back => {
+                self.unprompt();
+                self.voice.line("abide: the daemon is back");
+                self.asked = None;
+                self.stale = true;
+            }
+            News::Over(trouble) => return Err(trouble.into()),
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, event: &Event) {
+        if event.seq <= self.seen {
+            return;
+        }
+        self.seen = event.seq;
+        self.stale = true;
+        let name = event.data.get("interaction_id").or_else(|| event.data.get("message_id"));
+        if name.and_then(|name| name.as_str()).is_some_and(|name| self.own.iter().any(|own| own == name)) {
+            return;
+        }
+        let Some(told) = story::tell(event) else { return };
+        // What a turn says in the end is its result, and a question is asked: neither is news.
+        let is_result = event.kind == "turn_ended" && told.weight == Weight::Step;
+        match told.weight {
+            Weight::Detail => {}
+            Weight::Progress if self.is_drawing() => {
+                self.progress = told.line;
+                self.draw();
+            }
+            Weight::Progress | Weight::Step | Weight::Trouble
+                if !is_result && event.kind != "gate_raised" =>
+            {
+                self.unprompt();
+                let line = self.voice.colour.text(told.weight.look(), told.line);
+                self.voice.line(&line);
+            }
+            Weight::Progress | Weight::Step | Weight::Trouble => {}
+        }
+        let asked_before = event.data.get("outcome").is_some_and(|outcome| outcome == "asked");
+        if let (true, Some(words)) = (asked_before, told.words) {
+            self.unprompt();
+            self.voice.line(&text::tame(&words));
+        }
+    }
+
+    /// Looks at the run, and does what its state asks for. The exit code, if that is the end.
+    fn look(&mut self) -> anyhow::Result<Option<ExitCode>> {
+        self.send();
+        match self.looked() {
+            Ok(run) => self.run = run,
+            Err(error) if is_passing(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        self.stale = false;
+        match self.run.status {
+            RunStatus::Queued | RunStatus::Running => {
+                self.unask();
+                self.draw();
+                Ok(None)
+            }
+            RunStatus::WaitingUser => self.ask(),
+            RunStatus::Idle => Ok(self.idle()),
+            RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled => self.ended().map(Some),
+        }
+    }
+
+    /// The run as it stands, after everything was told that led there.
+    fn looked(&mut self) -> anyhow::Result<Run> {
+        let run = self.client.run_now(&self.run.run_id)?;
+        loop {
+            let (events, all) = self.client.events_now(&run.run_id, self.seen)?;
+            for event in &events {
+                self.tell(event);
+            }
+            if all {
+                break;
+            }
+        }
+        if self.manner == Manner::Talk && !self.json {
+            for turn in self.client.turns_now(&run.run_id, self.printed)? {
+                if turn.turn_index <= self.printed || turn.execution_status != "completed" {
+                    continue;
+                }
+                self.printed = turn.turn_index;
+                self.unprompt();
+                self.voice.clear();
+                if let Some(reply) = &turn.reply {
+                    print_words(reply)?;
+                }
+            }
+        }
+        Ok(run)
+    }
+
+    fn ask(&mut self) -> anyhow::Result<Option<ExitCode>> {
+        let Some(pending) = self.run.pending_interaction_id.clone() else { return Ok(None) };
+        if self.unsent.is_some() {
+            self.stale = true;
+            return Ok(None);
+        }
+        if self.asked.as_ref().is_some_and(|asked| asked.interaction_id == pending) {
+            self.prompt();
+            return Ok(None);
+        }
+        self.unask();
+        let found = match self.client.interaction_now(&self.run.run_id, &pending) {
+            Ok(found) => found,
+            Err(trouble) if trouble.is_passing() => None,
+            Err(trouble) => return Err(trouble.into()),
+        };
+        let Some(question) = found else {
+            self.stale = true;
+            return Ok(None);
+        };
+        if !self.person {
+            return self.nobody_to_ask(&question).map(Some);
+        }
+        for line in question::lines(&question, self.voice.colour) {
+            self.voice.line(&line);
+        }
+        let advice = self.voice.colour.text(Look::Faint, format!("  ({})", question::advice(&question)));
+        self.voice.line(&advice);
+        if let Some(deadline) = &question.deadline_at {
+            let line = format!("  (it waits for {})", when::until(deadline));
+            let line = self.voice.colour.text(Look::Faint, line);
+            self.voice.line(&line);
+        }
+        self.console.forget_typed();
+        self.asked = Some(question);
+        self.prompt();
+        Ok(None)
+    }
+
+    fn nobody_to_ask(&mut self, question: &Interaction) -> anyhow::Result<ExitCode> {
+        if self.json {
+            print_json(&self.run)?;
+            let detail =
+                format!("the run waits for a person; answer with `{}`", question::elsewhere(question));
+            note(json!({ "code": "WAITING_FOR_PERSON", "detail": detail, "interaction": question }));
+            return Ok(exit::waiting());
+        }
+        for line in question::lines(question, self.voice.colour) {
+            self.voice.line(&line);
+        }
+        self.voice.line(&format!(
+            "abide: the run waits for a person; answer with: {}",
+            question::elsewhere(question)
+        ));
+        self.voice.line(&format!("abide: and follow it with: abide attach {}", self.run.run_id));
+        Ok(exit::waiting())
+    }
+
+    fn idle(&mut self) -> Option<ExitCode> {
+        self.unask();
+        if self.unsent.is_some() {
+            self.stale = true;
+            return None;
+        }
+        if self.person && self.manner == Manner::Talk {
+            self.prompt();
+            return None;
+        }
+        if self.json {
+            let _nobody_reads_it = print_json(&self.run);
+        }
+        self.voice.line(&format!("abide: it is your turn: abide send {} '…'", self.run.run_id));
+        Some(exit::of_run(RunStatus::Idle))
+    }
+
+    fn ended(&mut self) -> anyhow::Result<ExitCode> {
+        self.unask();
+        self.voice.clear();
+        if self.json {
+            print_json(&self.run)?;
+            return Ok(exit::of_run(self.run.status));
+        }
+        match (&self.run.result, self.manner) {
+            (Some(result), Manner::Task) => print_words(&result.text)?,
+            // A talk's answers were printed as they came.
+            (Some(_), Manner::Talk) | (None, _) => {}
+        }
+        if let Some(error) = &self.run.error {
+            let (code, message) = (text::one_line(&error.code), text::tame(&error.message));
+            let line = format!(
+                "abide: {} {}: {message} ({code})",
+                self.run.run_id,
+                super::status_word(self.run.status)
+            );
+            let line = self.voice.colour.text(Look::Bad, line);
+            self.voice.line(&line);
+            self.voice.line(&format!("abide: its whole story: abide show {}", self.run.run_id));
+        }
+        Ok(exit::of_run(self.run.status))
+    }
+
+    /// The person typed something.
+    fn typed(&mut self, typed: &str) {
+        self.prompted = false;
+        if let Some(more) = typed.strip_suffix('\\') {
+            self.draft.push_str(&more.replace("\\\n", "\n"));
+            self.draft.push('\n');
+            self.prompt();
+            return;
+        }
+        let text = std::mem::take(&mut self.draft) + &typed.replace("\\\n", "\n");
+        let unsent = match &self.asked {
+            Some(question) => match Self::answer(question, &text) {
+                Ok(text) => {
+                    let interaction = question.interaction_id.clone();
+                    Unsent::Reply { interaction, text, key: key() }
+                }
+                Err(why) => {
+                    self.voice.line(&why);
+                    self.prompt();
+                    return;
+                }
+            },
+            None if text.trim().is_empty() => {
+                self.stale = true;
+                return;
+            }
+            None => Unsent::Message(NewMessage { message_id: Some(key()), text, on_busy: None }),
+        };
+        self.unsent = Some(unsent);
+        self.stale = true;
+    }
+
+    fn answer(question: &Interaction, typed: &str) -> Result<String, String> {
+        match question::meant(question, typed) {
+            question::Meant::Answer(text) => Ok(text),
+            question::Meant::NoOption(number) => Err(question::no_option(question, number)),
+            question::Meant::Nothing => match question::default(question) {
+                Some(default) => Ok(default.to_owned()),
+                None => Err("nothing was typed; ctrl-d leaves the question open".to_owned()),
+            },
+        }
+    }
+
+    /// Sends what was typed, if the daemon is there to take it.
+    fn send(&mut self) {
+        let Some(unsent) = self.unsent.clone() else { return };
+        let sent = match &unsent {
+            Unsent::Reply { interaction, text, key } => {
+                self.own.push(interaction.clone());
+                self.client.reply_now(interaction, text, key).map(|_| ())
+            }
+            Unsent::Message(message) => {
+                self.own.extend(message.message_id.clone());
+                self.client.message_now(&self.run.run_id, message).map(|_| ())
+            }
+        };
+        match sent {
+            Ok(()) => {}
+            // It goes again under its own key, as often as it takes.
+            Err(trouble) if trouble.is_passing() => return,
+            Err(trouble) => {
+                self.own.clear();
+                let line = format!("abide: {trouble}");
+                self.voice.line(&self.voice.colour.text(Look::Bad, line));
+            }
+        }
+        self.unsent = None;
+        self.asked = None;
+    }
+
+    /// Leaves the run to itself.
+    fn interrupted(&mut self) -> ExitCode {
+        self.unprompt();
+        self.voice.clear();
+        let id = &self.run.run_id;
+        note(format_args!(
+            "abide: left; the run goes on. Come back: abide attach {id}. End it: abide cancel {id}"
+        ));
+        exit::interrupted()
+    }
+
+    /// The person has nothing more to say.
+    fn left(&mut self) -> ExitCode {
+        self.unprompt();
+        let id = &self.run.run_id;
+        match &self.asked {
+            Some(question) => {
+                note(format_args!(
+                    "abide: the question stays open; answer with: {}, or come back: abide attach {id}",
+                    question::elsewhere(question)
+                ));
+                exit::waiting()
+            }
+            None => {
+                note(format_args!("abide: left; come back: abide attach {id}"));
+                exit::of_run(RunStatus::Idle)
+            }
+        }
+    }
+
+    fn listening(&self) -> Listen {
+        let talks = self.manner == Manner::Talk && self.person;
+        if self.unsent.is_none() && (self.asked.is_some() || talks) { Listen::Yes } else { Listen::No }
+    }
+
+    /// Puts the prompt there, unless it is.
+    fn prompt(&mut self) {
+        if !std::mem::replace(&mut self.prompted, true) {
+            self.voice.prompt(if self.draft.is_empty() { "> " } else { "… " });
+        }
+    }
+
+    /// Begins a new line if a prompt is in the way.
+    fn unprompt(&mut self) {
+        if std::mem::take(&mut self.prompted) {
+            self.voice.line("");
+        }
+    }
+
+    /// Takes a question away that can no longer be answered here.
+    fn unask(&mut self) {
+        if self.asked.take().is_some() {
+            self.unprompt();
+            self.console.forget_typed();
+            self.draft.clear();
+            self.voice.line("abide: the question is no longer open");
+        }
+    }
+
+    fn is_drawing(&self) -> bool {
+        let works = matches!(self.run.status, RunStatus::Queued | RunStatus::Running);
+        works && self.voice.is_live() && !self.prompted && self.manner == Manner::Task
+    }
+
+    fn draw(&mut self) {
+        if !self.is_drawing() {
+            return;
+        }
+        let waits =
+            self.run.queue_position.map(|place| format!(", {place} in the queue")).unwrap_or_default();
+        let progress = if self.progress.is_empty() { String::new() } else { format!(": {}", self.progress) };
+        self.voice.draw(&format!(
+            "{}{waits} {} (turn {}){progress}",
+            super::status_word(self.run.status),
+            when::span(when::now() - self.since),
+            self.run.turn_index,
+        ));
+    }
+}
+
+/// Whether the daemon may well answer in a moment.
+fn is_passing(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Trouble>().is_some_and(Trouble::is_passing)
+}

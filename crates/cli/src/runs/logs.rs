@@ -1,0 +1,111 @@
+//! `abide logs`: what a run's turns said and did, from the first event on, and with `--follow` to the last.
+
+use std::{
+    io::{IsTerminal, Write},
+    process::ExitCode,
+    time::Duration,
+};
+
+use abide_wire::event::Event;
+
+use super::{
+    console::{Console, Happening, Listen},
+    find, print_json, story, when,
+};
+use crate::{
+    args::Logs,
+    client::{Client, Feed, News},
+    config::Given,
+    exit::{SUCCEEDED, interrupted},
+    table::{Colour, Look},
+    text,
+    trouble::note,
+};
+
+/// How long to wait before a daemon is asked again that could not say.
+const AGAIN: Duration = Duration::from_millis(200);
+
+pub(crate) fn run(arguments: &Logs, given: &[Given]) -> anyhow::Result<ExitCode> {
+    let json = arguments.output.json;
+    let client = Client::connect(given)?;
+    let run = find::run(&client, &arguments.run)?.run_id;
+    if arguments.follow {
+        return follow(&client, &run, json);
+    }
+    let events = client.events(&run)?;
+    if json {
+        print_json(&events)?;
+    } else {
+        events.iter().try_for_each(print)?;
+    }
+    Ok(SUCCEEDED)
+}
+
+fn follow(client: &Client, run: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let mut console = Console::new()?;
+    let feed = Feed::follow(client, run, 0)?;
+    let (mut seen, mut stale) = (0, true);
+    let tell = |event: &Event, seen: &mut u64| -> anyhow::Result<()> {
+        if event.seq > *seen {
+            *seen = event.seq;
+            if json { print_json(event)? } else { print(event)? }
+        }
+        Ok(())
+    };
+    loop {
+        while let Some(news) = feed.take() {
+            match news {
+                News::Event(event) => {
+                    tell(&event, &mut seen)?;
+                    stale = true;
+                }
+                News::Lost => note("abide: the daemon is gone; waiting for it to come back"),
+                News::Back => {
+                    note("abide: the daemon is back");
+                    stale = true;
+                }
+                News::Over(trouble) => return Err(trouble.into()),
+            }
+        }
+        if stale {
+            match client.run_now(run) {
+                Ok(found) if found.status.is_final() => {
+                    // What happened up to the end may still be on its way.
+                    match client.events_now(run, seen) {
+                        Ok((events, all)) => {
+                            events.iter().try_for_each(|event| tell(event, &mut seen))?;
+                            if all {
+                                return Ok(SUCCEEDED);
+                            }
+                        }
+                        Err(trouble) if trouble.is_passing() => {}
+                        Err(trouble) => return Err(trouble.into()),
+                    }
+                }
+                Ok(_) => stale = false,
+                Err(trouble) if trouble.is_passing() => {}
+                Err(trouble) => return Err(trouble.into()),
+            }
+        }
+        match console.wait(feed.bell(), Listen::No, stale.then_some(AGAIN))? {
+            Happening::Interrupted => return Ok(interrupted()),
+            Happening::Bell | Happening::Nothing | Happening::Typed(_) | Happening::Closed => {}
+        }
+    }
+}
+
+fn print(event: &Event) -> anyhow::Result<()> {
+    let Some(told) = story::tell(event) else { return Ok(()) };
+    let colour = Colour::of_stdout();
+    let mut out = std::io::stdout().lock();
+    let time = colour.text(Look::Faint, when::clock(&event.at));
+    writeln!(out, "{time} {}", colour.text(told.weight.look(), told.line))?;
+    if let Some(words) = told.words {
+        let words = if out.is_terminal() { text::tame(&words) } else { words };
+        for line in words.lines() {
+            writeln!(out, "         {line}")?;
+        }
+    }
+    out.flush()?;
+    Ok(())
+}

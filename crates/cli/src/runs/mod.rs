@@ -1,0 +1,105 @@
+//! Runs and questions on the command line. Everything is asked of the daemon over HTTP; nothing is decided here.
+//!
+//! Reading order: `find` (which run is meant), `question` (how one is shown and what an answer means), `story` (events in
+//! words), `console` and `voice` (the terminal, both ways), `follow` (a run as it happens), then the commands: `start`
+//! (`run`, `attach`), `logs`, `show`, `list` (`ls`, `inbox`), `orders` (`reply`, `send`, `interrupt`, `cancel`).
+
+mod console;
+mod find;
+mod follow;
+pub(crate) mod list;
+pub(crate) mod logs;
+pub(crate) mod orders;
+mod question;
+pub(crate) mod show;
+pub(crate) mod start;
+mod story;
+mod voice;
+pub(crate) mod when;
+
+use std::io::{IsTerminal, Read, Write};
+
+use abide_ports::clock::Clock;
+use abide_wire::run::RunStatus;
+use anyhow::Context;
+use serde::Serialize;
+
+use crate::{clock::SystemClock, table::Look, text, trouble::Trouble};
+
+/// A key that no other request has.
+fn key() -> String {
+    format!("cli-{}", SystemClock.stamp().fresh)
+}
+
+/// A value as one line of JSON on standard output.
+fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+    let line = serde_json::to_string(value).context("cannot write that as JSON")?;
+    writeln!(std::io::stdout(), "{line}")?;
+    Ok(())
+}
+
+/// What an agent said, on standard output: as it is, but tamed on a terminal.
+fn print_words(words: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if out.is_terminal() {
+        writeln!(out, "{}", text::tame(words))?;
+    } else {
+        writeln!(out, "{words}")?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// What is meant by a text on the command line, where `-` is standard input. An empty one is a mistake.
+fn given_text(given: &str, what: &str) -> anyhow::Result<String> {
+    let text = if given == "-" { standard_input()? } else { given.to_owned() };
+    if text.trim().is_empty() {
+        return Err(Trouble::usage(format!("{what} is empty; say something")).into());
+    }
+    Ok(text)
+}
+
+/// Everything on standard input, without the line end that most programs add.
+fn standard_input() -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    std::io::stdin()
+        .lock()
+        .take(MOST_INPUT + 1)
+        .read_to_end(&mut bytes)
+        .context("cannot read standard input")?;
+    if bytes.len() as u64 > MOST_INPUT {
+        let detail = "standard input is longer than 8 MiB; put it into a file of the workspace and name it";
+        return Err(Trouble::usage(detail).into());
+    }
+    let text = String::from_utf8(bytes).map_err(|_| {
+        Trouble::usage("standard input is not text in UTF-8; convert it, or name the file instead")
+    })?;
+    Ok(text.strip_suffix('\n').map(str::to_owned).unwrap_or(text))
+}
+
+/// More than the daemon takes, and little enough to be held.
+const MOST_INPUT: u64 = 8 << 20;
+
+/// The word for a status, as the interfaces write it.
+fn status_word(status: RunStatus) -> &'static str {
+    match status {
+        RunStatus::Queued => "queued",
+        RunStatus::Running => "running",
+        RunStatus::WaitingUser => "waiting_user",
+        RunStatus::Idle => "idle",
+        RunStatus::Succeeded => "succeeded",
+        RunStatus::Failed => "failed",
+        RunStatus::Canceled => "canceled",
+    }
+}
+
+/// How a status looks.
+fn status_look(status: RunStatus) -> Look {
+    match status {
+        RunStatus::Queued | RunStatus::Idle => Look::Plain,
+        RunStatus::Running | RunStatus::Succeeded => Look::Good,
+        RunStatus::WaitingUser => Look::Careful,
+        RunStatus::Failed => Look::Bad,
+        RunStatus::Canceled => Look::Faint,
+    }
+}

@@ -1,0 +1,131 @@
+//! What is said to a run in one go: `abide reply`, `send`, `interrupt` and `cancel`.
+
+use std::{io::Write, process::ExitCode};
+
+use abide_wire::{
+    interaction::{Replied, ReplyResolution},
+    message::NewMessage,
+    run::Stopped,
+};
+
+use super::{find, given_text, key, print_json, question, status_word};
+use crate::{
+    args::{Order, Reply, Send},
+    client::Client,
+    config::Given,
+    exit::SUCCEEDED,
+    trouble::{Trouble, note},
+};
+
+pub(crate) fn reply(arguments: &Reply, given: &[Given]) -> anyhow::Result<ExitCode> {
+    let text = given_text(&arguments.text, "the answer")?;
+    let client = Client::connect(given)?;
+    let asked = match find::interaction(&client, &arguments.to)? {
+        Some(find::Meant::Open(question)) => *question,
+        // Why it cannot be answered is for the daemon to say.
+        Some(find::Meant::NotOpen(id)) => {
+            return replied(client.reply(&id, &text, &key())?, None, arguments.output.json);
+        }
+        None => {
+            let run = find::run(&client, &arguments.to)?;
+            let pending = run.pending_interaction_id.as_ref();
+            let found = match pending {
+                Some(id) => client.interaction_now(&run.run_id, id)?,
+                None => None,
+            };
+            found.ok_or_else(|| {
+                Trouble::failure(
+                    "NO_OPEN_INTERACTION",
+                    format!(
+                        "{} asks nothing, it is {}; `abide send {} '…'` says something to it",
+                        run.run_id,
+                        status_word(run.status),
+                        run.run_id
+                    ),
+                )
+            })?
+        }
+    };
+    let text = match question::meant(&asked, &text) {
+        question::Meant::Answer(text) => text,
+        question::Meant::NoOption(number) => {
+            return Err(Trouble::usage(question::no_option(&asked, number)).into());
+        }
+        question::Meant::Nothing => return Err(Trouble::usage("the answer is empty; say something").into()),
+    };
+    let done = client.reply(&asked.interaction_id, &text, &key())?;
+    replied(done, Some(&asked.run_id), arguments.output.json)
+}
+
+fn replied(done: Replied, run: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
+    if json {
+        print_json(&done)?;
+        return Ok(SUCCEEDED);
+    }
+    let word = match done.resolution {
+        ReplyResolution::Accepted => "accepted",
+        ReplyResolution::Idempotent => "accepted before",
+    };
+    writeln!(std::io::stdout(), "{word}")?;
+    if let Some(run) = run {
+        note(format_args!("abide: follow it with: abide attach {run}"));
+    }
+    Ok(SUCCEEDED)
+}
+
+pub(crate) fn send(arguments: &Send, given: &[Given]) -> anyhow::Result<ExitCode> {
+    let text = given_text(&arguments.text, "the message")?;
+    let client = Client::connect(given)?;
+    let run = find::run(&client, &arguments.run)?;
+    let message = NewMessage { message_id: Some(key()), text, on_busy: arguments.on_busy };
+    let taken = client.message(&run.run_id, &message)?;
+    if arguments.output.json {
+        print_json(&taken)?;
+        return Ok(SUCCEEDED);
+    }
+    writeln!(std::io::stdout(), "{}", taken.execution_status)?;
+    note(format_args!("abide: follow it with: abide attach {}", run.run_id));
+    Ok(SUCCEEDED)
+}
+
+pub(crate) fn interrupt(arguments: &Order, given: &[Given]) -> anyhow::Result<ExitCode> {
+    let client = Client::connect(given)?;
+    let run = find::run(&client, &arguments.run)?;
+    let done = client.interrupt(&run.run_id)?;
+    let id = &run.run_id;
+    stopped(
+        arguments,
+        done,
+        "stopped",
+        &format!("{id} has no turn at work, it is {}", status_word(run.status)),
+    )?;
+    if done.accepted && !arguments.output.json {
+        note(format_args!("abide: it waits for you to say what next: abide reply {id} '…'"));
+    }
+    Ok(SUCCEEDED)
+}
+
+pub(crate) fn cancel(arguments: &Order, given: &[Given]) -> anyhow::Result<ExitCode> {
+    let client = Client::connect(given)?;
+    let run = find::run(&client, &arguments.run)?;
+    let done = client.cancel(&run.run_id)?;
+    stopped(
+        arguments,
+        done,
+        "canceled",
+        &format!("{} is over already: {}", run.run_id, status_word(run.status)),
+    )?;
+    Ok(SUCCEEDED)
+}
+
+fn stopped(arguments: &Order, done: Stopped, word: &str, nothing: &str) -> anyhow::Result<()> {
+    if arguments.output.json {
+        return print_json(&done);
+    }
+    if done.accepted {
+        writeln!(std::io::stdout(), "{word}")?;
+    } else {
+        note(format_args!("abide: {nothing}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! `abide show`: the whole story of a run, from its settings to who answered what.
+
+use std::{io::Write, process::ExitCode};
+
+use abide_wire::{
+    interaction::{Interaction, InteractionState, ResolutionMode},
+    run::{Attempt, ExecutionMode, ProfileKind, Run, RunError, Turn},
+};
+use serde_json::json;
+
+use super::{find, print_json, question, status_look, status_word, when};
+use crate::{
+    args::Show,
+    client::Client,
+    config::Given,
+    exit::SUCCEEDED,
+    table::{self, Cell, Colour, Look},
+    text,
+};
+
+pub(crate) fn run(arguments: &Show, given: &[Given]) -> anyhow::Result<ExitCode> {
+    let client = Client::connect(given)?;
+    let run = find::run(&client, &arguments.run)?;
+    let turns = client.turns(&run.run_id)?;
+    let questions = client.interactions(&run.run_id)?;
+    if arguments.output.json {
+        print_json(&json!({ "run": run, "turns": turns, "interactions": questions }))?;
+        return Ok(SUCCEEDED);
+    }
+    let mut page = Page { lines: Vec::new(), colour: Colour::of_stdout() };
+    page.head(&run);
+    for turn in &turns {
+        page.turn(turn);
+        for question in questions.iter().filter(|question| question.turn_id == turn.turn_id) {
+            page.question(question);
+        }
+    }
+    let known = |question: &&Interaction| !turns.iter().any(|turn| turn.turn_id == question.turn_id);
+    for question in questions.iter().filter(known) {
+        page.question(question);
+    }
+    page.ending(&run);
+    let mut out = std::io::stdout().lock();
+    for line in page.lines {
+        writeln!(out, "{line}")?;
+    }
+    Ok(SUCCEEDED)
+}
+
+/// What is printed.
+struct Page {
+    lines: Vec<String>,
+    colour: Colour,
+}
+
+/// How far what belongs to a turn stands to the right.
+const INDENT: &str = "  ";
+
+impl Page {
+    fn head(&mut self, run: &Run) {
+        let status = self.colour.text(status_look(run.status), status_word(run.status));
+        self.lines.push(format!("{}  {status}", self.colour.text(Look::Head, &run.run_id)));
+        let mode = match run.execution_mode {
+            ExecutionMode::Auto => "auto: never asks",
+            ExecutionMode::Interactive => "interactive: may ask",
+            ExecutionMode::Chat => "chat: goes on after each answer",
+        };
+        let mut rows = vec![
+            fact("engine", &run.engine),
+            fact("workspace", &run.workspace),
+            fact("mode", mode),
+            fact("created", &format!("{} ({} ago)", when::full(&run.created_at), when::ago(&run.created_at))),
+            fact("updated", &format!("{} ({} ago)", when::full(&run.updated_at), when::ago(&run.updated_at))),
+        ];
+        if let Some(profile) = &run.profile {
+            let kind = match profile.kind {
+                ProfileKind::Resumable => "without a process",
+                ProfileKind::StickyProcess => "with its process",
+            };
+            let how = format!("{kind}, {} s at the most: {}", profile.session_timeout_sec, profile.reason);
+            rows.push(fact("waits", &how));
+        }
+        if let Some(conversation) = &run.conversation_ref {
+            rows.push(fact("results go to", conversation));
+        }
+        rows.extend(run.labels.iter().map(|(name, value)| fact(&format!("label {name}"), value)));
+        if run.auto_decision_count > 0 {
+            let last = run.last_auto_decision_at.as_deref().map(when::full).unwrap_or_default();
+            rows.push(fact(
+                "decided",
+                &format!("{} times without a person, last {last}", run.auto_decision_count),
+            ));
+        }
+        if let Some(place) = run.queue_position {
+            rows.push(fact("queue", &format!("{place} in the queue for a slot")));
+        }
+        if let Some(since) = &run.stalled_since {
+            let silent = format!("has said nothing for {}; nothing is done about it", when::ago(since));
+            rows.push(vec![Look::Head.cell("stalled"), Look::Careful.cell(silent)]);
+        }
+        self.rows("", &rows);
+    }
+
+    fn turn(&mut self, turn: &Turn) {
+        self.lines.push(String::new());
+        let title = format!("turn {}", turn.turn_index);
+        let look = if turn.error.is_some() { Look::Bad } else { Look::Plain };
+        let status = self.colour.text(look, text::one_line(&turn.execution_status));
+        let ended = match &turn.result_persisted_at {
+            Some(at) => format!("to {}", when::clock(at)),
+            None => format!("process {}", text::one_line(&turn.runtime_status)),
+        };
+        let began = when::full(&turn.started_at);
+        self.lines.push(format!("{}  {status}  {began} {ended}", self.colour.text(Look::Head, title)));
+        let cause = match (&turn.interaction_id, &turn.message_id) {
+            (Some(interaction), _) => format!("answer to {interaction}"),
+            (None, Some(message)) => format!("message {message}"),
+            (None, None) => "-".to_owned(),
+        };
+        let mut rows = vec![fact("because of", &cause), fact("told", &turn.prompt_preview)];
+        rows.extend(turn.attempts.iter().map(attempt));
+        if let Some(error) = &turn.error {
+            rows.push(vec![Look::Head.cell("error"), Look::Bad.cell(error_line(error))]);
+        }
+        let delivered =
+            turn.delivered_at.as_deref().map(|at| format!(" {}", when::full(at))).unwrap_or_default();
+        rows.push(fact("delivery", &format!("{}{delivered}", turn.delivery_status)));
+        if let Some(reason) = &turn.superseded_reason {
+            let by = turn.superseded_by_turn_id.as_ref().or(turn.superseded_by_message_id.as_ref());
+            let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
+            rows.push(fact("superseded", &format!("{reason}{by}")));
+        }
+        self.rows(INDENT, &rows);
+        if let Some(reply) = turn.reply.as_ref().filter(|reply| !reply.is_empty()) {
+            self.lines.push(format!("{INDENT}{}", self.colour.text(Look::Head, "said")));
+            self.words(reply);
+        }
+    }
+
+    fn question(&mut self, asked: &Interaction) {
+        let asker = text::one_line(&asked.asked_by);
+        self.lines.push(format!(
+            "{INDENT}{} {} ({asker})",
+            self.colour.text(Look::Head, "asked"),
+            asked.interaction_id
+        ));
+        for line in question::lines(asked, self.colour) {
+            self.lines.push(format!("{INDENT}{INDENT}{line}"));
+        }
+        let at = asked.resolved_at.as_deref().map(when::full).unwrap_or_default();
+        let by = text::one_line(asked.resolved_by.as_deref().unwrap_or("nobody"));
+        let reply = text::one_line(asked.reply.as_deref().unwrap_or_default());
+        let outcome = match (asked.state, asked.resolution_mode) {
+            (InteractionState::Open, _) => {
+                let until = match &asked.deadline_at {
+                    Some(deadline) => format!("for {} more", when::until(deadline)),
+                    None => "for as long as it takes".to_owned(),
+                };
+                let how = question::elsewhere(asked);
+                self.colour.text(
+                    Look::Careful,
+                    format!("open since {}, {until}: {how}", when::full(&asked.opened_at)),
+                )
+            }
+            (InteractionState::Answered, Some(ResolutionMode::AutoDecideTimeout)) => {
+                let why = text::one_line(asked.auto_decide_reason.as_deref().unwrap_or("no reply"));
+                format!("answered by policy ({why}), not by a person, at {at}: {reply}")
+            }
+            (InteractionState::Answered, Some(ResolutionMode::UserReply) | None) => {
+                format!("answered by {by} at {at}: {reply}")
+            }
+            (InteractionState::Closed, _) => {
+                let why = text::one_line(asked.closed_because.as_deref().unwrap_or("it no longer matters"));
+                format!("closed without an answer at {at}: {why}")
+            }
+        };
+        self.lines.push(format!("{INDENT}{INDENT}{outcome}"));
+    }
+
+    fn ending(&mut self, run: &Run) {
+        if let Some(error) = &run.error {
+            self.lines.push(String::new());
+            self.lines.push(self.colour.text(Look::Bad, error_line(error)));
+        }
+        if let (Some(result), true) = (&run.result, run.status.is_final()) {
+            self.lines.push(String::new());
+            self.lines.push(self.colour.text(Look::Head, "result"));
+            self.words(&result.text);
+        }
+    }
+
+    fn rows(&mut self, indent: &str, rows: &[Vec<Cell>]) {
+        self.lines.extend(table::lines(rows, self.colour).into_iter().map(|line| format!("{indent}{line}")));
+    }
+
+    fn words(&mut self, words: &str) {
+        let words = text::tame(words);
+        self.lines.extend(words.lines().map(|line| format!("{INDENT}{INDENT}{line}")));
+    }
+}
+
+fn fact(name: &str, value: &str) -> Vec<Cell> {
+    vec![Look::Head.cell(text::one_line(name)), Look::Plain.cell(text::one_line(value))]
+}
+
+fn attempt(attempt: &Attempt) -> Vec<Cell> {
+    let Attempt { attempt, pid, started_at, ended_at, exit_code } = attempt;
+    let process = pid.map_or_else(|| "no process seen".to_owned(), |pid| format!("pid {pid}"));
+    let began = started_at.as_deref().map(|at| format!(", from {}", when::clock(at))).unwrap_or_default();
+    let ended = ended_at.as_deref().map(|at| format!(" to {}", when::clock(at))).unwrap_or_default();
+    let exit = match (exit_code, ended_at) {
+        (Some(code), _) => format!(", exit code {code}"),
+        (None, Some(_)) => ", exit code not known".to_owned(),
+        (None, None) => String::new(),
+    };
+    fact(&format!("attempt {attempt}"), &format!("{process}{began}{ended}{exit}"))
+}
+
+fn error_line(error: &RunError) -> String {
+    format!("{}: {}", text::one_line(&error.code), text::one_line(&error.message))
+}

@@ -1,0 +1,140 @@
+//! `abide run` starts a run and follows it; `abide attach` comes back to one.
+
+use std::{collections::BTreeMap, io::IsTerminal, path::Path, process::ExitCode};
+
+use abide_ports::catalogue::Catalogue;
+use abide_wire::run::{ExecutionMode, NewRun, RunOptions};
+use anyhow::Context;
+
+use super::{
+    console::Console,
+    find,
+    follow::{Follow, Manner},
+    given_text, key, print_json, standard_input, status_word, story,
+    voice::Voice,
+    when,
+};
+use crate::{
+    args::{Attach, Run},
+    catalogue::EngineCatalogue,
+    client::Client,
+    config::{self, Given},
+    exit::SUCCEEDED,
+    text,
+    trouble::{Trouble, note},
+};
+
+pub(crate) fn run(arguments: Run, given: &[Given]) -> anyhow::Result<ExitCode> {
+    let (detach, json) = (arguments.detach, arguments.output.json);
+    let manner = match arguments.mode {
+        Some(ExecutionMode::Chat) => Manner::Talk,
+        Some(ExecutionMode::Auto | ExecutionMode::Interactive) | None => Manner::Task,
+    };
+    let new = wanted(arguments)?;
+    // Before anything is started: who presses ctrl-c from here on leaves a run that they know of.
+    let console = if detach { None } else { Some(Console::new()?) };
+    let client = Client::connect(given)?;
+    let run = client.create(&new, &key()).map_err(|error| suggested(error, &new.engine, given))?;
+    let Some(console) = console else {
+        if json {
+            print_json(&run)?;
+        } else {
+            super::print_words(&run.run_id)?;
+            note(format_args!("abide: follow it with: abide attach {}", run.run_id));
+        }
+        return Ok(SUCCEEDED);
+    };
+    Voice::new(json).line(&format!("{} on {}", run.run_id, text::one_line(&run.engine)));
+    Follow::new(&client, console, run, 0, manner, json)?.to_the_end()
+}
+
+/// How many events of the past are shown to somebody who comes back.
+const SHOWN: usize = 12;
+
+pub(crate) fn attach(arguments: &Attach, given: &[Given]) -> anyhow::Result<ExitCode> {
+    let json = arguments.output.json;
+    let console = Console::new()?;
+    let client = Client::connect(given)?;
+    let run = find::run(&client, &arguments.run)?;
+    let events = client.events(&run.run_id)?;
+    let mut voice = Voice::new(json);
+    voice.line(&format!("{} on {}: {}", run.run_id, text::one_line(&run.engine), status_word(run.status)));
+    let told: Vec<_> = events.iter().filter_map(|event| Some((event, story::tell(event)?))).collect();
+    let earlier = told.len().saturating_sub(SHOWN);
+    if earlier > 0 {
+        voice.line(&format!("… {earlier} earlier: abide logs {}", run.run_id));
+    }
+    for (event, told) in told.into_iter().skip(earlier) {
+        let line = voice.colour.text(told.weight.look(), format!("{} {}", when::clock(&event.at), told.line));
+        voice.line(&line);
+        if let Some(words) = told.words {
+            voice.line(&text::tame(&words));
+        }
+    }
+    let seen = events.last().map_or(0, |event| event.seq);
+    let manner = match (run.execution_mode, run.status.is_final()) {
+        (_, true) | (ExecutionMode::Auto, false) => Manner::Task,
+        (ExecutionMode::Interactive | ExecutionMode::Chat, false) => Manner::Talk,
+    };
+    let known = client.turns(&run.run_id)?;
+    let known =
+        known.iter().filter(|turn| turn.execution_status == "completed").map(|turn| turn.turn_index).max();
+    Follow::new(&client, console, run, seen, manner, json)?.knowing(known.unwrap_or(0)).to_the_end()
+}
+
+fn wanted(arguments: Run) -> anyhow::Result<NewRun> {
+    let prompt = match &arguments.prompt {
+        Some(prompt) => given_text(prompt, "the prompt")?,
+        None if !std::io::stdin().is_terminal() => {
+            let text = standard_input()?;
+            given_text(if text == "-" { " " } else { &text }, "the prompt on standard input")?
+        }
+        None => {
+            let engine = &arguments.engine;
+            let detail = format!(
+                "what should it do? abide run {engine} 'make the tests pass', or - for standard input"
+            );
+            return Err(Trouble::usage(detail).into());
+        }
+    };
+    let absolute = |path: &Path| -> anyhow::Result<String> {
+        let path = std::path::absolute(path).with_context(|| format!("cannot use {}", path.display()))?;
+        let text = path.to_str().ok_or_else(|| Trouble::usage("a path must be text in UTF-8"))?;
+        Ok(text.to_owned())
+    };
+    Ok(NewRun {
+        engine: arguments.engine,
+        prompt,
+        workspace: arguments.workspace.as_deref().map(absolute).transpose()?,
+        execution_mode: arguments.mode,
+        conversation_ref: None,
+        skill: arguments.skill.as_deref().map(absolute).transpose()?,
+        labels: arguments.label.into_iter().collect::<BTreeMap<_, _>>(),
+        options: RunOptions {
+            interactive_require_user_reply: arguments.auto_decide.then_some(false),
+            session_timeout_sec: arguments.session_timeout,
+            turn_timeout_sec: arguments.turn_timeout,
+            on_busy: arguments.on_busy,
+            model: arguments.model,
+            sandbox: arguments.sandbox,
+        },
+    })
+}
+
+/// A misspelt engine with the nearest one that there is.
+fn suggested(error: anyhow::Error, engine: &str, given: &[Given]) -> anyhow::Error {
+    let Some(trouble) = error.downcast_ref::<Trouble>().filter(|trouble| trouble.code == "UNKNOWN_ENGINE")
+    else {
+        return error;
+    };
+    let (Ok(loaded), Ok(own)) = (config::load(given), std::env::current_exe()) else { return error };
+    let names = EngineCatalogue::new(&loaded.config.engines(), &own).names();
+    let near = |name: &String| (strsim::damerau_levenshtein(engine, name), name.clone());
+    let nearest = names.iter().map(near).min().filter(|(distance, name)| *distance <= name.len().div_ceil(2));
+    let advice = match nearest {
+        Some((_, nearest)) => format!("did you mean {nearest}?"),
+        None => format!("there are {}", names.join(", ")),
+    };
+    let detail = format!("there is no engine {engine:?}; {advice} `abide doctor` says which can be used");
+    Trouble { detail, ..trouble.clone() }.into()
+}

@@ -1,0 +1,167 @@
+//! Events in words, one by one: what a person is told of each, and how much it matters.
+//!
+//! An event of a kind that is not known here is told by its name: a daemon may be newer than its command line.
+
+use abide_wire::event::Event;
+use serde_json::{Map, Value};
+
+use crate::{table::Look, text};
+
+/// An event in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    /// How much it matters.
+    pub(super) weight: Weight,
+    /// In one line.
+    pub(super) line: String,
+    /// What was said at length, as it is.
+    pub(super) words: Option<String>,
+}
+
+/// How much an event matters to somebody who follows a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Weight {
+    /// Only to somebody who wants to know everything.
+    Detail,
+    /// For the moment.
+    Progress,
+    /// A step in the run's life.
+    Step,
+    /// Somebody should see it.
+    Trouble,
+}
+
+impl Weight {
+    /// How its line looks.
+    pub(super) fn look(self) -> Look {
+        match self {
+            Self::Detail | Self::Progress => Look::Faint,
+            Self::Step => Look::Plain,
+            Self::Trouble => Look::Bad,
+        }
+    }
+}
+
+/// The event in words; nothing if it only concerns the daemon itself.
+pub(super) fn tell(event: &Event) -> Option<Told> {
+    let data = &event.data;
+    let text = |key: &str| data.get(key).and_then(Value::as_str).unwrap_or_default();
+    let line = |key: &str| text::one_line(text(key));
+    let number = |key: &str| data.get(key).map_or_else(|| "?".to_owned(), Value::to_string);
+    let told = |weight, line: String| Some(Told { weight, line, words: None });
+    match event.kind.as_str() {
+        "run_created" => told(Weight::Detail, format!("asked of {}: {}", line("engine"), line("prompt"))),
+        "admitted" => told(Weight::Detail, "got a slot".to_owned()),
+        "message_arrived" => told(Weight::Step, format!("told: {}", line("text"))),
+        "reply_arrived" => {
+            let by = line("by");
+            let line = match text("source") {
+                "auto_decide_timeout" => {
+                    format!("nobody answered in time ({by}); policy answered: {}", line("text"))
+                }
+                _ => format!("answered by {by}: {}", line("text")),
+            };
+            told(Weight::Step, line)
+        }
+        "interrupt_requested" => told(Weight::Step, format!("stopped by {}", line("by"))),
+        "cancel_requested" => told(Weight::Step, format!("canceled by {}", line("by"))),
+        "profile_resolved" => told(Weight::Detail, format!("waits as {}: {}", line("kind"), line("reason"))),
+        "engine_unusable" => told(Weight::Trouble, format!("the engine cannot be used: {}", error(data))),
+        "attempt_started" => {
+            told(Weight::Detail, format!("attempt {} started, pid {}", number("attempt"), number("pid")))
+        }
+        "launch_failed" => {
+            told(Weight::Trouble, format!("attempt {} did not start: {}", number("attempt"), error(data)))
+        }
+        "process_exited" => told(
+            Weight::Detail,
+            format!("the process of attempt {} ended with {}", number("attempt"), number("exit_code")),
+        ),
+        "contact_lost" => told(Weight::Detail, "lost contact with the process; looking for it".to_owned()),
+        "contact_restored" => told(Weight::Detail, "found the process again".to_owned()),
+        "recovery_failed" => {
+            told(Weight::Trouble, format!("what became of the turn is not known: {}", line("reason")))
+        }
+        "progressed" => told(Weight::Progress, line("text")),
+        "gate_raised" => told(Weight::Step, format!("asks: {}", question(data))),
+        "gate_withdrawn" => told(Weight::Step, "no longer asks".to_owned()),
+        "turn_ended" => Some(ended(data)),
+        "deadline_passed" => told(Weight::Step, format!("time is up: {}", line("deadline"))),
+        "delivery_confirmed" => told(Weight::Detail, "delivered".to_owned()),
+        "delivery_failed" => told(Weight::Trouble, format!("could not be delivered ({})", line("certainty"))),
+        "handle_announced" | "conversation_spoke" | "effect_performed" | "effect_missed" => None,
+        other => told(Weight::Detail, text::one_line(other)),
+    }
+}
+
+fn ended(data: &Map<String, Value>) -> Told {
+    let words = data.get("text").and_then(Value::as_str).filter(|words| !words.is_empty()).map(str::to_owned);
+    let (weight, line) = match data.get("outcome").and_then(Value::as_str).unwrap_or_default() {
+        "completed" => (Weight::Step, "done:".to_owned()),
+        "asked" => (Weight::Step, format!("asks: {}", question(data))),
+        "failed" => (Weight::Trouble, format!("the turn failed: {}", error(data))),
+        "interrupted" => (Weight::Step, "the turn was stopped".to_owned()),
+        other => (Weight::Step, format!("the turn ended: {}", text::one_line(other))),
+    };
+    Told { weight, line, words }
+}
+
+fn question(data: &Map<String, Value>) -> String {
+    let Some(question) = data.get("question") else { return String::new() };
+    let prompt = text::one_line(question["prompt"].as_str().unwrap_or_default());
+    let options: Vec<String> = question["options"].as_array().map_or_else(Vec::new, |options| {
+        options.iter().map(|option| text::one_line(option["label"].as_str().unwrap_or_default())).collect()
+    });
+    if options.is_empty() { prompt } else { format!("{prompt} [{}]", options.join(" | ")) }
+}
+
+fn error(data: &Map<String, Value>) -> String {
+    let error = data.get("error").cloned().unwrap_or_default();
+    let field = |name: &str| text::one_line(error[name].as_str().unwrap_or_default());
+    format!("{} ({})", field("message"), field("code"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn told(kind: &str, data: Value) -> Option<Told> {
+        let Value::Object(data) = data else { panic!("data is an object") };
+        let (run_id, at) = ("run_1".to_owned(), "2026-11-16T05:17:02Z".to_owned());
+        tell(&Event { seq: 1, run_id, at, kind: kind.to_owned(), data })
+    }
+
+    fn line(kind: &str, data: Value) -> String {
+        told(kind, data).unwrap().line
+    }
+
+    #[test]
+    fn who_answered_is_told_and_policy_is_nobody() {
+        let by_person = json!({ "text": "tea", "source": "user_reply", "by": "api" });
+        assert_eq!(line("reply_arrived", by_person), "answered by api: tea");
+        let by_policy = json!({ "text": "no", "source": "auto_decide_timeout", "by": "user_no_reply" });
+        assert_eq!(
+            line("reply_arrived", by_policy),
+            "nobody answered in time (user_no_reply); policy answered: no"
+        );
+    }
+
+    #[test]
+    fn a_question_is_told_with_its_options_and_what_was_said_before_it() {
+        let question = json!({ "prompt": "tea\x1b[1m?", "options": [{ "label": "yes" }, { "label": "no" }] });
+        let told =
+            told("turn_ended", json!({ "outcome": "asked", "text": "hm", "question": question })).unwrap();
+        assert_eq!((told.line.as_str(), told.words.as_deref()), ("asks: tea␛[1m? [yes | no]", Some("hm")));
+    }
+
+    #[test]
+    fn an_unknown_event_is_told_by_its_name_and_an_inner_one_not_at_all() {
+        assert_eq!(line("moon_rose", json!({})), "moon_rose");
+        assert_eq!(told("effect_performed", json!({})), None);
+        let failed =
+            json!({ "outcome": "failed", "error": { "code": "ENGINE_FAILED", "message": "no\nway" } });
+        assert_eq!(line("turn_ended", failed), "the turn failed: no way (ENGINE_FAILED)");
+    }
+}

@@ -1,0 +1,82 @@
+//! Moments for people: times as the daemon tells them, shortened, and how long ago they were.
+
+use abide_ports::clock::Clock;
+
+use crate::clock::SystemClock;
+
+/// A moment to the second, as it is told: `2026-11-16 05:17:02`.
+pub(crate) fn full(time: &str) -> String {
+    let second = time.split(['.', 'Z']).next().unwrap_or(time);
+    second.replace('T', " ")
+}
+
+/// The time of day alone.
+pub(crate) fn clock(time: &str) -> String {
+    full(time).split_once(' ').map_or_else(|| time.to_owned(), |(_, clock)| clock.to_owned())
+}
+
+/// How long ago that was, in one unit.
+pub(crate) fn ago(time: &str) -> String {
+    seconds(time).map_or_else(|| "?".to_owned(), |then| span(now() - then))
+}
+
+/// How long it is until then, in one unit.
+pub(crate) fn until(time: &str) -> String {
+    seconds(time).map_or_else(|| "?".to_owned(), |then| span(then - now()))
+}
+
+/// Seconds of the system's clock.
+pub(crate) fn now() -> i64 {
+    SystemClock.stamp().at.0.div_euclid(1_000_000)
+}
+
+/// A stretch of time in its largest unit.
+pub(crate) fn span(seconds: i64) -> String {
+    let seconds = seconds.max(0);
+    match seconds {
+        0..=59 => format!("{seconds}s"),
+        60..=3_599 => format!("{}m", seconds / 60),
+        3_600..=86_399 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// Seconds since 1970 of an RFC 3339 time in UTC.
+fn seconds(time: &str) -> Option<i64> {
+    let full = full(time);
+    let (date, clock) = full.split_once(' ')?;
+    let numbers = |text: &str, between: char| -> Option<Vec<i64>> {
+        text.split(between).map(|part| part.parse().ok()).collect()
+    };
+    let (date, clock) = (numbers(date, '-')?, numbers(clock, ':')?);
+    let ([year, month, day], [hours, minutes, seconds]) = (date.as_slice(), clock.as_slice()) else {
+        return None;
+    };
+    // Years begin in March here, so that the leap day is the last one of its year.
+    let (year, month) = if *month > 2 { (*year, month - 3) } else { (year - 1, month + 9) };
+    let days = 365 * year + year.div_euclid(4) - year.div_euclid(100)
+        + year.div_euclid(400)
+        + (153 * month + 2) / 5
+        + day
+        - 719_469;
+    Some(days * 86_400 + hours * 3_600 + minutes * 60 + seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_they_are_told() {
+        assert_eq!(seconds("1970-01-01T00:00:00Z"), Some(0));
+        assert_eq!(seconds("2000-02-29T12:34:56.789Z"), Some(951_827_696));
+        assert_eq!(seconds("2026-11-16T05:17:02.000001Z"), Some(1_794_806_222));
+        assert_eq!(seconds("yesterday"), None);
+        assert_eq!(full("2026-11-16T05:17:02.000001Z"), "2026-11-16 05:17:02");
+        assert_eq!(clock("2026-11-16T05:17:02Z"), "05:17:02");
+        assert_eq!(
+            [span(-3), span(59), span(61), span(7_300), span(900_000)],
+            ["0s", "59s", "1m", "2h", "10d"]
+        );
+    }
+}

@@ -1,0 +1,74 @@
+//! Texts of others on a person's terminal: what they show, how wide they are, and nothing that they order.
+//!
+//! What an agent prints is not trusted: an escape sequence can hide a command, rewrite the screen or the clipboard.
+//! Whatever is not for reading is made visible here instead of being obeyed. Files and pipes get texts as they are.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// The text with everything that a terminal would obey made visible; line ends and tabs stay.
+pub(crate) fn tame(text: &str) -> String {
+    let text = text.replace("\r\n", "\n");
+    text.chars().map(|char| if char == '\n' || char == '\t' { char } else { visible(char) }).collect()
+}
+
+/// The text in one line, tamed, with one blank where there was any space.
+pub(crate) fn one_line(text: &str) -> String {
+    text.split_whitespace().map(tame).collect::<Vec<_>>().join(" ")
+}
+
+/// How many columns it takes.
+pub(crate) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// As much of the text as fits into so many columns, with a mark if that is not all.
+pub(crate) fn cut(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let mut kept = String::new();
+    let mut taken = 1;
+    for char in text.chars() {
+        taken += char.width().unwrap_or(0);
+        if taken > columns {
+            break;
+        }
+        kept.push(char);
+    }
+    kept.push('…');
+    kept
+}
+
+fn visible(char: char) -> char {
+    match char {
+        '\u{0}'..='\u{1f}' => char::from_u32(0x2400 + u32::from(char)).unwrap_or('\u{fffd}'),
+        '\u{7f}' => '\u{2421}',
+        // The second set of control characters, among them a one-byte escape.
+        '\u{80}'..='\u{9f}' => '\u{fffd}',
+        // What changes the direction of other text, so that it reads as something else than it is.
+        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}' => '\u{fffd}',
+        // Lines that are no lines.
+        '\u{2028}' | '\u{2029}' => '\u{fffd}',
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_would_obey_gets_through() {
+        let nasty = "a\x1b[2J\x1b]0;title\x07b\x08\x7f\u{9b}31m\u{202e}c\r\nd\te\rf";
+        assert_eq!(tame(nasty), "a␛[2J␛]0;title␇b␈␡\u{fffd}31m\u{fffd}c\nd\te␍f");
+        assert_eq!(one_line("a \r\n\tb\x1b[1m\nc"), "a b␛[1m c");
+    }
+
+    #[test]
+    fn a_text_is_cut_by_what_is_seen() {
+        assert_eq!(cut("hello", 5), "hello");
+        assert_eq!(cut("hello!", 5), "hell…");
+        assert_eq!(cut("数据库数据库", 7), "数据库…");
+        assert_eq!(cut("数据库", 1), "…");
+    }
+}

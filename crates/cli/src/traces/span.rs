@@ -1,0 +1,154 @@
+//! What ended, as spans of OTLP: run, turn and attempt, one within the other.
+//!
+//! Ids follow from ours, so a trace that was begun by one daemon is gone on with by the next: the trace is the run's
+//! number, and each span is known by the low half of its own, which is random.
+
+use abide_domain::{
+    id::{Fresh, RunId, TurnId},
+    process::{Attempt, Exit},
+    run::Status,
+    time::Timestamp,
+    turn::ExecutionStatus,
+};
+use abide_ports::watch::{AttemptSeen, Milestone, RunEnded, TurnEnded};
+use serde_json::{Value, json};
+
+/// The spans that tell of something that ended.
+pub(super) fn of(milestone: &Milestone) -> Vec<Value> {
+    match milestone {
+        Milestone::Run(run) => vec![of_run(run)],
+        Milestone::Turn(turn) => {
+            let attempts = turn.attempts.iter().map(|attempt| of_attempt(turn, attempt));
+            std::iter::once(of_turn(turn)).chain(attempts).collect()
+        }
+        Milestone::Delivered(_) => vec![],
+    }
+}
+
+/// The request that brings spans.
+pub(super) fn request(spans: Vec<Value>) -> Value {
+    let resource = [text("service.name", "abide"), text("service.version", env!("CARGO_PKG_VERSION"))];
+    json!({ "resourceSpans": [{
+        "resource": { "attributes": resource },
+        "scopeSpans": [{ "scope": { "name": "abide" }, "spans": spans }],
+    }] })
+}
+
+fn of_run(run: &RunEnded) -> Value {
+    let attributes = vec![
+        text("abide.run", &run.run_id.to_string()),
+        text("abide.engine", &run.engine),
+        text("abide.status", run.status.name()),
+        number("abide.turns", run.turns.into()),
+    ];
+    span(Span {
+        run: run.run_id,
+        id: of_fresh(run.run_id.0),
+        parent: None,
+        name: "run",
+        from: run.created_at,
+        to: run.ended_at,
+        attributes,
+        failed: run.status == Status::Failed,
+    })
+}
+
+fn of_turn(turn: &TurnEnded) -> Value {
+    let attributes = vec![
+        text("abide.run", &turn.run_id.to_string()),
+        text("abide.engine", &turn.engine),
+        text("abide.turn", &turn.turn_id.to_string()),
+        number("abide.turn_index", turn.turn_index.into()),
+        text("abide.outcome", turn.status.name()),
+    ];
+    span(Span {
+        run: turn.run_id,
+        id: of_fresh(turn.turn_id.0),
+        parent: Some(of_fresh(turn.run_id.0)),
+        name: "turn",
+        from: turn.started_at,
+        to: turn.ended_at,
+        attributes,
+        failed: turn.status == ExecutionStatus::Failed,
+    })
+}
+
+fn of_attempt(turn: &TurnEnded, seen: &AttemptSeen) -> Value {
+    let mut attributes = vec![
+        text("abide.run", &turn.run_id.to_string()),
+        text("abide.engine", &turn.engine),
+        number("abide.attempt", seen.attempt.0.into()),
+    ];
+    let failed = match seen.exit {
+        Some(Exit::Code(code)) => {
+            attributes.push(number("process.exit.code", code.into()));
+            code != 0
+        }
+        Some(Exit::Unseen) => true,
+        None => false,
+    };
+    span(Span {
+        run: turn.run_id,
+        id: of_launch(turn.turn_id, seen.attempt),
+        parent: Some(of_fresh(turn.turn_id.0)),
+        name: "attempt",
+        from: seen.started_at,
+        to: seen.ended_at,
+        attributes,
+        failed,
+    })
+}
+
+struct Span {
+    run: RunId,
+    id: u64,
+    parent: Option<u64>,
+    name: &'static str,
+    from: Timestamp,
+    to: Timestamp,
+    attributes: Vec<Value>,
+    failed: bool,
+}
+
+fn span(span: Span) -> Value {
+    let nanos = |at: Timestamp| (i128::from(at.0) * 1_000).max(0).to_string();
+    let hex = |id: u64| format!("{id:016x}");
+    let mut told = json!({
+        "traceId": format!("{:032x}", span.run.0.0),
+        "spanId": hex(span.id),
+        "name": span.name,
+        "kind": INTERNAL,
+        "startTimeUnixNano": nanos(span.from),
+        "endTimeUnixNano": nanos(span.to),
+        "attributes": span.attributes,
+        "status": { "code": if span.failed { ERROR } else { OK } },
+    });
+    if let Some(parent) = span.parent {
+        told["parentSpanId"] = hex(parent).into();
+    }
+    told
+}
+
+/// The numbers that OTLP has for these.
+const INTERNAL: u8 = 1;
+const OK: u8 = 1;
+const ERROR: u8 = 2;
+
+/// No span may have the number 0.
+fn of_fresh(fresh: Fresh) -> u64 {
+    (fresh.0 as u64).max(1)
+}
+
+/// Far from its turn's and from other attempts'.
+fn of_launch(turn: TurnId, attempt: Attempt) -> u64 {
+    of_fresh(turn.0).wrapping_add(u64::from(attempt.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
+}
+
+fn text(key: &str, value: &str) -> Value {
+    json!({ "key": key, "value": { "stringValue": value } })
+}
+
+fn number(key: &str, value: i64) -> Value {
+    // In the JSON of OTLP, numbers of 64 bits are texts.
+    json!({ "key": key, "value": { "intValue": value.to_string() } })
+}

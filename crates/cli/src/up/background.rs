@@ -1,0 +1,150 @@
+//! The daemon in the background: found, or started in a session of its own and waited for until it is ready.
+//!
+//! Whoever comes while another one starts it waits for that start and uses its daemon.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File, OpenOptions},
+    io::{BufRead, BufReader, Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use abide_keeper::background::Background;
+use anyhow::Context;
+use rustix::event::Timespec;
+
+use super::{Address, lock};
+use crate::{config::Given, home, text, trouble::Trouble};
+
+/// A daemon that takes requests.
+#[derive(Debug)]
+pub(crate) struct Started {
+    /// Where it is.
+    pub(crate) address: Address,
+    /// Whether it was started just now.
+    pub(crate) fresh: bool,
+}
+
+/// The flag by which the daemon knows that nobody sees its terminal.
+pub(crate) const BACKGROUND: &str = "background";
+
+/// The daemon of this home; started with these settings if there is none.
+pub(crate) fn find_or_start(home: &Path, given: &[Given]) -> anyhow::Result<Started> {
+    if let Some(address) = Address::find(home) {
+        return Ok(Started { address, fresh: false });
+    }
+    fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
+    let _until_it_is_there = lock::starting(home)?;
+    if let Some(address) = Address::find(home) {
+        return Ok(Started { address, fresh: false });
+    }
+    start(home, given)
+}
+
+fn start(home: &Path, given: &[Given]) -> anyhow::Result<Started> {
+    let log = Log::open(home)?;
+    let (ready, tell) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
+    let own = std::env::current_exe().context("cannot find this program")?;
+    let settings =
+        given.iter().flat_map(|given| ["--set".to_owned(), format!("{}={}", given.name, given.text)]);
+    let words = ["up".to_owned(), format!("--{BACKGROUND}")].into_iter().chain(settings);
+    let arguments: Vec<OsString> = words.map(OsString::from).collect();
+    let directory = home::variable("HOME").map(PathBuf::from).filter(|path| path.is_dir());
+    let mut child = Background {
+        program: own.as_os_str(),
+        arguments: &arguments,
+        env: &[("ABIDE_HOME", home.as_os_str())],
+        directory: &directory.unwrap_or_else(|| PathBuf::from("/")),
+        output: Some(tell),
+        errors: Some(log.file.try_clone().context("cannot share the log")?.into()),
+    }
+    .start()
+    .with_context(|| format!("cannot start {}", own.display()))?;
+    // It says its address when it is ready, and closes the pipe however it ends.
+    let mut line = String::new();
+    let heard = BufReader::new(File::from(ready)).read_line(&mut line);
+    if heard.is_ok_and(|count| count > 0)
+        && let Some(address) = Address::find(home)
+    {
+        return Ok(Started { address, fresh: true });
+    }
+    let how = child.wait().map(|status| format!(" ({status})")).unwrap_or_default();
+    // Somebody may have started one by hand at the same moment; then that is the one.
+    if let Some(address) = Address::find(home) {
+        return Ok(Started { address, fresh: false });
+    }
+    let said = log.end();
+    Err(Trouble::failure(
+        "DAEMON_FAILED",
+        format!(
+            "the daemon did not start{how}:\n{said}\nall of it is in {}; `abide up` shows it here",
+            log.path.display()
+        ),
+    )
+    .into())
+}
+
+/// Makes this process independent of the terminal that it was started from.
+pub(super) fn leave_terminal() {
+    // It fails only for the leader of a group, which is as independent of our starter's.
+    let _already_leads_a_group = rustix::process::setsid();
+}
+
+/// Lets go of whoever waited for the start.
+pub(super) fn let_starter_go() {
+    if let Ok(nowhere) = OpenOptions::new().write(true).open("/dev/null") {
+        let _kept_open_otherwise = rustix::stdio::dup2_stdout(&nowhere);
+    }
+}
+
+/// Lets time pass where nothing can be waited for: another process has to come back, or to have room again.
+pub(crate) fn pause(time: Duration) {
+    let time = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
+    let _a_signal_is_as_good = rustix::event::poll(&mut [], Some(&time));
+}
+
+/// What daemons in the background print.
+struct Log {
+    path: PathBuf,
+    file: File,
+    /// Where this start's part begins.
+    from: u64,
+}
+
+/// A log that has grown beyond this is begun anew.
+const MOST_LOG: u64 = 1 << 20;
+/// How much of its end is shown.
+const SHOWN_LINES: usize = 12;
+
+impl Log {
+    fn open(home: &Path) -> anyhow::Result<Self> {
+        let path = home.join("logs").join("background.log");
+        let open = || {
+            fs::create_dir_all(home.join("logs"))?;
+            let file = OpenOptions::new().create(true).append(true).read(true).open(&path)?;
+            if file.metadata()?.len() > MOST_LOG {
+                file.set_len(0)?;
+            }
+            let from = file.metadata()?.len();
+            Ok::<_, std::io::Error>((file, from))
+        };
+        let (file, from) = open().with_context(|| format!("cannot use {}", path.display()))?;
+        Ok(Self { path, file, from })
+    }
+
+    fn end(&self) -> String {
+        let mut said = Vec::new();
+        let mut file = &self.file;
+        let read =
+            file.seek(SeekFrom::Start(self.from)).and_then(|_| file.take(MOST_LOG).read_to_end(&mut said));
+        if read.is_err() || said.is_empty() {
+            return "  it said nothing".to_owned();
+        }
+        let said = text::tame(&String::from_utf8_lossy(&said));
+        let lines: Vec<&str> = said.lines().collect();
+        let shown = lines.iter().skip(lines.len().saturating_sub(SHOWN_LINES));
+        shown.map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+    }
+}

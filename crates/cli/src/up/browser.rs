@@ -1,0 +1,28 @@
+//! Shows a page in the person's browser, where there is one.
+
+use std::{ffi::OsString, path::Path};
+
+use abide_keeper::background::Background;
+
+use crate::{home, trouble::note};
+
+/// Opens the page, or says what to open.
+pub(super) fn open(url: &str) {
+    let own = home::variable("BROWSER");
+    let programs = own.as_deref().into_iter().chain(["xdg-open", "open"]);
+    for program in programs {
+        let started = Background {
+            program: program.as_ref(),
+            arguments: &[OsString::from(url)],
+            env: &[],
+            directory: Path::new("/"),
+            output: None,
+            errors: None,
+        }
+        .start();
+        if started.is_ok() {
+            return;
+        }
+    }
+    note(format_args!("abide: no browser was found here; open {url} in one"));
+}

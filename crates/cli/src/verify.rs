@@ -1,0 +1,170 @@
+//! `abide verify`: whether the tables are what the journal adds up to, and how to make them so again.
+//!
+//! The work is the store's (`upkeep`). Here is whom it may disturb, what is printed meanwhile, and what to do about what
+//! was found.
+
+use std::{io::IsTerminal, process::ExitCode};
+
+use abide_ports::store::{Difference, Store};
+use abide_store::{
+    registry,
+    upkeep::{self, Finding, Progress, Verification},
+};
+use anyhow::Context;
+use serde_json::json;
+
+use crate::{
+    args::Verify,
+    config::{self, Given},
+    exit::{FAILED, SUCCEEDED},
+    home,
+    trouble::{Trouble, note},
+    up::Address,
+};
+
+/// Verifies, and repairs if asked to.
+pub(crate) fn run(arguments: &Verify, given: &[Given]) -> anyhow::Result<ExitCode> {
+    let config = config::load(given)?.config;
+    if arguments.repair
+        && let Some(daemon) = Address::find(&home::home()?)
+    {
+        let pid = daemon.process.pid;
+        let detail = format!(
+            "a daemon works with the tables (pid {pid}), so they cannot be rebuilt now; stop it first: abide down --keep"
+        );
+        return Err(Trouble::failure("DAEMON_RUNNING", detail).into());
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(verify(&config.store, arguments))
+}
+
+async fn verify(url: &str, arguments: &Verify) -> anyhow::Result<ExitCode> {
+    let store = registry::look(url).await.context("cannot open the store")?;
+    let mut shown = Shown::default();
+    let mut found = upkeep::verify(&*store, |progress| shown.show(progress)).await?;
+    shown.clear();
+    let mut rebuilt = None;
+    if arguments.repair && !found.is_clean() && advice(&found) == Advice::Repair {
+        rebuilt = Some(repair(&*store).await?);
+        found = upkeep::verify(&*store, |progress| shown.show(progress)).await?;
+        shown.clear();
+    }
+    told(arguments, &found, rebuilt)?;
+    Ok(if found.is_clean() { SUCCEEDED } else { FAILED })
+}
+
+async fn repair(store: &dyn Store) -> anyhow::Result<u64> {
+    let mut shown = Shown::default();
+    let rebuilt = upkeep::rebuild(store, |progress| shown.show(progress)).await;
+    shown.clear();
+    rebuilt.context("the tables could not be rebuilt")
+}
+
+/// What can be done about what was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Advice {
+    /// The journal is whole: the tables can be derived anew.
+    Repair,
+    /// The journal itself is damaged.
+    Restore,
+}
+
+fn advice(found: &Verification) -> Advice {
+    let tables_only = |finding: &Finding| match finding {
+        Finding::Difference(Difference::Rows { .. }) => true,
+        Finding::Difference(Difference::Refused { .. } | Difference::Revision { .. })
+        | Finding::Sequence { .. }
+        | Finding::Short { .. } => false,
+        // A row of a table can be derived anew, an entry of the journal cannot.
+        Finding::Damaged { what } => what.starts_with("row "),
+    };
+    if found.findings.iter().all(tables_only) { Advice::Repair } else { Advice::Restore }
+}
+
+impl Advice {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Repair => {
+                "the journal is whole, so the tables can be derived anew: abide down --keep && abide verify --repair"
+            }
+            Self::Restore => {
+                "the journal itself is damaged: stop the daemon, keep a copy of the store as it is, and restore a backup"
+            }
+        }
+    }
+}
+
+fn told(arguments: &Verify, found: &Verification, rebuilt: Option<u64>) -> anyhow::Result<()> {
+    let mut out = std::io::stdout();
+    let clean = found.is_clean();
+    let advice = (!clean).then(|| advice(found).text());
+    if arguments.output.json {
+        let told = json!({
+            "ok": clean,
+            "entries": found.entries,
+            "runs": found.runs,
+            "findings": found.findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "further_findings": found.further_findings,
+            "rebuilt": rebuilt,
+            "advice": advice,
+        });
+        std::io::Write::write_fmt(&mut out, format_args!("{told}\n"))?;
+        return Ok(());
+    }
+    let mut text = String::new();
+    if let Some(rebuilt) = rebuilt {
+        text += &format!("the tables of {rebuilt} runs were derived anew\n");
+    }
+    for finding in &found.findings {
+        text += &format!("{finding}\n");
+    }
+    if found.further_findings > 0 {
+        text += &format!("and {} more\n", found.further_findings);
+    }
+    let verdict = if clean { "all as it should be" } else { "not as it should be" };
+    text += &format!("{} entries, {} runs: {verdict}\n", found.entries, found.runs);
+    std::io::Write::write_all(&mut out, text.as_bytes())?;
+    if let Some(advice) = advice {
+        note(format_args!("abide: {advice}"));
+    }
+    Ok(())
+}
+
+/// How far it is, on standard error: one line that changes on a terminal, and now and then a line elsewhere.
+#[derive(Debug, Default)]
+pub(crate) struct Shown {
+    calls: u64,
+    open: bool,
+}
+
+/// Off a terminal, every so many pages of 500 are worth a line.
+const PAGES_A_LINE: u64 = 100;
+
+impl Shown {
+    fn show(&mut self, progress: Progress) {
+        let text = match progress {
+            Progress::Entries(read, all) => format!("entries of the journal: {read} of {all}"),
+            Progress::Runs(runs) => format!("runs: {runs}"),
+        };
+        self.line(&text);
+    }
+
+    /// Shows this in the place of what was shown before.
+    pub(crate) fn line(&mut self, text: &str) {
+        self.calls += 1;
+        if std::io::stderr().is_terminal() {
+            eprint!("\r\x1b[K{text}");
+            self.open = true;
+        } else if self.calls.is_multiple_of(PAGES_A_LINE) {
+            note(text);
+        }
+    }
+
+    /// Takes the line away again.
+    pub(crate) fn clear(&mut self) {
+        if self.open {
+            eprint!("\r\x1b[K");
+            self.open = false;
+        }
+    }
+}

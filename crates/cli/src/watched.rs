@@ -1,0 +1,308 @@
+//! A store with somebody who watches: every commit is timed, and what it ended is told once it is written.
+//!
+//! Everything else is passed on as it is.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::Path,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+};
+
+use abide_domain::{
+    deadline::Deadline,
+    delivery::Delivery,
+    effect::{EffectNumber, Owed},
+    id::{DeliveryId, InteractionId, RunId, TurnId},
+    inbound::{Inbound, MessageKey},
+    interaction::Interaction,
+    run::{Run, Status},
+    slots::Occupancy,
+    time::Timestamp,
+    turn::Turn,
+};
+use abide_ports::{
+    store::{
+        Answer, Claimed, Claims, Commit, Committed, Cursors, Deliveries, Effects, Entry, Inbounds,
+        Interactions, Journal, Listing, Page, Runs, Seq, Store, StoreError, Tables, Turns, Upkeep,
+    },
+    watch::{Milestone, Sight, Watcher},
+};
+use tokio::{runtime::Handle, time::Instant};
+
+/// A store and those who watch it.
+pub struct Watched(Arc<Inner>);
+
+struct Inner {
+    store: Arc<dyn Store>,
+    watchers: Vec<Arc<dyn Watcher>>,
+    /// How many runs there are of each status, if nobody else writes: the store would count them all.
+    tally: Mutex<Option<BTreeMap<Status, u64>>>,
+}
+
+/// Whether others write to the same store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writers {
+    /// Only this process.
+    Alone,
+    /// Others too.
+    Shared,
+}
+
+impl Watched {
+    /// This store, watched by these. Nobody may have begun to write.
+    pub async fn open(
+        store: Arc<dyn Store>,
+        writers: Writers,
+        watchers: Vec<Arc<dyn Watcher>>,
+    ) -> Result<Self, StoreError> {
+        let tally = match writers {
+            Writers::Alone => Some(store.tally().await?),
+            Writers::Shared => None,
+        };
+        Ok(Self(Arc::new(Inner { store, watchers, tally: Mutex::new(tally) })))
+    }
+}
+
+impl Inner {
+    async fn commit(self: Arc<Self>, commit: Commit) -> Result<Committed, StoreError> {
+        let milestones = Milestone::of(&commit);
+        let moves: Vec<_> = commit.changes.iter().map(|change| (change.was, change.run.status())).collect();
+        let began = Instant::now();
+        let answer = self.store.commit(commit).await;
+        self.count(&answer, &moves);
+        let outcome = answer.as_ref().map(|committed| committed.last);
+        let milestones = if outcome.is_ok() { &milestones[..] } else { &[] };
+        let sight = Sight { took: began.elapsed(), outcome, milestones };
+        for watcher in &self.watchers {
+            watcher.committed(&sight);
+        }
+        answer
+    }
+
+    fn count(&self, answer: &Result<Committed, StoreError>, moves: &[(Option<Status>, Status)]) {
+        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+        match answer {
+            Ok(_) => {
+                let Some(tally) = &mut *tally else { return };
+                for (was, is) in moves {
+                    if let Some(count) = was.and_then(|was| tally.get_mut(&was)) {
+                        *count = count.saturating_sub(1);
+                    }
+                    *tally.entry(*is).or_default() += 1;
+                }
+                tally.retain(|_, count| *count > 0);
+            }
+            // From now on only the store knows.
+            Err(StoreError::OutcomeUnknown { .. }) => *tally = None,
+            Err(_) => {}
+        }
+    }
+}
+
+type Committing = Pin<Box<dyn Future<Output = Result<Committed, StoreError>> + Send>>;
+
+/// A commit that is seen to its end: whoever stops waiting for it (a client that hangs up) does not stop the writing,
+/// and so must not stop the counting either.
+struct SeenToItsEnd(Option<Committing>);
+
+impl Future for SeenToItsEnd {
+    type Output = Result<Committed, StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let committing = self.0.as_mut().expect("an answer is asked for once");
+        let polled = committing.as_mut().poll(context);
+        if polled.is_ready() {
+            self.0 = None;
+        }
+        polled
+    }
+}
+
+impl Drop for SeenToItsEnd {
+    fn drop(&mut self) {
+        if let (Some(committing), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(committing);
+        }
+    }
+}
+
+impl Journal for Watched {
+    fn commit(&self, commit: Commit) -> Answer<'_, Committed> {
+        Box::pin(SeenToItsEnd(Some(Box::pin(self.0.clone().commit(commit)))))
+    }
+
+    fn entries(&self, after: Seq, limit: usize) -> Answer<'_, Vec<Entry>> {
+        self.0.store.entries(after, limit)
+    }
+
+    fn entries_of(&self, run: RunId, after: Seq, limit: usize) -> Answer<'_, Vec<Entry>> {
+        self.0.store.entries_of(run, after, limit)
+    }
+
+    fn head(&self) -> Answer<'_, Seq> {
+        self.0.store.head()
+    }
+}
+
+impl Runs for Watched {
+    fn run(&self, id: RunId) -> Answer<'_, Option<Run>> {
+        self.0.store.run(id)
+    }
+
+    fn runs(&self, status: Option<Status>, page: Page) -> Answer<'_, Listing<Run>> {
+        self.0.store.runs(status, page)
+    }
+
+    fn due(&self, until: Timestamp, limit: usize) -> Answer<'_, Vec<(RunId, Deadline)>> {
+        self.0.store.due(until, limit)
+    }
+
+    fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>> {
+        self.0.store.occupying()
+    }
+
+    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
+        let known = self.0.tally.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match known {
+            Some(tally) => Box::pin(async move { Ok(tally) }),
+            None => self.0.store.tally(),
+        }
+    }
+}
+
+impl Turns for Watched {
+    fn turn(&self, id: TurnId) -> Answer<'_, Option<Turn>> {
+        self.0.store.turn(id)
+    }
+
+    fn turns_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Turn>> {
+        self.0.store.turns_of(run, page)
+    }
+}
+
+impl Inbounds for Watched {
+    fn inbound(&self, key: MessageKey) -> Answer<'_, Option<Inbound>> {
+        self.0.store.inbound(key)
+    }
+}
+
+impl Interactions for Watched {
+    fn interaction(&self, id: InteractionId) -> Answer<'_, Option<Interaction>> {
+        self.0.store.interaction(id)
+    }
+
+    fn interactions_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Interaction>> {
+        self.0.store.interactions_of(run, page)
+    }
+
+    fn open_interactions(&self, page: Page) -> Answer<'_, Listing<Interaction>> {
+        self.0.store.open_interactions(page)
+    }
+
+    fn count_open(&self) -> Answer<'_, u64> {
+        self.0.store.count_open()
+    }
+}
+
+impl Deliveries for Watched {
+    fn delivery(&self, id: DeliveryId) -> Answer<'_, Option<Delivery>> {
+        self.0.store.delivery(id)
+    }
+
+    fn deliveries_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Delivery>> {
+        self.0.store.deliveries_of(run, page)
+    }
+
+    fn undelivered_to(&self, conversation_ref: &str) -> Answer<'_, Vec<RunId>> {
+        self.0.store.undelivered_to(conversation_ref)
+    }
+}
+
+impl Effects for Watched {
+    fn owed(&self, after: Option<(RunId, EffectNumber)>, limit: usize) -> Answer<'_, Vec<(RunId, Owed)>> {
+        self.0.store.owed(after, limit)
+    }
+}
+
+impl Claims for Watched {
+    fn claimed(&self, scope: &str, key: &str) -> Answer<'_, Option<Claimed>> {
+        self.0.store.claimed(scope, key)
+    }
+}
+
+impl Cursors for Watched {
+    fn cursor(&self, reader: &str) -> Answer<'_, Seq> {
+        self.0.store.cursor(reader)
+    }
+
+    fn advance(&self, reader: &str, to: Seq) -> Answer<'_, ()> {
+        self.0.store.advance(reader, to)
+    }
+}
+
+impl Upkeep for Watched {
+    fn known_runs(&self, after: Option<RunId>, limit: usize) -> Answer<'_, Vec<RunId>> {
+        self.0.store.known_runs(after, limit)
+    }
+
+    fn tables_of(&self, run: RunId) -> Answer<'_, Tables> {
+        self.0.store.tables_of(run)
+    }
+
+    fn replace_tables(&self, run: RunId, tables: Tables) -> Answer<'_, ()> {
+        self.0.store.replace_tables(run, tables)
+    }
+
+    fn backup(&self, to: &Path) -> Answer<'_, ()> {
+        self.0.store.backup(to)
+    }
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched").field("watchers", &self.0.watchers.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use abide_store::memory::{CrashPoint, MemoryStore};
+    use abide_testkit::history::Author;
+
+    use super::*;
+
+    async fn watched(store: &Arc<MemoryStore>) -> Watched {
+        Watched::open(store.clone(), Writers::Alone, vec![]).await.expect("it opens")
+    }
+
+    #[tokio::test]
+    async fn the_tally_that_is_kept_is_the_one_that_the_store_would_count() {
+        let store = Arc::new(MemoryStore::new());
+        let mut author = Author::new(3, 1).with_runs(20);
+        for _ in 0..3 {
+            let watched = watched(&store).await;
+            for commit in author.commits(150) {
+                watched.commit(commit).await.unwrap();
+                assert_eq!(watched.tally().await.unwrap(), store.tally().await.unwrap());
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_commit_nobody_waits_for_and_one_of_unknown_outcome_are_counted_right() {
+        let store = Arc::new(MemoryStore::new());
+        let mut author = Author::new(4, 1);
+        let watched = watched(&store).await;
+        drop(watched.commit(author.commit()));
+        while watched.tally().await.unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(watched.tally().await.unwrap(), store.tally().await.unwrap());
+        store.crash_at(CrashPoint::AfterWrite);
+        assert!(watched.commit(Commit { changes: vec![author.create()] }).await.is_err());
+        assert_eq!(watched.tally().await.unwrap(), store.tally().await.unwrap());
+    }
+}

@@ -1,0 +1,76 @@
+//! `abide verify` and `abide backup`, beside a daemon and without one.
+
+use serde_json::Value;
+
+use crate::place::{Place, text};
+
+fn verified(place: &Place, store: &str) -> Value {
+    let setting = format!("store=sqlite:{store}");
+    let output = place.abide(&["--set", &setting, "verify", "--json"]);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)))
+}
+
+#[test]
+fn a_backup_of_a_running_daemon_verifies_and_holds_its_runs() {
+    let place = Place::new("");
+    let daemon = place.up(&[]);
+    let run = daemon.run("ask open_text What now?");
+    daemon.reaches(&run, "waiting_user");
+    assert!(place.told(&["verify"]).contains("all as it should be"));
+    let copy = place.path().join("copies.db");
+    let copied = place.told(&["backup", copy.to_str().unwrap()]);
+    assert!(copied.contains("copies.db"), "{copied}");
+    let refused = place.abide(&["backup", copy.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("exists already"), "{}", text(&refused.stderr));
+    let found = verified(&place, copy.to_str().unwrap());
+    assert_eq!((found["ok"].as_bool(), found["runs"].as_u64()), (Some(true), Some(1)), "{found}");
+    let refused = place.abide(&["verify", "--repair"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("abide down --keep"), "{}", text(&refused.stderr));
+    // Put in the place of the store, it goes on where it was copied.
+    daemon.down(&place);
+    for file in ["abide.db", "abide.db-wal", "abide.db-shm"] {
+        let _not_there_after_an_orderly_stop = std::fs::remove_file(place.path().join(file));
+    }
+    std::fs::rename(&copy, place.path().join("abide.db")).unwrap();
+    let again = place.up(&[]);
+    let found = again.reaches(&run, "waiting_user");
+    let question = found["pending_interaction_id"].as_str().unwrap();
+    again.post(&format!("/v1/interactions/{question}/reply"), &serde_json::json!({ "text": "go on" }));
+    again.reaches(&run, "succeeded");
+}
+
+#[test]
+fn tables_that_were_tampered_with_are_found_named_and_repaired() {
+    let place = Place::new("");
+    let daemon = place.up(&[]);
+    let run = daemon.run("say hello");
+    daemon.reaches(&run, "succeeded");
+    daemon.down(&place);
+    let database = rusqlite::Connection::open(place.path().join("abide.db")).unwrap();
+    database.execute("UPDATE runs SET status = 'failed'", []).unwrap();
+    database.execute("DELETE FROM turns", []).unwrap();
+    drop(database);
+    let output = place.abide(&["verify"]);
+    assert_eq!(output.status.code(), Some(1));
+    let (said, advice) = (text(&output.stdout), text(&output.stderr));
+    assert!(said.contains(&run) && said.contains("not as it should be"), "{said}");
+    assert!(advice.contains("abide verify --repair"), "{advice}");
+    let repaired = place.told(&["verify", "--repair"]);
+    assert!(repaired.contains("derived anew") && repaired.contains("all as it should be"), "{repaired}");
+    assert!(place.told(&["verify"]).contains("all as it should be"));
+    let daemon = place.up(&[]);
+    daemon.reaches(&run, "succeeded");
+}
+
+#[test]
+fn a_home_without_a_store_is_not_given_one_by_looking() {
+    let place = Place::new("");
+    for words in [&["verify"][..], &["backup", "copy.db"]] {
+        let output = place.abide(words);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains("there is no"), "{}", text(&output.stderr));
+    }
+    assert!(!place.path().join("abide.db").exists());
+}

@@ -1,0 +1,47 @@
+//! What `/metrics` tells is what happened, and what is, after a restart too.
+
+use crate::place::Place;
+
+fn figure(text: &str, line: &str) -> f64 {
+    let value = text.lines().find_map(|found| found.strip_prefix(line)).map(str::trim);
+    value.unwrap_or_else(|| panic!("no line {line} in\n{text}")).parse().unwrap()
+}
+
+#[test]
+fn figures_tell_what_happened_and_questions_are_still_counted_after_a_restart() {
+    let place = Place::new("");
+    let daemon = place.up(&[]);
+    let done = daemon.run("say hello");
+    daemon.reaches(&done, "succeeded");
+    let asks = daemon.run("ask open_text What now?");
+    daemon.reaches(&asks, "waiting_user");
+    let text = daemon.get("/metrics");
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    assert_eq!(figure(&text, "abide_turns_total{outcome=\"completed\"}"), 1.0);
+    assert_eq!(figure(&text, "abide_turns_total{outcome=\"waiting_user_input\"}"), 1.0);
+    assert_eq!(figure(&text, "abide_turn_duration_seconds_count"), 2.0);
+    assert_eq!(figure(&text, "abide_runs{status=\"succeeded\"}"), 1.0);
+    assert_eq!(figure(&text, "abide_interactions_open"), 1.0);
+    assert!(figure(&text, "abide_interactions_oldest_age_seconds") > 0.0);
+    assert!(figure(&text, "abide_commit_duration_seconds_count") >= 4.0);
+    assert!(figure(&text, "abide_process_resident_memory_bytes") > 1e6);
+    let created = "abide_http_requests_total{method=\"POST\",route=\"/v1/runs\",status=\"201\"}";
+    assert_eq!(figure(&text, created), 2.0);
+    let head = figure(&text, "abide_journal_head");
+    daemon.down(&place);
+    let again = place.up(&[]);
+    let text = again.get("/metrics");
+    assert_eq!(figure(&text, "abide_runs{status=\"succeeded\"}"), 1.0);
+    assert_eq!(figure(&text, "abide_runs{status=\"waiting_user\"}"), 1.0);
+    assert_eq!(figure(&text, "abide_interactions_open"), 1.0);
+    assert!(figure(&text, "abide_journal_head") >= head);
+    assert_eq!(figure(&text, "abide_turns_total{outcome=\"completed\"}"), 0.0);
+}
+
+#[test]
+fn figures_need_the_token() {
+    let place = Place::new("");
+    let daemon = place.up(&[]);
+    let refused = ureq::get(format!("{}/metrics", daemon.url)).call().unwrap_err();
+    assert!(matches!(refused, ureq::Error::StatusCode(401)), "{refused}");
+}

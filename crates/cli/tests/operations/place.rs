@@ -1,0 +1,154 @@
+//! A home with a real daemon in it, as an operator has one.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A home.
+pub(crate) struct Place {
+    folder: TempDir,
+}
+
+/// A daemon in the foreground; it is ended when this is let go of.
+pub(crate) struct Running {
+    child: Child,
+    pub(crate) url: String,
+    token: String,
+    complaints: Option<std::thread::JoinHandle<String>>,
+}
+
+impl Place {
+    /// A home with this configuration.
+    pub(crate) fn new(config: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("config.toml"), format!("listen = \"127.0.0.1:0\"\n{config}"))
+            .unwrap();
+        Self { folder }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
+    fn program(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_abide"));
+        command.current_dir(self.path()).env("ABIDE_HOME", self.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// What a command prints.
+    pub(crate) fn abide(&self, words: &[&str]) -> Output {
+        self.program().args(words).output().unwrap()
+    }
+
+    /// What a command prints, which must succeed.
+    pub(crate) fn told(&self, words: &[&str]) -> String {
+        let output = self.abide(words);
+        let (said, complained) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "abide {words:?}: {}\n{said}\n{complained}", output.status);
+        said
+    }
+
+    /// Starts the daemon and waits until it is ready.
+    pub(crate) fn up(&self, env: &[(&str, &str)]) -> Running {
+        let mut command = self.program();
+        command.arg("up").envs(env.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut complaints = child.stderr.take().unwrap();
+        let complaints = std::thread::spawn(move || {
+            let mut said = Vec::new();
+            complaints.read_to_end(&mut said).unwrap();
+            text(&said)
+        });
+        let mut url = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut url).unwrap();
+        let url = url.trim().to_owned();
+        if url.is_empty() {
+            panic!("the daemon did not start: {}", complaints.join().unwrap());
+        }
+        let token = std::fs::read_to_string(self.path().join("token")).unwrap().trim().to_owned();
+        Running { child, url, token, complaints: Some(complaints) }
+    }
+
+    /// Every file of the home, with what is in it.
+    pub(crate) fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let (mut found, mut folders) = (Vec::new(), vec![self.path().to_owned()]);
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().flatten() {
+                match entry.file_type().unwrap() {
+                    kind if kind.is_dir() => folders.push(entry.path()),
+                    kind if kind.is_file() => {
+                        found.push((entry.path(), std::fs::read(entry.path()).unwrap_or_default()));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Running {
+    /// The answer to a GET, as text.
+    pub(crate) fn get(&self, path: &str) -> String {
+        let answer = ureq::get(format!("{}{path}", self.url))
+            .header("Authorization", format!("Bearer {}", self.token))
+            .header("Accept", "application/json")
+            .call();
+        answer.unwrap().body_mut().read_to_string().unwrap()
+    }
+
+    /// The answer to a POST.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
+        let answer = ureq::post(format!("{}{path}", self.url))
+            .header("Authorization", format!("Bearer {}", self.token))
+            .header("Content-Type", "application/json")
+            .send(body.to_string());
+        serde_json::from_str(&answer.unwrap().body_mut().read_to_string().unwrap()).unwrap()
+    }
+
+    /// Starts a run on the parrot.
+    pub(crate) fn run(&self, script: &str) -> String {
+        let body =
+            serde_json::json!({ "engine": "parrot", "prompt": script, "execution_mode": "interactive" });
+        self.post("/v1/runs", &body)["run_id"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits until a run's events have brought it to this status, and gives the run.
+    pub(crate) fn reaches(&self, run: &str, status: &str) -> Value {
+        loop {
+            let found: Value = serde_json::from_str(&self.get(&format!("/v1/runs/{run}"))).unwrap();
+            if found["status"] == status {
+                return found;
+            }
+            let ended = ["succeeded", "failed", "canceled"].iter().any(|it| found["status"] == **it);
+            assert!(!ended, "the run ended otherwise: {found}");
+            // One page of events comes at once; the next request is the wait.
+            self.get(&format!("/v1/runs/{run}/turns"));
+        }
+    }
+
+    /// Stops it in order and gives what it wrote to standard error.
+    pub(crate) fn down(mut self, place: &Place) -> String {
+        place.told(&["down"]);
+        self.child.wait().unwrap();
+        self.complaints.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _it_may_have_gone = self.child.kill();
+        let _whatever_it_says = self.child.wait();
+    }
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

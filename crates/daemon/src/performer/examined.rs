@@ -1,0 +1,115 @@
+//! What examinations have shown, for as long as the examined program is the same.
+//!
+//! Looking whether its files are unchanged is the cheap dynamic probe that a run's first turn wants (A3): a program that
+//! was upgraded or replaced is examined again, and so is one that was found in trouble, for its owner may just have
+//! repaired it.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
+
+use abide_domain::{effect::Effect, engine::Profile, event::Event, run::Run, settings::Settings};
+use abide_ports::{
+    catalogue::{Catalogue, Entry},
+    clock::Clock,
+    engine::{Health, Installation},
+    processes::{FileIdentity, Processes},
+};
+
+use super::lock;
+
+/// How many programs are remembered, the latest.
+const MOST: usize = 64;
+
+/// Programs that were examined and found well.
+pub(super) struct Examined {
+    catalogue: Arc<dyn Catalogue>,
+    processes: Arc<dyn Processes>,
+    clock: Arc<dyn Clock>,
+    seen: Mutex<VecDeque<(Program, Health)>>,
+}
+
+/// A program, in a way that another or a changed one is another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Program {
+    engine: String,
+    installation: Installation,
+    files: Vec<FileIdentity>,
+}
+
+impl Examined {
+    pub(super) fn new(
+        catalogue: Arc<dyn Catalogue>,
+        processes: Arc<dyn Processes>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { catalogue, processes, clock, seen: Mutex::default() }
+    }
+
+    /// The program as it is now, if its files can be told. To be asked before it is examined: what is replaced
+    /// meanwhile is then not mistaken for what was seen.
+    pub(super) fn program(&self, entry: &Entry) -> Option<Program> {
+        let files = self.processes.files_of(&entry.installation)?;
+        Some(Program {
+            engine: entry.engine.name().to_owned(),
+            installation: entry.installation.clone(),
+            files,
+        })
+    }
+
+    pub(super) fn remember(&self, program: Program, health: Health) {
+        let mut seen = lock(&self.seen);
+        // Of one command there is one memory, however often its program was replaced.
+        seen.retain(|(known, _)| {
+            (&known.engine, &known.installation) != (&program.engine, &program.installation)
+        });
+        seen.push_back((program, health));
+        if seen.len() > MOST {
+            seen.pop_front();
+        }
+    }
+
+    /// The answer to a run's order to examine its engine, if it is known and the run has such an order.
+    pub(super) fn foresee(&self, run: &Run) -> Option<Event> {
+        let Effect::Probe { .. } = run.owed.first()?.effect else { return None };
+        let entry = self.catalogue.engine(&run.settings.engine)?;
+        let program = self.program(&entry)?;
+        let seen = lock(&self.seen);
+        let (_, health) = seen.iter().find(|(known, _)| *known == program)?;
+        Some(self.resolved(&entry, health, &run.settings))
+    }
+
+    /// What a healthy engine means for a run.
+    pub(super) fn resolved(&self, entry: &Entry, health: &Health, settings: &Settings) -> Event {
+        let fresh = uuid_of(self.clock.stamp().fresh.0);
+        Event::ProfileResolved {
+            profile: Profile {
+                kind: health.profile_kind(),
+                reason: health.resume.detail.clone(),
+                session_timeout_sec: settings.session_timeout_sec,
+            },
+            abilities: health.abilities.for_domain(),
+            handle: health.resume.supported.then(|| entry.engine.name_session(&fresh)).flatten(),
+        }
+    }
+}
+
+/// A fresh id in the form of a UUID of version 4, as programs that check the form want it.
+fn uuid_of(fresh: u128) -> String {
+    let versioned = (fresh & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
+    let hex = format!("{versioned:032x}");
+    let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
+    [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fresh_number_becomes_a_uuid_of_version_4() {
+        assert_eq!(uuid_of(u128::MAX), "ffffffff-ffff-4fff-bfff-ffffffffffff");
+        assert_eq!(uuid_of(0), "00000000-0000-4000-8000-000000000000");
+    }
+}

@@ -1,0 +1,94 @@
+//! What is logged of a run's life: one line for each event that changed it, with ids and codes as fields.
+//!
+//! Nothing that people or engines wrote is in it: neither prompts and answers nor the words of a failure, which may
+//! repeat what an engine was given. Those are in the ledger. What a line looks like is decided by who subscribes.
+
+use abide_domain::{
+    event::{Ending, Event, Retry},
+    failure::FailureCode,
+    id::InteractionId,
+    run::Run,
+};
+use tracing::{debug, info, info_span, warn};
+
+/// What there is to tell of an event, taken down before it is committed and told after.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tale {
+    Created,
+    Started { pid: u32 },
+    LaunchFailed { code: FailureCode, retry: Retry },
+    Unusable { code: FailureCode },
+    ContactLost,
+    RecoveryFailed,
+    TurnEnded { ending: &'static str },
+    Answered { interaction: InteractionId },
+    Cancel,
+    Interrupt,
+    Performed { effect: u32 },
+    Missed { effect: u32 },
+    Other { event: &'static str },
+}
+
+impl Tale {
+    pub(crate) fn of(event: &Event) -> Self {
+        match event {
+            Event::RunCreated(_) => Self::Created,
+            Event::AttemptStarted { process, .. } => Self::Started { pid: process.pid },
+            Event::LaunchFailed { failure, retry, .. } => {
+                Self::LaunchFailed { code: failure.code, retry: *retry }
+            }
+            Event::EngineUnusable { failure } => Self::Unusable { code: failure.code },
+            Event::ContactLost { .. } => Self::ContactLost,
+            Event::RecoveryFailed { .. } => Self::RecoveryFailed,
+            Event::TurnEnded { ending, .. } => Self::TurnEnded {
+                ending: match ending {
+                    Ending::Completed { .. } => "completed",
+                    Ending::Asked { .. } => "asked",
+                    Ending::Failed { .. } => "failed",
+                    Ending::Interrupted => "interrupted",
+                },
+            },
+            Event::ReplyArrived { reply } => Self::Answered { interaction: reply.interaction_id },
+            Event::CancelRequested { .. } => Self::Cancel,
+            Event::InterruptRequested { .. } => Self::Interrupt,
+            Event::EffectPerformed { effect } => Self::Performed { effect: effect.0 },
+            Event::EffectMissed { effect } => Self::Missed { effect: effect.0 },
+            Event::Admitted
+            | Event::MessageArrived { .. }
+            | Event::ProfileResolved { .. }
+            | Event::ProcessExited { .. }
+            | Event::ContactRestored { .. }
+            | Event::HandleAnnounced { .. }
+            | Event::Progressed { .. }
+            | Event::GateRaised { .. }
+            | Event::GateWithdrawn { .. }
+            | Event::DeadlinePassed { .. }
+            | Event::DeliveryConfirmed { .. }
+            | Event::DeliveryFailed { .. }
+            | Event::ConversationSpoke => Self::Other { event: event.name() },
+        }
+    }
+
+    /// Tells it of a run that has become this.
+    pub(crate) fn tell(self, run: &Run) {
+        let engine = run.settings.engine.as_str();
+        let span = info_span!("run", run = %run.run_id, attempt = run.last_attempt.0, engine);
+        let _within = span.enter();
+        let (turn, status) = (run.turn_index, run.status().name());
+        match self {
+            Self::Created => info!(status, "run created"),
+            Self::Started { pid } => info!(turn, pid, "attempt started"),
+            Self::LaunchFailed { code, retry } => warn!(turn, ?code, ?retry, status, "launch failed"),
+            Self::Unusable { code } => warn!(?code, status, "engine unusable"),
+            Self::ContactLost => warn!(turn, "contact lost"),
+            Self::RecoveryFailed => warn!(turn, status, "recovery failed"),
+            Self::TurnEnded { ending } => info!(turn, ending, status, "turn ended"),
+            Self::Answered { interaction } => info!(%interaction, status, "reply accepted"),
+            Self::Cancel => info!(status, "cancel requested"),
+            Self::Interrupt => info!(turn, "interrupt requested"),
+            Self::Performed { effect } => debug!(effect, "order carried out"),
+            Self::Missed { effect } => debug!(effect, "order missed"),
+            Self::Other { event } => debug!(event, status, "event taken"),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! A text that must not be shown: it prints as `***`, wherever it gets to.
+
+use std::fmt;
+
+/// A secret. Whoever really needs it says so.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+/// What is shown instead.
+pub const MASK: &str = "***";
+
+impl Secret {
+    /// This text is a secret.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself: to compare, to send, never to print.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(MASK)
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(MASK)
+    }
+}
+
+/// The names of some variables, for showing: their values are secrets.
+pub fn masked<'a>(variables: impl IntoIterator<Item = (&'a String, &'a String)>) -> Vec<String> {
+    variables.into_iter().map(|(name, _)| format!("{name}={MASK}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_prints_as_stars_however_it_is_printed() {
+        let secret = Secret::new("hunter2");
+        assert_eq!(format!("{secret} {secret:?} {:?}", Some(&secret)), "*** *** Some(***)");
+        assert_eq!(secret.expose(), "hunter2");
+    }
+}

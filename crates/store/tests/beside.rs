@@ -1,0 +1,117 @@
+//! Looking at a database that a daemon has: verified, copied, and never written to, while the daemon writes.
+
+#![expect(clippy::unwrap_used, reason = "all of this is a test")]
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use abide_domain::id::RunId;
+use abide_ports::store::{Commit, Journal, Runs, Seq, StoreError, Tables, Upkeep};
+use abide_store::{registry, sqlite::SqliteStore, upkeep};
+use abide_testkit::history::Author;
+
+/// Somebody who commits as fast as the store answers, until told to stop.
+struct Busy {
+    store: Arc<SqliteStore>,
+    stop: Arc<AtomicBool>,
+    /// The journal's end as it was last acknowledged.
+    acknowledged: Arc<AtomicU64>,
+    tasks: Vec<tokio::task::JoinHandle<Vec<RunId>>>,
+}
+
+impl Busy {
+    async fn on(path: &Path) -> Self {
+        let store = Arc::new(SqliteStore::open(path).unwrap());
+        let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let tasks = (0..4_u16)
+            .map(|name| {
+                let (store, stop, acknowledged) = (store.clone(), stop.clone(), acknowledged.clone());
+                tokio::spawn(async move {
+                    let mut author = Author::new(u64::from(name), name + 1).with_runs(10_000);
+                    let mut runs = Vec::new();
+                    while !stop.load(Ordering::Acquire) {
+                        let change = author.create();
+                        let run = change.run.run_id;
+                        let committed = store.commit(Commit { changes: vec![change] }).await.unwrap();
+                        runs.push(run);
+                        acknowledged.fetch_max(committed.last.0, Ordering::AcqRel);
+                    }
+                    runs
+                })
+            })
+            .collect();
+        let busy = Self { store, stop, acknowledged, tasks };
+        busy.reaches(50).await;
+        busy
+    }
+
+    async fn reaches(&self, seq: u64) {
+        while self.acknowledged.load(Ordering::Acquire) < seq {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn end(self) -> (Arc<SqliteStore>, Vec<RunId>) {
+        self.stop.store(true, Ordering::Release);
+        let mut runs = Vec::new();
+        for task in self.tasks {
+            runs.extend(task.await.unwrap());
+        }
+        (self.store, runs)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_made_under_load_verifies_and_has_everything_acknowledged_before_it_began() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("abide.db");
+    let busy = Busy::on(&path).await;
+    let beside = registry::look(&format!("sqlite:{}", path.display())).await.unwrap();
+    for round in 0..3_u64 {
+        busy.reaches(50 + 200 * round).await;
+        let before = busy.acknowledged.load(Ordering::Acquire);
+        let known = busy.store.entries(Seq(0), usize::MAX >> 1).await.unwrap();
+        let copy = folder.path().join(format!("copy-{round}.db"));
+        beside.backup(&copy).await.unwrap();
+        let copied = SqliteStore::open(&copy).unwrap();
+        assert!(copied.head().await.unwrap() >= Seq(before));
+        for entry in known.iter().filter(|entry| entry.seq.0 <= before) {
+            assert!(copied.run(entry.run_id).await.unwrap().is_some(), "{} is missing", entry.run_id);
+        }
+        let verification = upkeep::verify(&copied, |_| {}).await.unwrap();
+        assert!(verification.is_clean(), "{:?}", verification.findings);
+    }
+    let (store, runs) = busy.end().await;
+    assert_eq!(store.tally().await.unwrap().values().sum::<u64>(), runs.len() as u64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_in_use_is_verified_beside_its_daemon_and_cannot_be_written_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("abide.db");
+    let busy = Busy::on(&path).await;
+    let beside = SqliteStore::look(&path).unwrap();
+    let verification = upkeep::verify(&beside, |_| {}).await.unwrap();
+    assert!(verification.is_clean(), "{:?}", verification.findings);
+    assert!(verification.entries >= 50);
+    let (_store, runs) = busy.end().await;
+    let refused = beside.replace_tables(runs[0], Tables::default()).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Unsupported { .. }), "{refused}");
+    assert!(refused.to_string().contains("abide down --keep"), "{refused}");
+}
+
+#[tokio::test]
+async fn looking_makes_no_database_and_leaves_a_free_one_free() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("abide.db");
+    assert!(SqliteStore::look(&path).unwrap_err().to_string().contains("there is no"));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    drop(SqliteStore::open(&path).unwrap());
+    drop(SqliteStore::look(&path).unwrap());
+    drop(SqliteStore::open(&path).unwrap());
+}

@@ -1,0 +1,165 @@
+//! How an actor is started and what its lines mean.
+
+use abide_domain::{
+    effect::Session,
+    engine::{Handle, HandleType, ProbeMethod, ResumeCapability},
+    event::Ending,
+    failure::{Failure, FailureCode},
+    interaction::{Kind, Policy, Question},
+    process::Position,
+};
+use abide_ports::engine::{
+    Abilities, Ability, Answer, Check, Departure, Engine, Health, Installation, Interpreter, Launch, Leave,
+    Observed, Order, Said, Signal, Status, Stdin, Stop, Unsupported, What,
+};
+
+/// The engine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Actor;
+
+impl Engine for Actor {
+    fn name(&self) -> &str {
+        "actor"
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities::of(&[Ability::Resume, Ability::Progress])
+    }
+
+    fn installation(&self) -> Installation {
+        Installation::named("actor")
+    }
+
+    fn checks(&self, installation: &Installation) -> Vec<Check> {
+        let command = installation.command.iter().cloned();
+        vec![Check::command(command.chain([super::processes::CHECK.to_owned()]))]
+    }
+
+    fn judge(&self, observed: &[Observed]) -> Health {
+        let version = observed.first().and_then(Observed::version);
+        let missing = || Failure::new(FailureCode::EngineNotFound, "no actor has come");
+        let trouble = if version.is_some() { None } else { Some(missing()) };
+        let detail = "a new actor knows the play".to_owned();
+        let resume = ResumeCapability { supported: true, probe_method: ProbeMethod::Command, detail };
+        Health { version, trouble, resume, abilities: self.abilities() }
+    }
+
+    fn name_session(&self, _: &str) -> Option<Handle> {
+        None
+    }
+
+    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+        let session = match order.session {
+            Session::New => String::new(),
+            Session::Named(handle) | Session::Resumed(handle) => handle.handle_value.clone(),
+        };
+        let mut argv = order.installation.command.clone();
+        argv.extend([session, order.prompt.to_owned()]);
+        Ok(Launch {
+            argv,
+            env: vec![],
+            without_env: vec![],
+            files: vec![],
+            stdin: Stdin::Open(vec![]),
+            not_before: None,
+        })
+    }
+
+    fn interpreter(&self, _: &Order<'_>) -> Box<dyn Interpreter> {
+        Box::new(Prompter::default())
+    }
+
+    fn skills_folder(&self) -> &str {
+        ".actor/skills"
+    }
+}
+
+/// Understands actors.
+#[derive(Debug, Default)]
+struct Prompter {
+    unfinished: Vec<u8>,
+    heard: u64,
+    ended: bool,
+    over: bool,
+}
+
+impl Prompter {
+    fn what(&mut self, line: &str) -> What {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let text = rest.to_owned();
+        match word {
+            "session" => What::Session { handle_type: HandleType::SessionId, value: text },
+            "progress" => What::Progress(text),
+            "write" => What::Write(format!("{rest}\n").into_bytes()),
+            "ask" => {
+                let question = Question {
+                    kind: Kind::OpenText,
+                    prompt: text,
+                    options: vec![],
+                    ui_hints: None,
+                    default_decision_policy: Policy::EngineJudgement,
+                };
+                self.ends(Ending::Asked { text: String::new(), question })
+            }
+            "done" => self.ends(Ending::Completed { text }),
+            _ => What::Unknown(line.to_owned()),
+        }
+    }
+
+    fn ends(&mut self, ending: Ending) -> What {
+        self.ended = true;
+        What::Ended { turn: 1, ending }
+    }
+}
+
+impl Interpreter for Prompter {
+    fn feed(&mut self, bytes: &[u8]) -> Vec<Said> {
+        self.unfinished.extend_from_slice(bytes);
+        let mut said = Vec::new();
+        while let Some(end) = self.unfinished.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.unfinished.drain(..=end).collect();
+            self.heard += line.len() as u64;
+            let what = self.what(String::from_utf8_lossy(&line).trim_end());
+            said.push(Said { at: Said::position(self.heard, 0), what });
+        }
+        said
+    }
+
+    fn end(&mut self, departure: &Departure<'_>) -> Vec<Said> {
+        self.over = true;
+        if self.ended {
+            return vec![];
+        }
+        let message = format!("the actor left the stage: {:?}", departure.exit);
+        let what = self.ends(Ending::Failed { failure: Failure::new(FailureCode::EngineFailed, message) });
+        vec![Said { at: Position(u64::MAX), what }]
+    }
+
+    fn status(&self) -> Status {
+        match (self.over, self.ended) {
+            (true, _) => Status::Over,
+            (false, true) => Status::BetweenTurns,
+            (false, false) => Status::Working,
+        }
+    }
+
+    fn say(&mut self, _: &str) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Hold })
+    }
+
+    fn answer(&mut self, _: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Gates })
+    }
+
+    fn steer(&mut self, _: &str) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::Lacks { ability: Ability::Steer })
+    }
+
+    fn interrupt(&mut self) -> Stop {
+        Stop::Signal(Signal::Interrupt)
+    }
+
+    fn leave(&mut self) -> Leave {
+        Leave::Signal(Signal::Terminate)
+    }
+}

@@ -1,0 +1,48 @@
+//! An engine whose processes live inside the test and say what they are told to: for everything that wants the daemon
+//! whole and the world simple. No program is started, nothing is read but lines of plain words.
+//!
+//! | line | means |
+//! |---|---|
+//! | `session NAME` | its session |
+//! | `progress TEXT` | it gets on |
+//! | `write TEXT` | it wants this on its input, and a line's end |
+//! | `ask TEXT` | its turn ends with a question |
+//! | `done TEXT` | its turn ends |
+
+mod engine;
+mod processes;
+
+use std::sync::Arc;
+
+use abide_ports::{
+    catalogue::{Catalogue, Entry},
+    engine::Engine,
+    workspace::{Preparation, Unusable, Workspaces},
+};
+
+pub use engine::Actor;
+pub use processes::{Actors, Part};
+
+/// The only engine that there is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OnlyActor;
+
+impl Catalogue for OnlyActor {
+    fn engine(&self, name: &str) -> Option<Entry> {
+        (name == Actor.name()).then(|| Entry { engine: Arc::new(Actor), installation: Actor.installation() })
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec![Actor.name().to_owned()]
+    }
+}
+
+/// Workspaces that need no preparation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BareStage;
+
+impl Workspaces for BareStage {
+    fn prepare(&self, _: &Preparation<'_>) -> Result<(), Unusable> {
+        Ok(())
+    }
+}

@@ -1,0 +1,202 @@
+//! Actors on their stage: processes that are values. What each says is its part, and more can be put into its mouth.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use abide_domain::process::{Exit, Process};
+use abide_ports::{
+    engine::{Installation, Signal},
+    processes::{FileIdentity, Follow, Found, Heard, Lost, Processes, Start, StartError, Write},
+};
+
+/// What a check's command ends with.
+pub(super) const CHECK: &str = "--version";
+
+/// What an actor is given: the session to go on with, empty for a new one, and its prompt.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// The session.
+    pub session: &'a str,
+    /// The prompt.
+    pub prompt: &'a str,
+}
+
+type Play = dyn Fn(Part<'_>) -> Vec<Heard> + Send + Sync;
+type Watch = dyn Fn(&str, &[u8]) + Send + Sync;
+
+/// All actors, and what they play.
+pub struct Actors {
+    play: Box<Play>,
+    /// Called with whatever an actor is told, once for each key.
+    watch: Box<Watch>,
+    stage: Arc<(Mutex<Stage>, Condvar)>,
+}
+
+#[derive(Debug, Default)]
+struct Stage {
+    actors: BTreeMap<String, Acting>,
+    /// Which edition of the program is installed.
+    edition: u64,
+    /// How often its version was asked for.
+    checks: u64,
+}
+
+#[derive(Debug, Default)]
+struct Acting {
+    said: Vec<Heard>,
+    keys: BTreeSet<u64>,
+}
+
+impl Actors {
+    /// Actors who say at once what this gives them.
+    pub fn new(play: impl Fn(Part<'_>) -> Vec<Heard> + Send + Sync + 'static) -> Self {
+        Self::watched(play, |_, _| ())
+    }
+
+    /// The same, and somebody looks on when an actor is told something.
+    pub fn watched(
+        play: impl Fn(Part<'_>) -> Vec<Heard> + Send + Sync + 'static,
+        watch: impl Fn(&str, &[u8]) + Send + Sync + 'static,
+    ) -> Self {
+        Self { play: Box::new(play), watch: Box::new(watch), stage: Arc::default() }
+    }
+
+    /// Lets an actor say more.
+    pub fn says(&self, name: &str, more: Heard) {
+        if let Some(acting) = self.stage().actors.get_mut(name) {
+            acting.said.push(more);
+        }
+        self.stage.1.notify_all();
+    }
+
+    /// Installs another edition of the program.
+    pub fn replace_program(&self) {
+        self.stage().edition += 1;
+    }
+
+    /// How often the program was examined.
+    pub fn examined(&self) -> u64 {
+        self.stage().checks
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        lock(&self.stage.0)
+    }
+}
+
+impl Processes for Actors {
+    fn start(&self, name: &str, start: &Start<'_>) -> Result<Process, StartError> {
+        let argv = &start.launch.argv;
+        let said = match &argv[..] {
+            [.., check] if check == CHECK => {
+                self.stage().checks += 1;
+                vec![Heard::Stdout(b"1.0.0\n".to_vec()), Heard::Exited(Exit::Code(0))]
+            }
+            [.., session, prompt] => (self.play)(Part { session, prompt }),
+            [..] => return Err(StartError::Program(argv.concat())),
+        };
+        let mut stage = self.stage();
+        stage.actors.entry(name.to_owned()).or_insert(Acting { said, keys: BTreeSet::new() });
+        Ok(process(name))
+    }
+
+    fn find(&self, name: &str) -> Found {
+        if self.stage().actors.contains_key(name) { Found::Held(process(name)) } else { Found::Never }
+    }
+
+    fn last_heard(&self, _name: &str) -> Option<abide_domain::time::Timestamp> {
+        // Actors say everything at once; nobody waits for them.
+        None
+    }
+
+    fn follow(&self, name: &str) -> Result<Box<dyn Follow>, Lost> {
+        let stage = self.stage.clone();
+        Ok(Box::new(Audience { stage, name: name.to_owned(), heard: 0 }))
+    }
+
+    fn write(&self, name: &str, write: &Write<'_>) -> Result<(), Lost> {
+        let first = match self.stage().actors.get_mut(name) {
+            Some(acting) => acting.keys.insert(write.key),
+            None => return Err(gone()),
+        };
+        if first {
+            (self.watch)(name, write.bytes);
+        }
+        Ok(())
+    }
+
+    fn signal(&self, name: &str, _: Signal) -> Result<(), Lost> {
+        self.says(name, Heard::Exited(Exit::Code(143)));
+        Ok(())
+    }
+
+    fn end(&self, name: &str) -> Result<(), Lost> {
+        self.stage().actors.remove(name);
+        self.stage.1.notify_all();
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.stage().actors.keys().cloned().collect()
+    }
+
+    fn files_of(&self, _: &Installation) -> Option<Vec<FileIdentity>> {
+        let edition = self.stage().edition;
+        let path = PathBuf::from("actor");
+        Some(vec![FileIdentity { path, inode: (1, edition), size: 1, modified: (0, 0) }])
+    }
+}
+
+/// Who listens to one actor.
+struct Audience {
+    stage: Arc<(Mutex<Stage>, Condvar)>,
+    name: String,
+    heard: usize,
+}
+
+impl Follow for Audience {
+    fn next(&mut self, patience: Option<Duration>) -> Result<Heard, Lost> {
+        let mut stage = lock(&self.stage.0);
+        loop {
+            let acting = stage.actors.get(&self.name).ok_or_else(gone)?;
+            if let Some(said) = acting.said.get(self.heard) {
+                self.heard += 1;
+                return Ok(said.clone());
+            }
+            stage = match patience {
+                None => self.stage.1.wait(stage).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => return Ok(Heard::Nothing),
+                Some(patience) => {
+                    let waited = self.stage.1.wait_timeout(stage, patience);
+                    let (stage, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+                    if timeout.timed_out() {
+                        return Ok(Heard::Nothing);
+                    }
+                    stage
+                }
+            };
+        }
+    }
+}
+
+fn process(name: &str) -> Process {
+    Process { keeper: name.to_owned(), pid: 4711, start_time: 1, boot_id: "stage".to_owned() }
+}
+
+fn gone() -> Lost {
+    Lost { reason: "the actor is gone".to_owned() }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl std::fmt::Debug for Actors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Actors").field("stage", &self.stage).finish_non_exhaustive()
+    }
+}
