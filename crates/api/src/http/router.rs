@@ -85,3 +85,24 @@ async fn survive(request: Request, next: Next) -> Response {
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::{body::Body, http::StatusCode, routing::get};
+    use tower_service::Service as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_handler_that_panics_is_a_problem_and_the_next_request_is_answered() {
+        let mut router: Router = Router::new()
+            .route("/broken", get(|| async { panic!("on purpose") as &'static str }))
+            .route("/whole", get(|| async { "fine" }))
+            .layer(middleware::from_fn(survive));
+        let ask = |path: &str| Request::builder().uri(path).body(Body::empty()).unwrap();
+        let broken = router.call(ask("/broken")).await.unwrap();
+        assert_eq!(broken.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(broken.headers()[header::CONTENT_TYPE], "application/problem+json");
+        assert_eq!(router.call(ask("/whole")).await.unwrap().status(), StatusCode::OK);
+    }
+}

@@ -2,7 +2,10 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use abide_api::http::{Service, Settings as Bounds, Stop, serve};
+use abide_api::{
+    http::{Service, Settings as Bounds, Stop, serve},
+    metrics::Metrics,
+};
 use abide_daemon::{Daemon, Desk, Habits, Outcome, World};
 use abide_domain::{
     engine::{Abilities as Can, Handle, HandleType, Profile, ProfileKind},
@@ -22,6 +25,7 @@ use abide_ports::{
         Unsupported,
     },
     processes::{Follow, Found, Lost, Processes, Start, StartError, Write},
+    secret::Secret,
     store::Runs,
     workspace::{Preparation, Unusable, Workspaces},
 };
@@ -92,8 +96,8 @@ impl House {
         let service = Service {
             daemon,
             terminals: Arc::new(terminals.expect("threads can be started")),
-            token: TOKEN.to_owned().into(),
-            metrics: abide_api::metrics::Metrics::new(),
+            token: Secret::new(TOKEN),
+            metrics: Metrics::default(),
             stop: stop.clone(),
             settings: bounds,
         };
