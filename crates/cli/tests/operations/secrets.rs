@@ -2,9 +2,9 @@
 
 use crate::place::{Place, text};
 
-const TOKEN: &str = "token-5ecret-of-this-home-0123456789abcdef";
-const VALUE: &str = "value-5ecret-for-the-engine";
-const PASSWORD: &str = "password-5ecret-of-the-store";
+const TOKEN: &str = "token-hidden-of-this-home-0123456789abcdef";
+const VALUE: &str = "value-hidden-for-the-engine";
+const PASSWORD: &str = "password-hidden-of-the-store";
 
 #[test]
 fn no_line_no_file_and_no_answer_repeats_the_token_or_an_engines_variable() {
