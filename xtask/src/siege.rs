@@ -45,7 +45,8 @@ pub(crate) fn run(workspace: &Workspace, kind: Kind, figures: Figures, args: &[S
         Kind::Load => {
             cargo(workspace, &["build", "--quiet", "--release", "--package", "abide"]).run()?;
             let program = kept(workspace, &workspace.target.join("release/abide"), "release")?;
-            besiege(workspace, "load", figures, &program, args)
+            let args = [args, &["--build".into(), "release".into()]].concat();
+            besiege(workspace, "load", figures, &program, &args)
         }
     }
 }
