@@ -28,7 +28,7 @@ pub(crate) enum Step {
     Doctest,
     /// The simulator's seeds, and its deliberate faults.
     Sim,
-    /// The real daemon: killed a hundred times at its commit points and at random, replaced, and loaded a little.
+    /// The real daemon: killed more than a hundred times at its commit points and at random, replaced, and loaded a little.
     Siege,
     /// The documentation builds without a warning, private items included.
     Rustdoc,

@@ -45,7 +45,8 @@ pub(crate) fn run(workspace: &Workspace, kind: Kind, figures: Figures, args: &[S
         Kind::Load => {
             cargo(workspace, &["build", "--quiet", "--release", "--package", "abide"]).run()?;
             let program = kept(workspace, &workspace.target.join("release/abide"), "release")?;
-            besiege(workspace, "load", figures, &program, args)
+            let args = [args, &["--build".into(), "release".into()]].concat();
+            besiege(workspace, "load", figures, &program, &args)
         }
     }
 }
@@ -78,7 +79,8 @@ pub(crate) fn run_for_ci(workspace: &Workspace) -> Result<()> {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         besiege(workspace, kind, Figures::Shown, program, &args)
     };
-    besiege("kill", &failpoints, &["--kills", "100"])?;
+    // The points of the first story are about a hundred; the rest come at random.
+    besiege("kill", &failpoints, &["--kills", "140"])?;
     besiege("upgrade", &plain, &["--old", &failpoints.to_string_lossy()])?;
     besiege("load", &plain, &["--waiting", "1000", "--runs", "40", "--readers", "20"])
 }

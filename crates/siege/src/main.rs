@@ -50,6 +50,9 @@ enum Siege {
         /// The daemon.
         #[arg(long)]
         program: PathBuf,
+        /// How it was built, for the figures.
+        #[arg(long, default_value = "debug")]
+        build: String,
         /// How many runs wait.
         #[arg(long, default_value_t = 10_000)]
         waiting: usize,
@@ -84,9 +87,11 @@ fn main() -> ExitCode {
             let section = Section { heading: "Kill -9", about: KILLS, figures: counted(&tally) };
             finish(&section, write, &tally.problems)
         }
-        Siege::Load { program, waiting, runs, readers, write } => {
+        Siege::Load { program, build, waiting, runs, readers, write } => {
             let seen = load::run(&load::Wish { program, waiting, runs, readers });
-            let section = Section { heading: "Load", about: LOAD, figures: seen.figures };
+            let mut figures = vec![("build".to_owned(), build)];
+            figures.extend(seen.figures);
+            let section = Section { heading: "Load", about: LOAD, figures };
             finish(&section, write, &seen.problems)
         }
         Siege::Upgrade { program, old, write } => {

@@ -150,5 +150,15 @@ impl Stage {
     }
 }
 
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // The reader holds the home as long as its connection lasts.
+        if let Some(daemon) = self.daemon.take() {
+            daemon.kill();
+        }
+        self.feed.stop();
+    }
+}
+
 /// How often keepers are looked for.
 const LOOKS: usize = 600;

@@ -51,7 +51,7 @@ impl Scene {
     }
 
     /// Everything is over: is everything right?
-    pub(super) fn end(self, daemon: Running, mut tally: Tally) -> Tally {
+    pub(super) fn end(mut self, daemon: Running, mut tally: Tally) -> Tally {
         let played = self.played.into_inner().unwrap_or_else(PoisonError::into_inner);
         for (story, account) in &played {
             tally.lived(story, account);
@@ -60,6 +60,8 @@ impl Scene {
         tally.reconnections += self.feed.reconnections();
         let found = audit::look(&self.home, &self.feed, daemon, &mut tally);
         tally.problems.extend(found);
+        // The home goes with its last holder, and the reader is one.
+        self.feed.stop();
         if !tally.problems.is_empty() {
             let place = super::place(self.home.path());
             eprintln!("{place}: {:#?}\n{}", tally.problems, self.home.complaints());

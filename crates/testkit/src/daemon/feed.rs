@@ -85,11 +85,20 @@ impl Feed {
     }
 }
 
+impl Feed {
+    /// Ends the reader. Its daemon must be gone, or something must happen, for it to notice.
+    pub fn stop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            let _it_has_nothing_to_tell = thread.join();
+        }
+    }
+}
+
 impl Drop for Feed {
     fn drop(&mut self) {
+        // Not waited for: a reader that hears nothing sits there until its connection ends.
         self.shared.stop.store(true, Ordering::Release);
-        // A reader that hears nothing would wait for its patience to end; it dies with the connection or the process.
-        drop(self.thread.take());
     }
 }
 

@@ -151,14 +151,17 @@ impl Home {
         signal(process.pid, "KILL");
     }
 
-    /// All processes that live in this home: its name stands in their environment.
+    /// All processes that live in this home: its name stands in their environment, or they work in it.
     pub fn processes(&self) -> Vec<Left> {
         let mark = format!("ABIDE_HOME={}", self.path().display());
         let Ok(entries) = fs::read_dir("/proc") else { return vec![] };
         let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
         pids.filter_map(|pid| {
             let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-            let ours = environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes());
+            let named = environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes());
+            // Keepers have next to no environment, and work where they lie.
+            let works = fs::read_link(format!("/proc/{pid}/cwd"));
+            let ours = named || works.is_ok_and(|works| works.starts_with(self.path()));
             let command = fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|_| ours)?;
             // What is dead and not yet reaped has no command line any more.
             let command = String::from_utf8_lossy(&command).replace('\0', " ").trim().to_owned();
