@@ -55,7 +55,7 @@ pub struct Desk {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It changed the run, durably.
-    Changed(Box<Run>),
+    Changed(Arc<Run>),
     /// It was late or repeated; nothing changed.
     Absorbed,
     /// The same request was taken before, and made or concerned this run.
@@ -268,7 +268,7 @@ impl Desk {
         if let Some(event) = self.known(&changes[changes.len() - 1].run) {
             self.add(&mut changes, event)?;
         }
-        let after = Arc::new(changes[changes.len() - 1].run.clone());
+        let after = changes[changes.len() - 1].run.clone();
         let tales: Vec<Tale> = changes.iter().map(|change| Tale::of(&change.event)).collect();
         failpoint::reach(Point::BeforeCommit);
         match self.store.commit(Commit { changes }).await {
@@ -282,7 +282,7 @@ impl Desk {
                     tale.tell(&after);
                 }
                 self.recent.put(after.clone());
-                Ok(Outcome::Changed(Box::new(Arc::unwrap_or_clone(after))))
+                Ok(Outcome::Changed(after))
             }
             // It may have been written: only the store knows what the run is now, and the doubt stays.
             Err(unknown @ StoreError::OutcomeUnknown { .. }) => Err(unknown.into()),
@@ -305,7 +305,7 @@ impl Desk {
     fn apply(&self, before: Option<&Run>, events: &[Event]) -> Result<Vec<Change>, Refused> {
         let (mut changes, mut refusal): (Vec<Change>, Option<Refused>) = (Vec::new(), None);
         for event in events {
-            let run = changes.last().map(|change| &change.run).or(before);
+            let run = changes.last().map(|change| &*change.run).or(before);
             let stamp = self.clock.stamp();
             match (self.rules)(run, &stamp, event) {
                 Ok(step) if step.news == News::Changed => {
@@ -325,7 +325,7 @@ impl Desk {
     /// Adds what follows within the same commit.
     fn add(&self, changes: &mut Vec<Change>, event: Event) -> Result<(), Refused> {
         let stamp = self.clock.stamp();
-        let run = changes.last().map(|change| &change.run);
+        let run = changes.last().map(|change| &*change.run);
         let step = (self.rules)(run, &stamp, &event)?;
         if step.news == News::Changed {
             let change = Change::new(run, stamp, event, step);

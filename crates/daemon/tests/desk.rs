@@ -65,7 +65,7 @@ impl Office {
 
     async fn take(&self, run: RunId, event: Event) -> Run {
         match self.desk.take(run, event).await {
-            Ok(Outcome::Changed(run)) => *run,
+            Ok(Outcome::Changed(run)) => Arc::unwrap_or_clone(run),
             other => panic!("a change was expected, not {other:?}"),
         }
     }

@@ -122,7 +122,7 @@ impl Subject {
         let (author, run, position) = &mut self.writers[0];
         let change = progress(&mut author.clone(), *run, position).changes.remove(0);
         let text = |json: Result<String, serde_json::Error>| json.map_or(0, |text| text.len());
-        text(serde_json::to_string(&change.event)) + text(serde_json::to_string(&change.run))
+        text(serde_json::to_string(&change.event)) + text(serde_json::to_string(&*change.run))
     }
 
     async fn measure(&mut self, writers: usize) -> (u64, Duration) {

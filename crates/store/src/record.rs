@@ -139,7 +139,7 @@ pub(crate) fn merged_records(commit: &Commit) -> Result<Vec<Record>, StoreError>
 /// The records of consecutive changes of one run.
 #[cfg(feature = "sqlite")]
 fn merge(stretch: &[Change], merged: &mut Vec<Record>) -> Result<(), StoreError> {
-    let Some(Change { run: last, .. }) = stretch.last() else { return Ok(()) };
+    let Some(last) = stretch.last().map(|change| &*change.run) else { return Ok(()) };
     for (place, change) in stretch.iter().enumerate() {
         let (earlier, later) = (&stretch[..place], &stretch[place + 1..]);
         let is_last = |has: &dyn Fn(&Change) -> bool| !later.iter().any(has);
@@ -205,7 +205,7 @@ fn before_revision(run: &Run) -> Result<u64, StoreError> {
 
 impl Record {
     fn of(change: &Change) -> Result<Self, StoreError> {
-        let run = &change.run;
+        let run = &*change.run;
         let expected = before_revision(run)?;
         let rows = TableRows {
             run: run.run_id.to_string(),

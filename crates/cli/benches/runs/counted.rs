@@ -30,7 +30,7 @@ use abide_ports::store::{
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-type Watchers = BTreeMap<RunId, mpsc::UnboundedSender<Run>>;
+type Watchers = BTreeMap<RunId, mpsc::UnboundedSender<Arc<Run>>>;
 
 pub(crate) struct Counted {
     inner: Arc<dyn Store>,
@@ -82,13 +82,13 @@ impl Counted {
     }
 
     /// Hears of a run whenever a commit leaves it with a question or at its end.
-    pub(crate) fn watch(&self, run: RunId) -> mpsc::UnboundedReceiver<Run> {
+    pub(crate) fn watch(&self, run: RunId) -> mpsc::UnboundedReceiver<Arc<Run>> {
         let (sender, receiver) = mpsc::unbounded_channel();
         lock(&self.watchers).insert(run, sender);
         receiver
     }
 
-    fn tell(&self, run: Run) {
+    fn tell(&self, run: Arc<Run>) {
         let mut watchers = lock(&self.watchers);
         let finished = match run.status() {
             Status::WaitingUser => false,
@@ -117,7 +117,7 @@ fn lengths(changes: &[Change]) -> Vec<usize> {
     let mut named: BTreeMap<String, usize> = BTreeMap::new();
     for change in changes {
         rows.push(length(&change.event));
-        named.insert(change.run.run_id.to_string(), length(&change.run));
+        named.insert(change.run.run_id.to_string(), length(&*change.run));
         let kept = &change.rows;
         named.extend(kept.inbound.iter().map(|row| (row.message.key.message_id.clone(), length(row))));
         named.extend(kept.turns.iter().map(|row| (row.turn_id.to_string(), length(row))));

@@ -81,7 +81,7 @@ impl House {
         let mut news = self.store.watch(run_id);
         let created = self.desk.create(new_run(run_id)).await.expect("it is created");
         self.performer.follow_up(&created).await;
-        let waiting: Run = news.recv().await.expect("it asks");
+        let waiting: Arc<Run> = news.recv().await.expect("it asks");
         let interaction_id = waiting.pending_interaction_id().expect("it asks");
         let by = Answerer::Person("ada".to_owned());
         let text = "the second of them, please".to_owned();

@@ -191,11 +191,11 @@ fn life(finishes: bool) -> (Vec<Change>, Run) {
     let run_id = RunId(SystemClock.stamp().fresh);
     let mut told = Vec::new();
     let mut happens = |event: Event| {
-        let before = told.last().map(|change: &Change| &change.run);
+        let before = told.last().map(|change: &Change| &*change.run);
         let stamp = SystemClock.stamp();
         let step = run::apply(before, &stamp, &event).expect("this is how a run goes");
         let change = Change::new(before, stamp, event, step);
-        let run = change.run.clone();
+        let run = Run::clone(&change.run);
         told.push(change);
         run
     };

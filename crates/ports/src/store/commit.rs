@@ -1,5 +1,7 @@
 //! What is written at once: events, with everything that follows from them.
 
+use std::sync::Arc;
+
 use abide_domain::{
     effect::{EffectNumber, Owed},
     event::{Claim, Event},
@@ -46,8 +48,9 @@ pub struct Change {
     pub event: Event,
     /// What the run was in one word, if it was.
     pub was: Option<Status>,
-    /// What the run became. Its revision is one more than the revision that the store must find.
-    pub run: Run,
+    /// What the run became, shared with whoever remembers it. Its revision is one more than the revision that the store
+    /// must find.
+    pub run: Arc<Run>,
     /// The rows that changed.
     pub rows: Rows,
     /// Orders that are new.
@@ -66,7 +69,7 @@ impl Change {
             held.iter().filter(|owed| missing_in(owed, &run.owed)).map(|owed| owed.number).collect();
         let owed = run.owed.iter().filter(|owed| missing_in(owed, held)).cloned().collect();
         let was = before.map(Run::status);
-        Self { rows: Rows::changed(before, &run), stamp, event, owed, settled, was, run }
+        Self { rows: Rows::changed(before, &run), stamp, event, owed, settled, was, run: Arc::new(run) }
     }
 
     /// The keys that it uses up.

@@ -2,7 +2,7 @@
 //!
 //! A store that keeps these and nothing else is the memory store; a database is right if it holds the same.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use abide_domain::{
     delivery::Delivery,
@@ -76,7 +76,7 @@ impl Tables {
             self.owed.remove(&number);
         }
         self.owed.extend(change.owed.into_iter().map(|owed| (owed.number, owed)));
-        self.run = Some(change.run);
+        self.run = Some(Arc::unwrap_or_clone(change.run));
     }
 
     /// The names of the tables in which two sets of rows differ.

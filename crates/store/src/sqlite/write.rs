@@ -37,6 +37,7 @@ const UNFILED: i64 = 2048;
 /// Writes a change at this place of the journal.
 pub(super) fn change(connection: &Connection, record: &Record, seq: i64) -> Result<(), Trouble> {
     let (rows, entry) = (&record.rows, &record.entry);
+    look_at_claims(connection, record)?;
     if let Some((keys, body)) = &rows.state {
         // Several changes at once lead to another status, as a rule.
         let moved = keys.revision != entry.revision;
@@ -156,10 +157,15 @@ fn run(
     if written == 1 {
         return Ok(());
     }
+    let found = revision(connection, run)?;
+    Err(Trouble::Refused(StoreError::Conflict { run_id: record.run_id, expected: record.expected, found }))
+}
+
+/// At which revision a run is, 0 for one that is not there.
+fn revision(connection: &Connection, run: &str) -> rusqlite::Result<u64> {
     let sql = "SELECT revision FROM runs WHERE run_id = ?1";
     let found: Option<i64> = cached(connection, sql)?.query_row([run], |row| row.get(0)).optional()?;
-    let found = found.unwrap_or(0) as u64;
-    Err(Trouble::Refused(StoreError::Conflict { run_id: record.run_id, expected: record.expected, found }))
+    Ok(found.unwrap_or(0) as u64)
 }
 
 fn insert_run(connection: &Connection, run: &str, keys: &RunKeys, body: &str) -> rusqlite::Result<usize> {
@@ -171,28 +177,52 @@ fn insert_run(connection: &Connection, run: &str, keys: &RunKeys, body: &str) ->
     .execute((run, keys.revision, keys.status, keys.deadline_at, keys.occupies, body))
 }
 
+/// Refuses a change whose keys are in use, before anything of it is written. That its run is not what it assumes is
+/// the better answer where both are so: it may be this very change, made before.
+fn look_at_claims(connection: &Connection, record: &Record) -> Result<(), Trouble> {
+    for claim in &record.rows.claims {
+        let Some(holder) = claimed(connection, claim)? else { continue };
+        let (run_id, expected) = (record.run_id, record.expected);
+        if record.rows.state.is_some() {
+            let found = revision(connection, &record.rows.run)?;
+            if found != expected {
+                return Err(Trouble::Refused(StoreError::Conflict { run_id, expected, found }));
+            }
+        }
+        return Err(taken(claim, holder));
+    }
+    Ok(())
+}
+
 fn claims(connection: &Connection, record: &Record) -> Result<(), Trouble> {
-    for Claim { scope, key, fingerprint } in &record.rows.claims {
+    for claim in &record.rows.claims {
         let sql = "INSERT INTO claims (scope, key, fingerprint, run_id) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT DO NOTHING";
-        let taken = cached(connection, sql)?.execute((scope, key, fingerprint, &record.rows.run))?;
-        if taken == 0 {
-            let holder = claimed(connection, scope, key)?.map_err(Trouble::Refused)?;
-            return Err(Trouble::Refused(StoreError::Taken {
-                scope: scope.clone(),
-                key: key.clone(),
-                holder,
-            }));
+        let Claim { scope, key, fingerprint } = claim;
+        let written = cached(connection, sql)?.execute((scope, key, fingerprint, &record.rows.run))?;
+        // It was free a moment ago, so this very change has named it twice.
+        if written == 0
+            && let Some(holder) = claimed(connection, claim)?
+        {
+            return Err(taken(claim, holder));
         }
     }
     Ok(())
 }
 
-fn claimed(connection: &Connection, scope: &str, key: &str) -> rusqlite::Result<Result<Claimed, StoreError>> {
+fn taken(claim: &Claim, holder: Claimed) -> Trouble {
+    Trouble::Refused(StoreError::Taken { scope: claim.scope.clone(), key: claim.key.clone(), holder })
+}
+
+/// Who has a key.
+fn claimed(connection: &Connection, claim: &Claim) -> Result<Option<Claimed>, Trouble> {
     let sql = "SELECT run_id, fingerprint FROM claims WHERE scope = ?1 AND key = ?2";
-    let (run, fingerprint): (String, String) =
-        cached(connection, sql)?.query_row([scope, key], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    Ok(id("claims", &run).map(|run_id| Claimed { run_id, fingerprint }))
+    let found: Option<(String, String)> = cached(connection, sql)?
+        .query_row([&claim.scope, &claim.key], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((run, fingerprint)) = found else { return Ok(None) };
+    let run_id = id("claims", &run).map_err(Trouble::Refused)?;
+    Ok(Some(Claimed { run_id, fingerprint }))
 }
 
 fn ledgers(connection: &Connection, rows: &TableRows) -> Result<(), Trouble> {

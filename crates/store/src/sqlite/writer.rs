@@ -7,6 +7,7 @@
 
 use std::thread;
 
+use abide_domain::event::Claim;
 use abide_ports::store::{Committed, Seq, StoreError};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -39,15 +40,21 @@ impl Job {
     /// savepoint, which would copy every page that the job touches, is spared. This is the most frequent job of all.
     fn refuses_before_it_writes(&self) -> bool {
         match self {
-            // What one run became stands in the first record, and is what may be refused.
-            Self::Commit(records) => {
-                records.iter().all(|record| record.rows.claims.is_empty())
-                    && records.iter().skip(1).all(|record| record.rows.state.is_none())
-            }
+            // What one run became and which keys it uses up stand in the first record, and are what may be refused. Keys
+            // are looked up before anything is written; one that is named twice is free then, and refused later.
+            Self::Commit(records) => records.split_first().is_none_or(|(first, rest)| {
+                names_once(&first.rows.claims)
+                    && rest.iter().all(|record| record.rows.state.is_none() && record.rows.claims.is_empty())
+            }),
             Self::Advance { .. } => true,
             Self::Replace(_) => false,
         }
     }
+}
+
+fn names_once(claims: &[Claim]) -> bool {
+    let same = |one: &Claim, other: &Claim| one.scope == other.scope && one.key == other.key;
+    claims.iter().enumerate().all(|(place, claim)| !claims[..place].iter().any(|it| same(it, claim)))
 }
 
 type Reply = oneshot::Sender<Result<Committed, StoreError>>;

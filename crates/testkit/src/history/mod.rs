@@ -94,7 +94,7 @@ impl Author {
         let before = self.runs.get(&run_id);
         let step = run::apply(before, &stamp, &event).ok().filter(|step| step.news == News::Changed)?;
         let change = Change::new(before, stamp, event, step);
-        self.runs.insert(run_id, change.run.clone());
+        self.runs.insert(run_id, Run::clone(&change.run));
         Some(change)
     }
 
