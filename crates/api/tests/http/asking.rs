@@ -33,14 +33,16 @@ async fn the_same_key_and_body_are_one_run_also_for_another_daemon() {
 async fn a_run_is_shown_with_everything_that_it_was_asked_to_be() {
     let house = House::open().await;
     let workspace = house.place.path().to_str().unwrap();
+    let options = json!({
+        "interactive_require_user_reply": false, "session_timeout_sec": 5, "turn_timeout_sec": 6,
+        "on_busy": "steer", "model": "m", "sandbox": "read-only",
+    });
     let made = house
         .post(
             "/v1/runs",
             json!({
                 "engine": "any", "prompt": "x", "workspace": workspace, "execution_mode": "chat",
-                "conversation_ref": "c", "labels": { "team": "red" },
-                "options": { "interactive_require_user_reply": false, "session_timeout_sec": 5, "turn_timeout_sec": 6,
-                    "on_busy": "steer", "model": "m", "sandbox": "read-only" },
+                "conversation_ref": "c", "labels": { "team": "red" }, "options": options,
             }),
         )
         .await
@@ -52,7 +54,7 @@ async fn a_run_is_shown_with_everything_that_it_was_asked_to_be() {
             "run_id": id, "engine": "any", "workspace": workspace, "execution_mode": "chat", "status": "queued",
             "error": null, "turn_index": 0, "pending_interaction_id": null, "profile": null, "wait_deadline_at": null,
             "auto_decision_count": 0, "last_auto_decision_at": null, "conversation_ref": "c", "result": null,
-            "labels": { "team": "red" }, "queue_position": 1, "stalled_since": null,
+            "labels": { "team": "red" }, "options": options, "skill": null, "queue_position": 1, "stalled_since": null,
             "created_at": made["created_at"], "updated_at": made["created_at"],
         })
     );

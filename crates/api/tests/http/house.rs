@@ -148,7 +148,7 @@ impl House {
         let new = NewRun { run_id, settings: settings(), message, idempotency: None };
         self.desk.create(new).await.expect("it is made");
         let take = async |event| match self.desk.take(run_id, event).await {
-            Ok(Outcome::Changed(run)) => *run,
+            Ok(Outcome::Changed(run)) => abide_domain::run::Run::clone(&run),
             other => panic!("a change was expected, not {other:?}"),
         };
         take(Event::Admitted).await;
