@@ -127,7 +127,7 @@ impl Copy {
             let step =
                 run::apply(run.as_ref(), &stamp, &event).map_err(|refused| anyhow::anyhow!("{refused}"))?;
             let change = Change::new(run.as_ref(), stamp, event, step);
-            run = Some(change.run.clone());
+            run = Some(Run::clone(&change.run));
             changes.push(change);
         }
         run.context("the first run has a story")
