@@ -107,6 +107,9 @@ enum Carried {
 /// How long to wait before an order is tried again that could not be reported.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
+/// How long a run is left alone whose orders broke an assumption of ours.
+const BROKEN_PAUSE: Duration = Duration::from_secs(30);
+
 impl Performer {
     /// A performer on the present runtime. What it knows of engines is known to the desk from now on.
     pub fn new(world: World) -> Self {
@@ -202,8 +205,9 @@ impl Performer {
             return;
         }
         busy.insert(run, Again::No);
-        let performer = self.clone();
+        let looking = Looking { performer: self.clone(), run };
         self.runtime.spawn(async move {
+            let performer = &looking.performer;
             loop {
                 performer.perform_owed(run).await;
                 let mut busy = lock(&performer.shared.busy);
@@ -222,7 +226,14 @@ impl Performer {
     async fn perform_owed(&self, run: RunId) {
         loop {
             let lane = self.shared.lanes.enter(run).await;
-            let Ok(Some(state)) = self.world.desk.latest(run).await else { return };
+            let state = match self.world.desk.latest(run).await {
+                Ok(Some(state)) => state,
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!(%run, %error, "orders not read");
+                    return self.look_later(run, RETRY_PAUSE);
+                }
+            };
             let Some(owed) = state.owed.first() else { return };
             let wait = self.wait_until(owed.due_at);
             if !wait.is_zero() {
@@ -365,6 +376,22 @@ impl std::fmt::Debug for World {
 impl std::fmt::Debug for Performer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Performer").finish_non_exhaustive()
+    }
+}
+
+/// Somebody is looking after a run. A broken assumption on the way stops that run for a while, and nothing else.
+struct Looking {
+    performer: Performer,
+    run: RunId,
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(run = %self.run, "a broken assumption in performing orders");
+            lock(&self.performer.shared.busy).remove(&self.run);
+            self.performer.look_later(self.run, BROKEN_PAUSE);
+        }
     }
 }
 
