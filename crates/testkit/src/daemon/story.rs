@@ -30,7 +30,7 @@ pub struct Story {
     pub options: Value,
     /// Where it works.
     pub workspace: PathBuf,
-    /// The lines that [`FILE`] holds in the end.
+    /// The lines that `FILE` holds in the end.
     pub lines: Vec<String>,
     /// How many questions it asks.
     pub questions: usize,
