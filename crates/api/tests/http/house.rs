@@ -294,13 +294,14 @@ impl Workspaces for Nobody {
     }
 }
 
-/// Waits until something holds, for as long as the daemon may take.
+/// Asks until something holds. Every question is a request, so what is waited for between two of them is the answer.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
-    for _ in 0..600 {
-        if holds().await {
-            return;
+    let asked = async {
+        while !holds().await {
+            tokio::task::yield_now().await;
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    if tokio::time::timeout(Duration::from_secs(60), asked).await.is_err() {
+        panic!("{what} did not happen");
     }
-    panic!("{what} did not happen");
 }
