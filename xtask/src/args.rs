@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 
 use crate::siege::{self, Figures, Kind};
 use crate::workspace::Workspace;
-use crate::{bench, ci, engines, schemathesis, shell, sim, test, tidy, up};
+use crate::{bench, ci, engines, schemathesis, shell, sim, stage, test, tidy, up};
 
 /// The chores of this repository.
 #[derive(Parser)]
@@ -48,6 +48,13 @@ enum Chore {
         /// Write docs/engines.md from what the tests last saw.
         #[arg(long, conflicts_with = "json")]
         write: bool,
+    },
+    /// Put a real agent program on stage, to try Abide with it: a model on the loopback interface plays its part.
+    #[command(after_help = "Examples:\n  cargo xtask stage codex\n  cargo xtask stage claude\n\n\
+        Needs no account and no key. The program goes to .cache/engines, Abide's home and the project to target/stage.")]
+    Stage {
+        /// Which of the programs that `cargo xtask engines` lists.
+        engine: String,
     },
     /// Ask a daemon everything that its OpenAPI document allows and forbids, with schemathesis.
     #[command(
@@ -151,6 +158,7 @@ pub(crate) fn main() -> ExitCode {
                 };
                 engines::run(&workspace, format)
             }
+            Chore::Stage { engine } => stage::run(&workspace, &engine),
             Chore::Schemathesis { args } => schemathesis::run(&workspace, &args),
             Chore::Sim { args } => sim::run(&workspace, &args),
             Chore::Kill { write, kills, seed } => {

@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask up`, `test`, `engines`, `sim`, `kill`, `load`, `bench`, `tidy` and `ci`.
+//! The project's own chores: `cargo xtask up`, `test`, `engines`, `stage`, `sim`, `kill`, `load`, `bench`, `tidy` and `ci`.
 //!
 //! Nothing that a user of Abide runs is here; this binary is never shipped.
 
@@ -11,6 +11,7 @@ mod schemathesis;
 mod shell;
 mod siege;
 mod sim;
+mod stage;
 mod stopwatch;
 mod test;
 mod tidy;

@@ -83,6 +83,21 @@ pub(crate) fn run(workspace: &Workspace, format: Format) -> Result<()> {
 impl Engines {
     /// Installs what is missing, tries everything, and writes `found.json`.
     pub(crate) fn prepare(workspace: &Workspace) -> Result<Self> {
+        Self::prepare_some(workspace, "found.json", |_| true)
+    }
+
+    /// The same for one engine, which gets a list of its own.
+    pub(crate) fn prepare_one(workspace: &Workspace, name: &str) -> Result<Self> {
+        if !ENGINES.iter().any(|engine| engine.name == name) {
+            let known: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
+            bail!("there is no engine {name} to install; known are {}", known.join(", "));
+        }
+        let engines = Self::prepare_some(workspace, &format!("found-{name}.json"), |known| known == name)?;
+        engines.judge(Demand::Required)?;
+        Ok(engines)
+    }
+
+    fn prepare_some(workspace: &Workspace, list: &str, wanted: impl Fn(&str) -> bool) -> Result<Self> {
         let cache = workspace.root.join(".cache/engines");
         fs::create_dir_all(&cache).with_context(|| format!("could not create {}", cache.display()))?;
         // Two chores in one checkout take turns; the second finds everything done.
@@ -91,7 +106,8 @@ impl Engines {
         let watch = Stopwatch::start();
         let mut installer = Installer::new(&cache);
         let mut rows: Vec<Row> = Vec::new();
-        for engine in [&NODE].into_iter().chain(ENGINES) {
+        let wanted = ENGINES.iter().filter(|engine| wanted(engine.name));
+        for engine in [&NODE].into_iter().chain(wanted) {
             let pin = Pin::load(&workspace.root.join("xtask/engines").join(engine.name))?;
             let tried = place(engine, &pin, &rows, &mut installer);
             if shell::interrupted() {
@@ -100,7 +116,7 @@ impl Engines {
             let state = tried.unwrap_or_else(|error| State::Missing(format!("{error:#}")));
             rows.push(Row { engine: engine.name, package: pin.package, wanted: pin.version, state });
         }
-        let found = cache.join("found.json");
+        let found = cache.join(list);
         // Node is a means and no engine, so tests are not told of it by itself.
         write_whole(&found, &report::json(&rows[1..])?)?;
         eprintln!("engines: ready after {}", watch.read());
