@@ -56,3 +56,10 @@ pub(crate) fn environment() -> Vec<(String, String)> {
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
+
+/// The name of whoever sits here, as far as the system tells it and a header can carry it.
+pub(crate) fn person() -> Option<String> {
+    let name = ["USER", "LOGNAME"].into_iter().find_map(variable)?;
+    let fits = name.chars().count() <= 100 && !name.trim().is_empty() && !name.chars().any(char::is_control);
+    fits.then_some(name)
+}

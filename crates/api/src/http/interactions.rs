@@ -13,8 +13,9 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     Interface,
     body::{JsonBody, Path, Query, check_length, limit},
+    person::Person,
     problem::Problem,
-    runs::{PERSON, Part, find, run_id},
+    runs::{Part, find, run_id},
     translate,
 };
 
@@ -88,7 +89,10 @@ pub(super) async fn of_run(
 /// Answers a question. The first answer counts.
 #[utoipa::path(
     post, path = "/v1/interactions/{interaction_id}/reply", tag = "interactions", operation_id = "reply",
-    params(("interaction_id" = String, Path, description = "The question.")),
+    params(
+        ("interaction_id" = String, Path, description = "The question."),
+        ("Abide-Person" = Option<String>, Header, description = "Who answers, for the ledger.", min_length = 1, max_length = 100),
+    ),
     request_body = wire::Reply,
     responses(
         (status = 200, description = "The answer counts, or did so already.", body = wire::Replied),
@@ -102,6 +106,7 @@ pub(super) async fn of_run(
 pub(super) async fn reply(
     State(interface): State<Interface>,
     Path(id): Path<String>,
+    Person(by): Person,
     body: JsonBody<wire::Reply>,
 ) -> Result<Json<wire::Replied>, Problem> {
     let wire::Reply { text, idempotency_key } = body.parsed;
@@ -113,7 +118,7 @@ pub(super) async fn reply(
     if daemon.store().interaction(interaction_id).await?.is_none() {
         return Err(Problem::no_interaction(&shown));
     }
-    let reply = Reply { interaction_id, text, by: Answerer::Person(PERSON.to_owned()), idempotency_key };
+    let reply = Reply { interaction_id, text, by: Answerer::Person(by), idempotency_key };
     let resolution = match daemon.reply(reply).await? {
         Outcome::Changed(_) => wire::ReplyResolution::Accepted,
         Outcome::Absorbed | Outcome::Repeated(_) => wire::ReplyResolution::Idempotent,

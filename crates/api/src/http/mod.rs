@@ -15,6 +15,7 @@ mod guard;
 mod interactions;
 mod limits;
 mod messages;
+mod person;
 mod problem;
 mod router;
 mod runs;

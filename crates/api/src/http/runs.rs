@@ -24,15 +24,13 @@ use utoipa::IntoParams;
 use super::{
     Interface,
     body::{JsonBody, Path, Query, check_length, limit},
+    person::Person,
     problem::{Code, Problem},
     translate,
 };
 
 /// The channel of everything that is said over HTTP.
 pub(super) const CHANNEL: &str = "api";
-
-/// Who asks, as far as is known over HTTP.
-pub(super) const PERSON: &str = "api";
 
 /// Which runs are listed.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -190,8 +188,12 @@ pub(super) async fn turns(
 /// The run then waits for a person to say what should happen next. Where no turn is at work, nothing is done.
 #[utoipa::path(
     post, path = "/v1/runs/{run_id}/interrupt", tag = "runs", operation_id = "interrupt_run",
-    params(("run_id" = String, Path, description = "The run.")),
+    params(
+        ("run_id" = String, Path, description = "The run."),
+        ("Abide-Person" = Option<String>, Header, description = "Who asks, for the ledger.", min_length = 1, max_length = 100),
+    ),
     responses(
+        (status = 400, description = "`INVALID_REQUEST`"),
         (status = 200, description = "Whether there was a turn to stop.", body = wire::Stopped),
         (status = 404, description = "`RUN_NOT_FOUND`"),
     ),
@@ -199,15 +201,20 @@ pub(super) async fn turns(
 pub(super) async fn interrupt(
     State(interface): State<Interface>,
     Path(id): Path<String>,
+    Person(by): Person,
 ) -> Result<Json<wire::Stopped>, Problem> {
-    stopped(&id, interface.daemon().interrupt(run_id(&id)?, PERSON).await)
+    stopped(&id, interface.daemon().interrupt(run_id(&id)?, &by).await)
 }
 
 /// Ends a run for good.
 #[utoipa::path(
     post, path = "/v1/runs/{run_id}/cancel", tag = "runs", operation_id = "cancel_run",
-    params(("run_id" = String, Path, description = "The run.")),
+    params(
+        ("run_id" = String, Path, description = "The run."),
+        ("Abide-Person" = Option<String>, Header, description = "Who asks, for the ledger.", min_length = 1, max_length = 100),
+    ),
     responses(
+        (status = 400, description = "`INVALID_REQUEST`"),
         (status = 200, description = "Whether there was anything to end; false for a run that was over.", body = wire::Stopped),
         (status = 404, description = "`RUN_NOT_FOUND`"),
     ),
@@ -215,8 +222,9 @@ pub(super) async fn interrupt(
 pub(super) async fn cancel(
     State(interface): State<Interface>,
     Path(id): Path<String>,
+    Person(by): Person,
 ) -> Result<Json<wire::Stopped>, Problem> {
-    stopped(&id, interface.daemon().cancel(run_id(&id)?, PERSON).await)
+    stopped(&id, interface.daemon().cancel(run_id(&id)?, &by).await)
 }
 
 fn stopped(id: &str, outcome: Result<Outcome, DeskError>) -> Result<Json<wire::Stopped>, Problem> {

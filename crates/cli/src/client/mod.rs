@@ -147,6 +147,11 @@ impl Client {
             Some(body) => {
                 let post = self.agent.post(url).header("authorization", authorization);
                 let post = post.header("accept", accept).content_type("application/json");
+                // Who answered or stopped something stands in the ledger.
+                let post = match home::person() {
+                    Some(person) => post.header("abide-person", person),
+                    None => post,
+                };
                 let post = match &request.key {
                     Some(key) => post.header("idempotency-key", key),
                     None => post,

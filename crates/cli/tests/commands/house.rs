@@ -52,6 +52,7 @@ impl House {
             .args(words)
             .env("ABIDE_HOME", self.path())
             .env_remove("NO_COLOR")
+            .env("USER", "ada")
             .env("TERM", "xterm")
             .current_dir(self.path())
             .stdin(Stdio::null());

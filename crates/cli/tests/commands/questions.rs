@@ -92,7 +92,7 @@ fn a_question_that_is_answered_elsewhere_goes_away() {
     person.types("cof");
     let replied = house.abide(&["reply", "last", "1"]);
     assert_eq!((replied.code, replied.out.as_str()), (0, "accepted\n"), "{}", replied.err);
-    person.sees("answered by api: tea");
+    person.sees("answered by ada: tea");
     person.sees("no longer open");
     person.sees("you said tea");
     assert_eq!(person.ends(), Some(0));
@@ -138,14 +138,14 @@ fn without_a_terminal_a_run_that_asks_ends_the_command_with_101_and_a_reply_goes
     assert_eq!(replied["resolution"], "accepted");
     let followed = house.abide(&["logs", "last", "--follow"]);
     assert_eq!(followed.code, 0);
-    assert!(followed.out.contains("answered by api: coffee"), "{}", followed.out);
+    assert!(followed.out.contains("answered by ada: coffee"), "{}", followed.out);
     let shown = house.abide(&["show", "last"]).out;
     for told in [
         "succeeded",
         "turn 1  completed",
         "attempt 1",
         "exit code 0",
-        "answered by api at",
+        "answered by ada at",
         "you said coffee",
     ] {
         assert!(shown.contains(told), "{told}: {shown}");

@@ -1,0 +1,66 @@
+//! Who asks. Whoever has the token may speak for a person, so the name is told, not proved; it stands in the ledger
+//! beside what was answered or stopped.
+
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderMap, request::Parts},
+};
+
+use super::problem::Problem;
+
+/// The header that names the person.
+pub(super) const HEADER: &str = "abide-person";
+
+/// Who is meant when nobody is named.
+const NOBODY: &str = "api";
+
+/// The longest name.
+const LONGEST: usize = 100;
+
+/// The name of the person who asks.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Person(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Person {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        named(&parts.headers)
+    }
+}
+
+fn named(headers: &HeaderMap) -> Result<Person, Problem> {
+    let mut given = headers.get_all(HEADER).iter();
+    let Some(name) = given.next() else { return Ok(Person(NOBODY.to_owned())) };
+    let fits =
+        |name: &&str| (1..=LONGEST).contains(&name.chars().count()) && !name.chars().any(char::is_control);
+    let name = std::str::from_utf8(name.as_bytes()).ok().map(str::trim).filter(fits);
+    let advice = "Abide-Person must be given once, as a name of 1 to 100 characters";
+    let name = name.filter(|_| given.next().is_none()).ok_or_else(|| Problem::invalid(advice))?;
+    Ok(Person(name.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn check(names: &[&str]) -> Option<String> {
+        let mut headers = HeaderMap::new();
+        for name in names {
+            headers.append(HEADER, HeaderValue::from_bytes(name.as_bytes()).unwrap());
+        }
+        named(&headers).ok().map(|person| person.0)
+    }
+
+    #[test]
+    fn a_person_is_named_once_and_legibly() {
+        assert_eq!(check(&[]).as_deref(), Some("api"));
+        assert_eq!(check(&["Ada Lovelace"]).as_deref(), Some("Ada Lovelace"));
+        assert_eq!(check(&["王小明"]).as_deref(), Some("王小明"));
+        for wrong in [&[""][..], &["ada", "bob"], &["a\tb"], &["x".repeat(101).as_str()]] {
+            assert_eq!(check(wrong), None, "{wrong:?}");
+        }
+    }
+}
