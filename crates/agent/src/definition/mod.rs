@@ -2,8 +2,12 @@
 //!
 //! Not here: how a call of a tool becomes a process; that is [`crate::tool`].
 
+mod offer;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+
+pub use offer::{SESSION_ID, offer};
 
 /// An agent's folder, read and checked.
 #[derive(Clone, Debug, PartialEq)]

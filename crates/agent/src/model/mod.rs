@@ -1,21 +1,17 @@
-//! What is said to a model and what it says back.
+//! What is said to a model and what it says back: chat completions on any OpenAI-compatible server.
 //!
-//! Not here: which messages are sent; those are built from the journal.
+//! Reading order: [`Message`] and [`Request`] (what is sent), [`Reply`] (what comes back), [`ModelError`] (what goes
+//! wrong, by what can be done about it).
+//!
+//! Not here: which messages are sent; those are built from the journal. And no knowledge of any one provider beyond the
+//! habits of servers that call themselves compatible.
 
-/// One message of a conversation with the model.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Message {
-    System(String),
-    User(String),
-    Assistant { text: Option<String>, calls: Vec<ToolCall> },
-    Tool { call_id: String, text: String },
-}
+mod error;
+mod message;
+mod reply;
+mod request;
 
-/// A call that the model wants carried out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolCall {
-    pub id: String,
-    pub name: String,
-    /// JSON text as the model sent it, maybe broken.
-    pub arguments: String,
-}
+pub use error::ModelError;
+pub use message::{LONGEST_NAME, Message, ToolCall, is_wire_name};
+pub use reply::{Finish, Piece, Reply, Usage};
+pub use request::{AskUsage, Request};
