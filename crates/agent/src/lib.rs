@@ -8,6 +8,11 @@
 //! engine like any other.
 
 pub mod definition;
+pub mod event;
+pub mod failpoint;
+pub mod journal;
 pub mod model;
 pub mod session;
 pub mod tool;
+
+mod clock;
