@@ -2,11 +2,13 @@
 //!
 //! Not here: how a call of a tool becomes a process; that is [`crate::tool`].
 
+mod nearest;
 mod offer;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+pub(crate) use nearest::nearest;
 pub use offer::{SESSION_ID, offer};
 
 /// An agent's folder, read and checked.

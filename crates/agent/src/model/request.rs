@@ -18,21 +18,25 @@ pub struct Request<'a> {
 
 impl Request<'_> {
     /// The body of the HTTP request.
-    pub fn body(&self, model: &ModelConfig, usage: AskUsage) -> String {
+    pub(super) fn body(&self, model: &ModelConfig, spelling: Spelling) -> String {
         let messages: usize = self.messages.iter().map(|message| message.len() + 1).sum();
         let tools: usize = self.tools.iter().map(|tool| tool.len() + 1).sum();
         let mut body = String::with_capacity(messages + tools + ROOM);
         body.push_str(r#"{"model":"#);
         body.push_str(&json!(model.name).to_string());
         body.push_str(r#","stream":true"#);
-        if usage == AskUsage::Yes {
+        if spelling.usage == AskUsage::Yes {
             body.push_str(r#","stream_options":{"include_usage":true}"#);
         }
         if let Some(temperature) = model.temperature {
             body.push_str(&format!(r#","temperature":{}"#, json!(temperature)));
         }
         if let Some(most) = model.max_output_tokens {
-            body.push_str(&format!(r#","max_tokens":{most}"#));
+            let name = match spelling.most {
+                MostTokens::MaxTokens => "max_tokens",
+                MostTokens::MaxCompletionTokens => "max_completion_tokens",
+            };
+            body.push_str(&format!(r#","{name}":{most}"#));
         }
         list(&mut body, "messages", self.messages);
         // An empty list of tools is refused by several servers.
@@ -44,9 +48,24 @@ impl Request<'_> {
     }
 }
 
+/// What servers do not agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spelling {
+    pub(super) usage: AskUsage,
+    pub(super) most: MostTokens,
+}
+
+/// How the limit of an answer is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MostTokens {
+    MaxTokens,
+    /// Only newer models of one provider want it so, and want nothing else.
+    MaxCompletionTokens,
+}
+
 /// Whether the server is asked what the answer has cost. A few servers refuse the question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AskUsage {
+pub(super) enum AskUsage {
     Yes,
     No,
 }
@@ -86,10 +105,14 @@ mod tests {
         }
     }
 
+    fn spelling(usage: AskUsage) -> Spelling {
+        Spelling { usage, most: MostTokens::MaxTokens }
+    }
+
     #[test]
     fn a_body_is_json_with_what_was_given() {
         let request = Request { messages: &[r#"{"role":"user","content":"hi"}"#], tools: &["{}", "{}"] };
-        let body: Value = serde_json::from_str(&request.body(&model(), AskUsage::Yes)).unwrap();
+        let body: Value = serde_json::from_str(&request.body(&model(), spelling(AskUsage::Yes))).unwrap();
         let expected = json!({
             "model": "a \"b\"", "stream": true, "stream_options": { "include_usage": true },
             "temperature": 0.2, "max_tokens": 50,
@@ -101,7 +124,7 @@ mod tests {
     #[test]
     fn what_is_not_wanted_is_not_mentioned() {
         let model = ModelConfig { temperature: None, max_output_tokens: None, ..model() };
-        let body = Request { messages: &[], tools: &[] }.body(&model, AskUsage::No);
+        let body = Request { messages: &[], tools: &[] }.body(&model, spelling(AskUsage::No));
         assert_eq!(body, r#"{"model":"a \"b\"","stream":true,"messages":[]}"#);
     }
 }
