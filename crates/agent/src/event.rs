@@ -9,6 +9,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
+use crate::model::Usage;
+
 /// One event with its number and time: a line of the journal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
@@ -82,13 +84,9 @@ pub struct Thought {
     pub finish: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-}
-
-/// What was used, in tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
-    pub input_tokens: u64,
-    pub output_tokens: u64,
+    /// Whether the usage is a guess of ours, because the server said nothing about it.
+    #[serde(default, rename = "usage_estimated", skip_serializing_if = "std::ops::Not::not")]
+    pub is_estimated: bool,
 }
 
 /// The model wants something done. It is written before it is done.
@@ -173,20 +171,6 @@ impl Thought {
     /// Whether it neither said nor called anything.
     pub fn is_empty(&self) -> bool {
         self.calls == 0 && self.text.as_deref().is_none_or(|text| text.trim().is_empty())
-    }
-}
-
-impl Usage {
-    pub fn total(self) -> u64 {
-        self.input_tokens.saturating_add(self.output_tokens)
-    }
-
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            input_tokens: self.input_tokens.saturating_add(other.input_tokens),
-            output_tokens: self.output_tokens.saturating_add(other.output_tokens),
-        }
     }
 }
 
