@@ -297,13 +297,6 @@ fn a_tool_that_stays_has_something_to_be_told() {
              9 |       - {name: session_id, type: integer, inject_as: option}
                |                                  ^^^^^^^"#]],
     );
-    wrong_tool(
-        "command: [top]\npty: true",
-        expect![[r#"
-            config.yaml:6:5: only a stateful tool can have a terminal; add stateful: true, or remove pty
-             6 |     pty: true
-               |     ^^^"#]],
-    );
 }
 
 #[test]
@@ -468,6 +461,46 @@ fn what_is_commented_out_in_the_example_is_sound_too() {
         (example.model.max_output_tokens, example.limits.max_total_tokens),
         (Some(8192), Some(1_000_000))
     );
+}
+
+/// The blocks of the guide that are written in `language`, with what else stands behind its name.
+fn blocks(language: &str) -> Vec<(String, String)> {
+    let guide = include_str!("../../../docs/agent.md");
+    let mut pieces = guide.split("```");
+    let mut blocks = Vec::new();
+    while let (Some(_), Some(block)) = (pieces.next(), pieces.next()) {
+        let (head, body) = block.split_once('\n').expect("a block has lines");
+        let (name, rest) = head.split_once(' ').unwrap_or((head, ""));
+        if name == language {
+            blocks.push((rest.to_owned(), body.to_owned()));
+        }
+    }
+    blocks
+}
+
+#[test]
+fn the_definitions_in_the_guide_are_sound_but_for_the_one_that_is_not() {
+    let mut sound = 0;
+    let (mut config, mut told) = (None, String::new());
+    for (kind, block) in blocks("yaml") {
+        let model = if block.contains("model:") { "" } else { MODEL };
+        let folder = folder(&format!("{block}{model}"));
+        let outcome = load_with(folder.path(), &[]);
+        if kind == "wrong" {
+            told = outcome
+                .unwrap_err()
+                .to_string()
+                .replace(&format!("{}/", folder.path().display()), "my-agent/");
+            config = Some(block);
+        } else {
+            assert!(outcome.is_ok(), "{block}\n{}", outcome.unwrap_err());
+            sound += 1;
+        }
+    }
+    assert!(sound >= 4 && config.is_some(), "the guide shows {sound} definitions");
+    let shown =
+        blocks("text").into_iter().find(|(kind, _)| kind == "wrong").expect("the guide shows what is said");
+    assert_eq!(shown.1.trim_end(), told);
 }
 
 #[test]

@@ -84,14 +84,15 @@ pub(super) struct FileTool {
     /// What the model says with a call.
     #[serde(default)]
     pub(super) parameters: Vec<FileParameter>,
-    /// How many seconds a call may take.
+    /// How many seconds a call may take, 600 by default. In a session, a shell's command is then stopped, and any other program
+    /// goes on (after 60 by default) while the model is told.
     #[serde(default)]
     #[schemars(range(min = 1, max = 86400))]
     pub(super) timeout_sec: Option<u64>,
     /// The program stays between calls: a session that remembers. Its `stdin` parameter is what is said to it.
     #[serde(default)]
     pub(super) stateful: bool,
-    /// A terminal instead of pipes, for a stateful program that wants one.
+    /// A terminal instead of pipes, for a program that wants one; the model is shown its screen.
     #[serde(default)]
     pub(super) pty: Option<FilePty>,
     /// The command is a text for sh. Parameters reach it as "$1", "$2", … and as $ARG_name, never as part of the text.

@@ -89,12 +89,6 @@ impl Rules<'_> {
         let parameters = tool.get("parameters").map_or(&[][..], Node::items);
         self.names("parameter", parameters);
         self.parameters(parameters);
-        if let (Some(at), true) = (tool.key("pty"), tool.get("pty").is_some_and(wants_terminal))
-            && !stateful
-        {
-            let message = "only a stateful tool can have a terminal";
-            self.say(at, message, Some("add stateful: true, or remove pty".to_owned()));
-        }
         if stateful {
             self.stateful(tool, parameters, shell);
         }
@@ -241,10 +235,6 @@ fn inject(parameter: &Node) -> Option<Inject> {
         "stdin" => Some(Inject::Stdin),
         _ => None,
     }
-}
-
-fn wants_terminal(node: &Node) -> bool {
-    !matches!(node.value, Yaml::Bool(false))
 }
 
 fn is_variable(name: &str) -> bool {
