@@ -11,3 +11,20 @@ pub mod definition;
 pub mod model;
 pub mod session;
 pub mod tool;
+
+pub mod context;
+pub mod event;
+pub mod failpoint;
+pub mod hands;
+pub mod human;
+pub mod intake;
+pub mod journal;
+pub mod memory;
+pub mod outcome;
+pub mod run;
+pub mod story;
+
+mod clock;
+mod lock;
+mod recovery;
+mod secrets;

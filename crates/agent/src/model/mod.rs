@@ -1,21 +1,31 @@
-//! What is said to a model and what it says back.
+//! What is said to a model and what it says back: chat completions on any OpenAI-compatible server.
 //!
-//! Not here: which messages are sent; those are built from the journal.
+//! Reading order: [`Message`] and [`Request`] (what is sent), [`Reply`] (what comes back), [`ModelError`] (what goes
+//! wrong, by what can be done about it), [`Client`] (asking, with retries); then how the client does it: `endpoint`,
+//! `hearing` with `sse` and `calls`, `refusal`, `patience`.
+//!
+//! Not here: which messages are sent; those are built from the journal. And no knowledge of any one provider beyond the
+//! habits of servers that call themselves compatible.
 
-/// One message of a conversation with the model.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Message {
-    System(String),
-    User(String),
-    Assistant { text: Option<String>, calls: Vec<ToolCall> },
-    Tool { call_id: String, text: String },
-}
+mod calls;
+mod client;
+mod endpoint;
+mod error;
+mod hearing;
+mod key;
+mod message;
+mod patience;
+mod refusal;
+mod reply;
+mod request;
+mod sse;
 
-/// A call that the model wants carried out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolCall {
-    pub id: String,
-    pub name: String,
-    /// JSON text as the model sent it, maybe broken.
-    pub arguments: String,
-}
+pub use client::Client;
+pub(crate) use endpoint::check as check_base_url;
+pub use error::ModelError;
+pub use key::ApiKey;
+pub(crate) use message::wire_name;
+pub use message::{LONGEST_NAME, Message, ToolCall, is_wire_name};
+pub use patience::Patience;
+pub use reply::{Finish, Piece, Reply, Usage};
+pub use request::Request;
