@@ -230,8 +230,9 @@ impl SessionCall<'_> {
         }
         let patience = self.timeout_ms(&living).min(talk::FIRST_MS);
         let spoken = talk::say(&mut living, None, patience, recorder, &self.setup.stop)?;
-        // What it says before it is told anything is guessed to be whole for every program that waits for several things.
-        Ok(Ok((living, Spoken { remark: None, timed_out: false, ..spoken })))
+        // Whether all of it has come before anything was said is a guess that nobody minds; that it goes on is no guess.
+        let remark = spoken.remark.filter(|_| spoken.timed_out);
+        Ok(Ok((living, Spoken { remark, timed_out: false, ..spoken })))
     }
 
     fn say(
