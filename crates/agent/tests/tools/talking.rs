@@ -141,5 +141,9 @@ fn a_program_that_waits_for_several_things_without_a_prompt_is_guessed_about_and
     let waiting = session("waiting", &["python3", "-c", program]);
     bench.call(&waiting, json!({}));
     let seen = bench.call(&waiting, json!({"text": "x"}));
-    assert!(seen.text.starts_with("got b'x\\n'\n[the program has been silent for a while, so it is guessed"), "{}", seen.text);
+    assert!(
+        seen.text.starts_with("got b'x\\n'\n[the program has been silent for a while, so it is guessed"),
+        "{}",
+        seen.text
+    );
 }
