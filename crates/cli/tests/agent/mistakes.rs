@@ -23,7 +23,7 @@ fn a_mistake_in_the_definition_is_told_with_its_place_and_nothing_is_begun() {
     let config = fs::read_to_string(&path).unwrap();
     fs::write(&path, config.replacen("stateful", "statefull", 1)).unwrap();
     let refused = stage.run(&["--message", "go"]);
-    refused.expect(1);
+    refused.expect(2);
     assert!(
         refused.stderr.contains("config.yaml:") && refused.stderr.contains("stateful"),
         "{}",
