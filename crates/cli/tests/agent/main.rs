@@ -4,9 +4,11 @@
 
 mod journals;
 mod limits;
+mod mistakes;
 mod people;
 mod recovery;
 mod stage;
 mod stories;
 #[cfg(feature = "failpoints")]
 mod sweep;
+mod terminal;

@@ -66,6 +66,18 @@ impl Stage {
         ended(self.command(words))
     }
 
+    /// Any command, in the working directory.
+    pub(crate) fn abide(&self, words: &[&str]) -> Ended {
+        self.abide_with(words, &[])
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
+    pub(crate) fn abide_with(&self, words: &[&str], env: &[(&str, &str)]) -> Ended {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_abide"));
+        command.args(words).current_dir(self.work()).stdin(Stdio::null()).envs(env.iter().copied());
+        ended(command)
+    }
+
     /// Starts it and does not wait.
     pub(crate) fn start(&self, words: &[&str]) -> Child {
         self.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
