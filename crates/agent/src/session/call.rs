@@ -231,8 +231,8 @@ impl SessionCall<'_> {
         if living.record.shell.is_some() {
             return Ok(Ok((living, Spoken::default())));
         }
-        let patience = self.timeout_ms(&living).min(talk::FIRST_MS);
-        let spoken = talk::say(&mut living, None, patience, recorder, &self.setup.stop)?;
+        // How long an answer may take says nothing about how long a program takes to begin.
+        let spoken = talk::say(&mut living, None, talk::FIRST_MS, recorder, &self.setup.stop)?;
         // Whether all of it has come before anything was said is a guess that nobody minds; that it goes on is no guess.
         let remark = spoken.remark.filter(|_| spoken.timed_out);
         Ok(Ok((living, Spoken { remark, timed_out: false, ..spoken })))

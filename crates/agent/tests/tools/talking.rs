@@ -124,10 +124,13 @@ fn on_a_terminal_the_screen_is_seen_when_the_program_reads_again() {
 fn output_between_calls_is_seen_at_the_next_one() {
     let mut bench = Bench::new();
     let python = session("python", &["python3", "-i", "-q"]);
-    let ticking =
-        "import threading, sys; t = threading.Timer(0.3, lambda: print('tick', flush=True)); t.start()";
+    let ticking = "import threading, os, time\n\
+                   def tick():\n\
+                   \x20   while not os.path.exists('go'): time.sleep(0.01)\n\
+                   \x20   print('tick', flush=True)\n\n\
+                   t = threading.Thread(target=tick); t.start()";
     bench.call(&python, json!({"text": ticking}));
-    bench.call(&python, json!({"text": "None"}));
+    std::fs::write(bench.folder.path().join("go"), "").unwrap();
     assert_eq!(bench.call(&python, json!({"text": "t.join()"})).text, "tick");
 }
 
