@@ -10,6 +10,7 @@ mod orders;
 mod output;
 mod poller;
 mod repair;
+mod settle;
 mod signals;
 mod stdin;
 mod stop;
@@ -77,7 +78,7 @@ pub fn main() -> Result<(), KeeperError> {
 /// Leaves the parent's session and terminal, and takes what was handed over.
 fn detach() -> Result<(Link, Signals), KeeperError> {
     let failed = |what: &'static str| move |error: Errno| KeeperError::system(what, error);
-    let _already_leader_is_fine = rustix::process::setsid();
+    leave_session();
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(failed("cannot be a sub-reaper"))?;
     let channel = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(failed("no channel"))?;
@@ -86,6 +87,21 @@ fn detach() -> Result<(Link, Signals), KeeperError> {
     rustix::stdio::dup2_stdin(&null).map_err(failed("cannot leave the standard input"))?;
     let signals = Signals::install().map_err(|error| KeeperError::system("cannot take signals", error))?;
     Ok((Link::new(channel), signals))
+}
+
+/// Leaves the session of whoever started us, and with it the terminal: what is held must not read from it, be stopped by
+/// it, or ask somebody there for a password.
+///
+/// We were started as the leader of a group, so that no ctrl-c reached us before now; and a leader cannot begin a
+/// session. So we go back into our parent's group for an instant.
+fn leave_session() {
+    use rustix::process::{getpgid, getppid, setpgid, setsid};
+    if setsid().is_err()
+        && let Ok(group) = getpgid(getppid())
+        && setpgid(None, Some(group)).is_ok()
+    {
+        let _without_one_then = setsid();
+    }
 }
 
 /// A keeper at work.
@@ -104,6 +120,8 @@ struct Holder {
     descriptors: procs::Descriptors,
     hold: Hold,
     stdin: stdin::Stdin,
+    /// Who waits for the child to read again.
+    settling: Option<settle::Settling>,
     prompter: Option<Prompter>,
     lanes: BTreeMap<u64, Lane>,
     /// The lane that the shell prints into.
@@ -193,6 +211,7 @@ impl Holder {
             child,
             hold,
             stdin: stdin::Stdin::default(),
+            settling: None,
             prompter,
             spool,
             clients: Clients::default(),
@@ -308,7 +327,8 @@ impl Holder {
         }
         let ladder = self.job.as_ref().and_then(|job| job.ladder.wakes_at());
         let ending = self.ending.as_ref().map(Ending::wakes_at);
-        [ladder, ending, pushing]
+        let settling = self.settling.as_ref().map(settle::Settling::wakes_at);
+        [ladder, ending, pushing, settling]
             .into_iter()
             .flatten()
             .min()
@@ -331,6 +351,7 @@ impl Holder {
             self.watch_at = now + commands::WATCH / 2;
             self.watch();
         }
+        self.go_on_settling(now);
         self.go_on_ending(now);
     }
 
@@ -374,6 +395,7 @@ impl Holder {
             };
             self.spool.end(outcome);
         }
+        self.settle_ended(&exit);
         self.clients.tell_all(&News::Exited(exit.clone()));
         // Who waits hears of the end before the disk does: the record is for those who come later.
         self.pump();

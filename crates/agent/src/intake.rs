@@ -1,0 +1,192 @@
+//! What a command means for the story that there is: the same command again goes on and doubles nothing.
+//!
+//! A pure decision, made before anything is changed, so that a command that makes no sense leaves no trace.
+
+use crate::{
+    human::Question,
+    story::{Run, Story},
+};
+
+/// What somebody typed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Order {
+    pub message: Option<String>,
+    pub answer: Option<String>,
+    /// A run that was completed is done anew.
+    pub again: bool,
+    pub max_iterations: Option<u64>,
+}
+
+/// What is to be done about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) begin: Begin,
+    /// The answer to the open question.
+    pub(crate) answer: Option<String>,
+    /// Something new that is said to the run.
+    pub(crate) message: Option<String>,
+}
+
+/// How it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// A new run.
+    Fresh,
+    /// The run that is under way goes on.
+    GoOn,
+    /// A run that failed or used up its budget goes on, with a fresh one.
+    Resume { run_id: String },
+    /// The run was completed: what it answered is told again.
+    Recorded,
+}
+
+/// Decides, or says why the command makes no sense here. A question was shown when the file that stands for it is there.
+/// The last answer is told as it was meant, where that is still known.
+pub(crate) fn plan(
+    story: &Story,
+    order: &Order,
+    shown: Option<&Question>,
+    last_answer: Option<&LastAnswer>,
+) -> Result<Plan, String> {
+    let Some(run) = story.run() else { return first(order) };
+    let answer = match &order.answer {
+        Some(answer) => meant(story, answer, shown, last_answer)?,
+        None => None,
+    };
+    let message = order.message.clone().filter(|text| !run.was_told(text));
+    let begin = match &run.end {
+        None => Begin::GoOn,
+        Some(_) if run.is_completed() => return Ok(after_completion(run, order, message)),
+        Some(_) => Begin::Resume { run_id: run.id.clone() },
+    };
+    Ok(Plan { begin, answer, message })
+}
+
+/// The answer that a person gave last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LastAnswer {
+    Known(String),
+    /// It was sensitive and is forgotten.
+    Forgotten,
+}
+
+fn first(order: &Order) -> Result<Plan, String> {
+    if order.answer.is_some() {
+        return Err("there is no run here yet, so there is no question to answer".to_owned());
+    }
+    let Some(message) = order.message.clone() else {
+        return Err("there is no run here yet; say what to do with --message TEXT".to_owned());
+    };
+    Ok(Plan { begin: Begin::Fresh, answer: None, message: Some(message) })
+}
+
+/// Whether an answer is one to the open question, or the one that was given before.
+fn meant(
+    story: &Story,
+    answer: &str,
+    shown: Option<&Question>,
+    last: Option<&LastAnswer>,
+) -> Result<Option<String>, String> {
+    let is_repeated = match last {
+        Some(LastAnswer::Known(last)) => last == answer,
+        Some(LastAnswer::Forgotten) => true,
+        None => false,
+    };
+    match story.open().find(|request| request.tool_name == crate::human::TOOL) {
+        // A question that nobody has seen cannot be what the answer is for.
+        Some(open) if is_repeated && shown.is_none_or(|shown| shown.interaction_id != open.action_id) => {
+            Ok(None)
+        }
+        Some(_) => Ok(Some(answer.to_owned())),
+        None if is_repeated => Ok(None),
+        None => Err(match last {
+            Some(LastAnswer::Known(_)) => {
+                "the question was answered already, with another text; use --message TEXT to say more"
+                    .to_owned()
+            }
+            Some(LastAnswer::Forgotten) | None => {
+                "there is no open question to answer; use --message TEXT to say something".to_owned()
+            }
+        }),
+    }
+}
+
+fn after_completion(run: &Run, order: &Order, message: Option<String>) -> Plan {
+    let message = match (message, order.again) {
+        (None, true) => order.message.clone().or_else(|| run.messages.first().cloned()),
+        (message, _) => message,
+    };
+    let begin = if message.is_some() { Begin::Fresh } else { Begin::Recorded };
+    Plan { begin, answer: None, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::event::{ActionRequest, ActionResult, Event, RunStart, Status, Thought, UserMessage};
+
+    /// A run that was told `go`, and in which so many questions were put and all but the last answered with `yes`.
+    fn asked(questions: u64) -> Story {
+        let mut story = Story::default();
+        let mut apply = |event: Event| story.apply(&event).unwrap();
+        let start = RunStart { run_id: "r".to_owned(), agent: String::new(), model: String::new() };
+        apply(Event::RunStart(start));
+        apply(Event::UserMessage(UserMessage { text: "go".to_owned() }));
+        for number in 1..=questions {
+            apply(Event::Thought(Thought { calls: 1, ..Thought::default() }));
+            apply(Event::ActionRequest(ActionRequest {
+                action_id: format!("act_{number}"),
+                call_id: format!("c{number}"),
+                tool_name: crate::human::TOOL.to_owned(),
+                tool_args: json!({ "question": "?" }),
+                tool_args_raw: None,
+            }));
+            if number < questions {
+                apply(Event::ActionResult(ActionResult {
+                    action_id: format!("act_{number}"),
+                    status: Status::Success,
+                    observation_content: "yes".to_owned(),
+                    exit_code: None,
+                    execution_ref: None,
+                    session_id: None,
+                    session_event: None,
+                }));
+            }
+        }
+        story
+    }
+
+    fn shown(number: u64) -> Question {
+        let interaction_id = format!("act_{number}");
+        Question { interaction_id, question: "?".to_owned(), options: Vec::new(), sensitive: false }
+    }
+
+    fn answering(text: &str) -> Order {
+        Order { answer: Some(text.to_owned()), ..Order::default() }
+    }
+
+    #[test]
+    fn the_last_answer_again_is_none_to_a_question_that_nobody_has_seen() {
+        let (story, last) = (asked(2), LastAnswer::Known("yes".to_owned()));
+        let answer = |text: &str, shown: Option<&Question>| {
+            plan(&story, &answering(text), shown, Some(&last)).unwrap().answer
+        };
+        assert_eq!(answer("yes", None), None);
+        assert_eq!(answer("yes", Some(&shown(1))), None);
+        assert_eq!(answer("yes", Some(&shown(2))), Some("yes".to_owned()));
+        assert_eq!(answer("no", None), Some("no".to_owned()));
+    }
+
+    #[test]
+    fn what_was_said_already_is_not_said_again() {
+        let story = asked(0);
+        let message = |text: &str| {
+            let order = Order { message: Some(text.to_owned()), ..Order::default() };
+            plan(&story, &order, None, None).unwrap()
+        };
+        assert_eq!(message("go"), Plan { begin: Begin::GoOn, answer: None, message: None });
+        assert_eq!(message("more").message.as_deref(), Some("more"));
+    }
+}
