@@ -11,7 +11,7 @@ use abide_agent::{
     memory::Memory,
     model::Client,
     outcome::Outcome,
-    run::{Agent, Around, RunError, prepare},
+    run::{Agent, Around, RunError, window},
     tool::{Setup, Workbench, workbench::Stop},
 };
 use anyhow::Context;
@@ -32,8 +32,8 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
     let json = arguments.output.json;
     let order = order(&arguments)?;
     let folder = std::path::absolute(&arguments.agent).context("cannot use the agent's folder")?;
-    let definition = Definition::load(&folder, &home::variable)?;
-    let key = definition.api_key(&home::variable)?;
+    let definition = Definition::load(&folder, &home::variable).map_err(Trouble::definition)?;
+    let key = definition.api_key(&home::variable).map_err(Trouble::definition)?;
     let interrupt = interrupts()?;
     #[cfg(feature = "failpoints")]
     super::failpoints::install(&place.state)?;
@@ -41,8 +41,7 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         let detail = format!("{} is no directory; --workdir names where to work", place.workdir.display());
         return Err(Trouble::usage(detail).into());
     }
-    let (window, _) = prepare(&definition);
-    let memory = Memory::open(&place.state, window)?;
+    let memory = Memory::open(&place.state, window(&definition, &place.shown_state()))?;
     let mut client = Client::new(&definition.model, key, Arc::clone(&interrupt))?;
     let mut workbench = Workbench::open(Setup {
         state: place.state.clone(),
