@@ -105,6 +105,15 @@ impl Stage {
     }
 }
 
+impl Drop for Stage {
+    /// A test that failed leaves no shells behind.
+    fn drop(&mut self) {
+        for (_, pid) in self.sessions().into_iter().filter(|(_, pid)| runs(*pid)) {
+            kill(pid);
+        }
+    }
+}
+
 pub(crate) fn ended(mut command: Command) -> Ended {
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -1,0 +1,110 @@
+//! From `abide agent init` to an answer without editing anything, as the guide has it; and what mistakes look like.
+
+use std::{fs, path::Path, process::Command, process::Stdio};
+
+use abide_testkit::model::{Answer, ModelServer, Script};
+use serde_json::{Value, json};
+
+use crate::stage::{Ended, ended, results, script, shell};
+
+/// A command of the real binary in a folder, with a model at this address.
+#[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
+fn abide(folder: &Path, model: &str, words: &[&str]) -> Ended {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_abide"));
+    command.args(words).current_dir(folder).stdin(Stdio::null()).env("ABIDE_HOME", folder.join("home"));
+    command.env("ABIDE_MODEL_BASE_URL", model).env("ABIDE_MODEL", "stub");
+    command.env_remove("ABIDE_MODEL_API_KEY").env_remove("OPENAI_API_KEY");
+    ended(command)
+}
+
+#[test]
+fn the_example_works_as_it_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = ModelServer::start(
+        script([
+            shell("cd / && pwd")
+                .then_call("write_file", json!({ "path": "a/b.txt", "content": "one\ntwo $1\n" })),
+            shell("pwd; echo $((6 * 7))").then_call("read_file", json!({ "path": "a/b.txt" })),
+            Answer::call("search", json!({ "pattern": "t(w)o", "folder": "a", "max_count": 1 })),
+            Answer::call("ask_human", json!({ "question": "Which version is it?" })),
+            Answer::say("All is well."),
+        ])
+        .demand_order(),
+    );
+    let base = model.url("");
+    let init = abide(folder.path(), &base, &["agent", "init", "my-agent"]);
+    assert_eq!(
+        init.expect(0).stdout,
+        "my-agent/config.yaml\nmy-agent/system_prompt.md\nmy-agent/config.schema.json\n"
+    );
+    let run = |words: &[&str]| {
+        abide(folder.path(), &base, &[&["agent", "run", "--agent", "my-agent"], words].concat())
+    };
+    assert!(run(&["--message", "Release it"]).expect(101).stderr.contains("Which version is it?"));
+    assert_eq!(run(&["--answer", "1.2.0"]).expect(0).stdout.trim_end(), "All is well.");
+    let heard = model.heard().pop().unwrap();
+    let results = results(&heard);
+    assert!(
+        results[0].contains("Session started with session_id: shell_") && results[0].contains('/'),
+        "{results:?}"
+    );
+    assert!(results[2].starts_with("/\n42"), "{results:?}");
+    assert!(results[3].contains("two $1"), "{results:?}");
+    assert!(results[4].contains("a/b.txt:2:two $1"), "{results:?}");
+    assert!(results[5].contains("1.2.0"), "{results:?}");
+    assert_eq!(heard.key, None);
+    assert!(heard.system.contains("careful software engineer"));
+    assert_eq!(model.faults(), [""; 0]);
+}
+
+#[test]
+fn init_overwrites_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("config.yaml"), "mine").unwrap();
+    let init = abide(folder.path(), "http://127.0.0.1:1", &["agent", "init"]);
+    assert!(
+        init.expect(1).stderr.contains("config.yaml is there already, and nothing is overwritten"),
+        "{init:?}"
+    );
+    assert_eq!(fs::read_to_string(folder.path().join("config.yaml")).unwrap(), "mine");
+    assert!(!folder.path().join("system_prompt.md").exists());
+    let init = abide(folder.path(), "http://127.0.0.1:1", &["agent", "init", "new", "--json"]);
+    let told: Value = serde_json::from_str(&init.expect(0).stdout).unwrap();
+    assert_eq!(told["files"][1], "new/system_prompt.md");
+}
+
+#[test]
+fn mistakes_are_told_with_their_place_and_leave_no_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    abide(folder.path(), "http://127.0.0.1:1", &["agent", "init", "my-agent"]).expect(0);
+    let config = folder.path().join("my-agent/config.yaml");
+    let text = fs::read_to_string(&config).unwrap().replace("    stateful: true\n", "    statefull: true\n");
+    let line = text.lines().position(|line| line.contains("statefull:")).unwrap() + 1;
+    fs::write(&config, text).unwrap();
+    let words = ["agent", "run", "--agent", "my-agent", "--message", "go"];
+    let run = abide(folder.path(), "http://127.0.0.1:1", &words);
+    let expected =
+        format!("my-agent/config.yaml:{line}:5: unknown key statefull in tools[0]; did you mean stateful?");
+    assert!(run.expect(1).stderr.contains(&expected), "{run:?}");
+    assert!(!folder.path().join(".abide").exists());
+}
+
+#[test]
+fn nobody_at_the_models_address_is_told_and_the_same_command_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = ModelServer::start(Script::new().then(Answer::say("late, and well")));
+    let (base, port) = (model.url("/v1/"), model.port());
+    abide(folder.path(), &base, &["agent", "init", "my-agent"]).expect(0);
+    let config = folder.path().join("my-agent/config.yaml");
+    let text = fs::read_to_string(&config).unwrap().replace("max_retries: 6", "max_retries: 0");
+    fs::write(&config, text).unwrap();
+    drop(model);
+    let words = ["agent", "run", "--agent", "my-agent", "--message", "go"];
+    let run = abide(folder.path(), &base, &words);
+    assert!(
+        run.expect(1).stderr.contains("Connection refused (os error 111); run the same command again"),
+        "{run:?}"
+    );
+    let _back = ModelServer::start_on(port, Script::new().then(Answer::say("late, and well")));
+    assert_eq!(abide(folder.path(), &base, &words).expect(0).stdout.trim_end(), "late, and well");
+}
