@@ -17,6 +17,7 @@ pub const TOOL: &str = "ask_human";
 pub struct Question {
     /// The action that waits for the answer.
     pub interaction_id: String,
+    #[serde(rename = "prompt")]
     pub question: String,
     #[serde(default)]
     pub options: Vec<String>,
@@ -45,7 +46,10 @@ impl Question {
     /// Leaves the question where people and programs look for it.
     pub(crate) fn show(&self, state: &Path) -> io::Result<()> {
         let (part, whole) = (state.join(".interaction.json"), state.join(FILE));
-        fs::write(&part, format!("{:#}\n", json!(self)))?;
+        // In the words that every question of Abide's has (D1).
+        let mut told = json!(self);
+        told["kind"] = json!(if self.options.is_empty() { "open_text" } else { "choose_one" });
+        fs::write(&part, format!("{told:#}\n"))?;
         fs::rename(part, whole)
     }
 

@@ -276,7 +276,7 @@ impl SessionCall<'_> {
         }
         let heard = Heard::read(living.keeper.place.path());
         // What Python and others print when a text is not finished.
-        let prompts = [heard.prompt.as_str(), "... "];
+        let prompts = [heard.prompt.as_str(), talk::CONTINUATION];
         let prompts = if heard.prompt.is_empty() { &[][..] } else { &prompts[..] };
         view(recorder, View { budget: self.setup.window(), path: &execution.shown, prompts })
     }

@@ -26,6 +26,8 @@ const SLACK_MS: u64 = 5_000;
 pub(crate) const FIRST_MS: u64 = 20_000;
 /// How much of a terminal's output is drawn.
 const DRAWN: u64 = 4 << 20;
+/// What interpreters prompt with in the middle of a block.
+pub(crate) const CONTINUATION: &str = "... ";
 /// The longest end of a line that is taken for a prompt.
 const MOST_PROMPT: usize = 64;
 
@@ -99,6 +101,13 @@ pub(crate) fn say(
     spoken.interrupted = interrupted;
     if let Some(settled) = settled {
         conclude(&mut spoken, &settled, timeout_ms);
+    }
+    // Its continuation prompt is not shown, so what it means is said.
+    if spoken.remark.is_none() && !heard.prompt.is_empty() && prompt(recorder).ends_with(CONTINUATION) {
+        spoken.remark = Some(
+            "the program waits for the rest of what was begun; send the rest, or an empty line to end a block"
+                .to_owned(),
+        );
     }
     Ok(spoken)
 }
