@@ -64,9 +64,12 @@ impl Readiness {
         }
     }
 
-    /// Makes the next one ready, while nobody waits for it.
+    /// Makes the next one ready if there is none, while nobody waits for it.
     fn refill(&self, launcher: &Launcher) {
         let Self::One(spare) = self else { return };
+        if spare.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            return;
+        }
         let (spare, launcher) = (spare.clone(), launcher.clone());
         let _there_is_none_then = std::thread::Builder::new().name("spare".to_owned()).spawn(move || {
             if let Ok(ready) = launcher.prepare() {
@@ -87,19 +90,10 @@ const PIECE: usize = 4 << 20;
 
 impl Processes for Keepers {
     fn start(&self, name: &str, start: &Start<'_>) -> Result<Process, StartError> {
-        let (mut keeper, status) = match self.look(name) {
-            Looked::Held(keeper, status) => (*keeper, *status),
-            Looked::Gone => return Err(StartError::Gone),
-            Looked::Never => return Err(never_began()),
-            Looked::Nothing => self.begin(name, start)?,
-        };
-        let (bytes, ends) = match &start.launch.stdin {
-            Stdin::Whole(bytes) => (bytes, true),
-            Stdin::Open(bytes) => (bytes, false),
-        };
-        // A program that left without reading has its own words for why.
-        let _told_by_its_exit = write_pieces(&mut keeper, FIRST_INPUT, bytes, ends);
-        Ok(process(name, &status.child))
+        let started = self.start_or_find(name, start);
+        // Not before: the start of the next keeper would take the processor from this one's.
+        self.readiness.refill(&self.launcher);
+        started
     }
 
     fn find(&self, name: &str) -> Found {
@@ -177,11 +171,27 @@ impl Keepers {
         children.retain_mut(|child| child.try_wait().is_ok_and(|status| status.is_none()));
     }
 
+    /// Starts a process and gives it what it reads first, unless that was done before.
+    fn start_or_find(&self, name: &str, start: &Start<'_>) -> Result<Process, StartError> {
+        let (mut keeper, status) = match self.look(name) {
+            Looked::Held(keeper, status) => (*keeper, *status),
+            Looked::Gone => return Err(StartError::Gone),
+            Looked::Never => return Err(never_began()),
+            Looked::Nothing => self.begin(name, start)?,
+        };
+        let (bytes, ends) = match &start.launch.stdin {
+            Stdin::Whole(bytes) => (bytes, true),
+            Stdin::Open(bytes) => (bytes, false),
+        };
+        // A program that left without reading has its own words for why.
+        let _told_by_its_exit = write_pieces(&mut keeper, FIRST_INPUT, bytes, ends);
+        Ok(process(name, &status.child))
+    }
+
     /// Starts what is not there.
     fn begin(&self, name: &str, start: &Start<'_>) -> Result<(Keeper, Status), StartError> {
         write_files(start).map_err(|error| StartError::System(error.to_string()))?;
         let started = self.launcher.start(self.place(name), self.spec(start), self.readiness.take());
-        self.readiness.refill(&self.launcher);
         let mut keeper = started.map_err(start_error)?;
         let status = keeper.status(PATIENCE_MS);
         self.adopt(keeper.take_process());

@@ -51,16 +51,18 @@ use signals::Signals;
 /// Runs a keeper, until its child has ended and somebody has collected it.
 pub fn main() -> Result<(), KeeperError> {
     let (mut link, signals) = detach()?;
+    // Whatever can be known before is not in the way of what has to be held.
+    let own = ProcessIdentity::own();
     // Whoever started us may never say what to hold: a spare keeper waits until its starter needs or leaves it.
     let Some(Start { directory, spec }) = link.wait::<Start>(FOR_EVER_MS)? else { return Ok(()) };
     // So that it can be seen which keeper is whose.
     let _not_needed = rustix::process::chdir(&directory);
     let place = Place::at(directory);
     // Whoever started us may be dead, and whoever came next may have given us up.
-    if !place.claim(Some(&ProcessIdentity::own())).unwrap_or(false) {
+    if !place.claim(Some(&own)).unwrap_or(false) {
         return Ok(());
     }
-    let mut holder = match Holder::start(place.clone(), spec, signals) {
+    let mut holder = match Holder::start(place.clone(), spec, signals, own) {
         Ok(holder) => holder,
         Err(refusal) => {
             let _nobody_to_tell = place.remove();
@@ -167,7 +169,7 @@ const EVENTS: usize = 32;
 const PUSH: u64 = 500;
 
 impl Holder {
-    fn start(place: Place, spec: Spec, signals: Signals) -> Result<Self, Refusal> {
+    fn start(place: Place, spec: Spec, signals: Signals, own: ProcessIdentity) -> Result<Self, Refusal> {
         let system = |error: Errno| Refusal::System(error.to_string());
         let io = |error: std::io::Error| Refusal::System(error.to_string());
         let spool = Spool::open(place.path(), spec.retention).map_err(io)?;
@@ -189,7 +191,7 @@ impl Holder {
                 spawn_on_pty(&spec, *rows, *cols)?
             }
         };
-        let (own, child) = (ProcessIdentity::own(), identity_of_child(pid));
+        let child = identity_of_child(pid);
         if let Ok(bytes) = postcard::to_stdvec(&(&own, &child)) {
             place.record_identity(&bytes).map_err(io)?;
         }

@@ -2,7 +2,9 @@
 //!
 //! A pid alone is never believed, because pids are reused. Signals are not sent from here.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +55,10 @@ pub(crate) struct Stat {
 
 impl Stat {
     pub(crate) fn read(pid: u32) -> Option<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        // The line is shorter than this, and comes whole from one read.
+        let mut line = [0; 1024];
+        let count = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut line).ok()?;
+        Self::parse(&String::from_utf8_lossy(line.get(..count)?))
     }
 
     /// The name in brackets may itself hold spaces and brackets, so fields are counted from the last one.
@@ -69,8 +74,11 @@ impl Stat {
     }
 }
 
+/// Nobody lives to see another boot.
 fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+    static ID: OnceLock<String> = OnceLock::new();
+    let read = || fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    ID.get_or_init(|| read().map(|id| id.trim().to_owned()).unwrap_or_default()).clone()
 }
 
 #[cfg(test)]

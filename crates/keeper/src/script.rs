@@ -102,9 +102,9 @@ impl Prompter {
         self.main.as_ref().map(|(reader, _)| path_of(reader)).unwrap_or_default()
     }
 
-    /// Sends the first text.
+    /// Sends the first text. To a shell that reads its script byte by byte it goes with the first slots.
     pub(crate) fn begin(&mut self) -> io::Result<()> {
-        if let Some((_, writer)) = &self.main {
+        if let Some((_, writer)) = self.main.as_ref().filter(|_| self.texts.line.is_empty()) {
             write_all(writer, self.texts.init.as_bytes())?;
         }
         Ok(())
@@ -125,7 +125,10 @@ impl Prompter {
             return self.offer_typed().map(Some);
         }
         let nonces = nonces();
-        let mut slots = String::new();
+        let mut slots = match self.texts.line.is_empty() {
+            true => String::new(),
+            false => std::mem::take(&mut self.texts.init),
+        };
         for (index, nonce) in nonces.iter().enumerate() {
             slots.push_str(&self.slot(self.turn ^ (index & 1), nonce));
         }

@@ -126,7 +126,7 @@ impl Runtime {
             let until = match wait {
                 Wait::No => Some(&now),
                 Wait::ForSomething if looking => Some(&now),
-                Wait::ForSomething if self.wants_spare => Some(&idle),
+                Wait::ForSomething if self.wants_spare && !self.is_creating() => Some(&idle),
                 Wait::ForSomething => None,
             };
             if let Err(error) = epoll::wait(&self.poller, rustix::buffer::spare_capacity(&mut ready), until)
@@ -139,7 +139,7 @@ impl Runtime {
             }
             if looking {
                 self.spin.saw_nothing();
-            } else if std::mem::take(&mut self.wants_spare) {
+            } else if !self.is_creating() && std::mem::take(&mut self.wants_spare) {
                 self.spare = self.config.launcher.prepare().ok();
             }
         }
@@ -156,6 +156,11 @@ impl Runtime {
             }
         }
         own
+    }
+
+    /// Whether somebody waits for a session. Starting the next one's keeper meanwhile would take its shell's processor.
+    fn is_creating(&self) -> bool {
+        self.sessions.values().any(|session| session.state() == State::Creating)
     }
 
     /// Lets [`Self::wait`] also wait for an end of the caller's, or for other things at it than before.
