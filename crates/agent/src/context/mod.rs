@@ -1,0 +1,211 @@
+//! What the model is shown: messages that are a pure function of the journal, kept as the JSON that is sent.
+//!
+//! A batch of calls appears when its last result is there, and whatever was said meanwhile follows it, so the order that
+//! services demand (a call, exactly its results, then anything else) holds in every state. Notices of ours are sent in the
+//! user's role with a mark in front: a system message in the middle of a conversation is refused by several servers and
+//! moved to its head by others, and a role of our own by all.
+//!
+//! An event costs what it adds. The window is shortened only when it has grown past most of what the model can take, and
+//! then far enough that it does not happen again soon.
+//!
+//! Not here: the request and its tools (`model`), and what the events mean for the run (`story`).
+
+mod shorten;
+
+use std::collections::HashMap;
+
+use crate::{
+    event::{ActionRequest, ActionResult, Event, Level, Thought},
+    model::{Message, ToolCall},
+};
+
+/// The messages of a conversation, ready to be sent.
+#[derive(Debug)]
+pub struct Window {
+    pieces: Vec<Piece>,
+    /// What all pieces take.
+    bytes: usize,
+    /// What is sent with every request beside the messages.
+    overhead: usize,
+    /// What the model can take, in tokens.
+    most: u64,
+    /// Tokens for each byte, as the server last counted them.
+    rate: f64,
+    /// A batch whose results are not all there.
+    batch: Option<Batch>,
+    /// How many batches there were.
+    batches: u64,
+    /// How many were left out.
+    left_out: u64,
+}
+
+/// One message.
+#[derive(Debug)]
+struct Piece {
+    json: String,
+    kind: Kind,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    /// The system prompt, or something that a person or Abide said.
+    Said,
+    /// Where something was left out.
+    Gap,
+    /// What the model said when it called nothing.
+    Spoken,
+    /// Calls of a batch.
+    Calls { batch: u64 },
+    /// A result of a batch, and what is left of it when it is shortened.
+    Result { batch: u64, short: Option<String> },
+}
+
+#[derive(Debug)]
+struct Batch {
+    text: Option<String>,
+    owed: u64,
+    requests: Vec<ActionRequest>,
+    results: HashMap<String, ActionResult>,
+    /// What was said while it was open.
+    held: Vec<String>,
+}
+
+impl Window {
+    /// A conversation with nothing but a system prompt, for a model that can take so many tokens. The overhead is what
+    /// the description of the tools takes, in bytes.
+    pub fn new(system_prompt: &str, most: u64, overhead: usize) -> Self {
+        let mut window = Self {
+            pieces: Vec::new(),
+            bytes: 0,
+            overhead,
+            most,
+            rate: USUAL_RATE,
+            batch: None,
+            batches: 0,
+            left_out: 0,
+        };
+        if !system_prompt.trim().is_empty() {
+            window.push(Message::System(system_prompt.to_owned()).json(), Kind::Said);
+        }
+        window
+    }
+
+    /// The messages, each a JSON object.
+    pub fn messages(&self) -> Vec<&str> {
+        self.pieces.iter().map(|piece| piece.json.as_str()).collect()
+    }
+
+    /// About how many tokens a request with these messages has.
+    pub fn tokens(&self) -> u64 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "an estimate of something that is far smaller than 2^53"
+        )]
+        let tokens = ((self.bytes + self.overhead) as f64 * self.rate) as u64;
+        tokens
+    }
+
+    /// Takes in the next event, as it may be shown.
+    pub fn apply(&mut self, event: &Event) {
+        match event {
+            Event::RunStart(_) | Event::RunEnd(_) => {}
+            Event::UserMessage(message) => self.say(message.text.clone()),
+            Event::SystemMessage(message) => match message.level {
+                Level::Info => {}
+                Level::Warn => self.say(format!("{NOTICE} {}", message.content)),
+            },
+            Event::Thought(thought) => self.thought(thought),
+            Event::ActionRequest(request) => {
+                if let Some(batch) = &mut self.batch {
+                    batch.requests.push(request.clone());
+                }
+            }
+            Event::ActionResult(result) => self.result(result),
+        }
+    }
+
+    fn say(&mut self, text: String) {
+        match &mut self.batch {
+            Some(batch) => batch.held.push(text),
+            None => self.push(Message::User(text).json(), Kind::Said),
+        }
+    }
+
+    fn thought(&mut self, thought: &Thought) {
+        // The model was asked: what was shortened before that is shortened when the journal is read again.
+        self.fit();
+        self.learn(thought);
+        if thought.calls > 0 {
+            let (owed, text) = (thought.calls, thought.text.clone());
+            self.batch =
+                Some(Batch { text, owed, requests: Vec::new(), results: HashMap::new(), held: Vec::new() });
+        } else if !thought.is_empty() {
+            let message = Message::Assistant { text: thought.text.clone(), calls: Vec::new() };
+            self.push(message.json(), Kind::Spoken);
+        }
+    }
+
+    /// The server's own count of what was just sent is better than any guess.
+    fn learn(&mut self, thought: &Thought) {
+        let counted = thought.usage.map_or(0, |usage| usage.input_tokens);
+        if counted > 0 {
+            #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+            let rate = counted as f64 / (self.bytes + self.overhead).max(1) as f64;
+            self.rate = rate.clamp(LOWEST_RATE, HIGHEST_RATE);
+        }
+    }
+
+    fn result(&mut self, result: &ActionResult) {
+        let Some(mut batch) = self.batch.take() else { return };
+        batch.results.insert(result.action_id.clone(), result.clone());
+        if (batch.results.len() as u64) < batch.owed {
+            self.batch = Some(batch);
+            return;
+        }
+        self.batches += 1;
+        let number = self.batches;
+        let Batch { text, owed: _, requests, mut results, held } = batch;
+        let calls = requests.iter().map(call).collect();
+        self.push(Message::Assistant { text, calls }.json(), Kind::Calls { batch: number });
+        for request in requests {
+            let Some(result) = results.remove(&request.action_id) else { continue };
+            let call_id = request.call_id;
+            let short = shorten::pointer(&result).map(|text| {
+                let call_id = call_id.clone();
+                Message::Tool { call_id, text }.json()
+            });
+            let json = Message::Tool { call_id, text: result.observation_content }.json();
+            let short = short.filter(|short| short.len() < json.len());
+            self.push(json, Kind::Result { batch: number, short });
+        }
+        for text in held {
+            self.push(Message::User(text).json(), Kind::Said);
+        }
+    }
+
+    fn push(&mut self, json: String, kind: Kind) {
+        self.bytes += json.len() + 1;
+        self.pieces.push(Piece { json, kind });
+    }
+}
+
+fn call(request: &ActionRequest) -> ToolCall {
+    let arguments = match &request.tool_args_raw {
+        Some(raw) => raw.clone(),
+        None => request.tool_args.to_string(),
+    };
+    ToolCall { id: request.call_id.clone(), name: request.tool_name.clone(), arguments }
+}
+
+/// What stands in front of what Abide says.
+pub const NOTICE: &str = "[notice from abide, not from the person]";
+
+/// Tokens for each byte before a server has counted any.
+const USUAL_RATE: f64 = 0.25;
+const LOWEST_RATE: f64 = 0.1;
+const HIGHEST_RATE: f64 = 1.0;
+
+#[cfg(test)]
+mod tests;

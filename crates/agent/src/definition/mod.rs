@@ -1,0 +1,95 @@
+//! What an agent is: its model, its limits, its tools and its system prompt.
+//!
+//! Not here: how a call of a tool becomes a process; that is [`crate::tool`].
+
+mod nearest;
+mod offer;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+pub(crate) use nearest::nearest;
+pub use offer::{SESSION_ID, offer};
+
+/// An agent's folder, read and checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Definition {
+    pub model: ModelConfig,
+    pub limits: Limits,
+    pub tools: Vec<Tool>,
+    pub system_prompt: String,
+    pub folder: PathBuf,
+}
+
+/// Where the model is and how it is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelConfig {
+    pub base_url: String,
+    pub name: String,
+    pub api_key_env: Option<String>,
+    pub context_tokens: u64,
+    pub temperature: Option<f64>,
+    pub max_output_tokens: Option<u64>,
+    pub timeout_sec: u64,
+    pub max_retries: u32,
+}
+
+/// What a run may use up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    pub max_iterations: u64,
+    pub max_total_tokens: Option<u64>,
+    /// How much of an observation the model is shown.
+    pub observation_bytes: u64,
+}
+
+/// A command that the model may call (B2).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tool {
+    pub name: String,
+    pub description: String,
+    pub command: Vec<String>,
+    pub parameters: Vec<Parameter>,
+    pub timeout_sec: Option<u64>,
+    pub stateful: bool,
+    pub pty: Option<Pty>,
+    /// The one command string is given to `sh -c`; parameters reach it only as arguments or environment.
+    pub shell: bool,
+    pub env: BTreeMap<String, String>,
+    pub cwd: Option<String>,
+}
+
+/// A terminal of this size instead of pipes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pty {
+    pub cols: u16,
+    pub rows: u16,
+}
+
+/// One parameter of a tool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    pub name: String,
+    pub kind: Kind,
+    pub description: String,
+    pub required: bool,
+    pub inject_as: Inject,
+    pub option_name: Option<String>,
+}
+
+/// What a parameter's value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    String,
+    Integer,
+    Number,
+    Boolean,
+}
+
+/// How a parameter's value reaches the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inject {
+    Argument,
+    Option,
+    Stdin,
+}

@@ -1,0 +1,118 @@
+//! A tool as the model is told about it: a name, a description and a JSON Schema of its arguments.
+//!
+//! Not here: what becomes of the arguments that the model then sends; that is [`crate::tool`].
+
+use serde_json::{Map, Value, json};
+
+use super::{Inject, Kind, Parameter, Tool};
+
+/// The parameter by which a call of a stateful tool names its session.
+pub const SESSION_ID: &str = "session_id";
+
+impl Tool {
+    /// The tool as one JSON object, ready to be put into a [`Request`](crate::model::Request).
+    pub fn offer(&self) -> String {
+        offer(&self.name, &self.description, &self.schema())
+    }
+
+    /// What its arguments must look like. A stateful tool can always be told which session is meant.
+    pub fn schema(&self) -> Value {
+        let mut properties: Map<String, Value> =
+            self.parameters.iter().map(|parameter| (parameter.name.clone(), told(parameter))).collect();
+        if self.stateful && !properties.contains_key(SESSION_ID) {
+            let description = "The session to use, as an earlier result named it. Without it, the tool's default \
+                               session, which is started when there is none.";
+            properties.insert(SESSION_ID.to_owned(), json!({ "type": "string", "description": description }));
+        }
+        let required: Vec<&str> =
+            self.parameters.iter().filter(|p| self.demands(p)).map(|p| p.name.as_str()).collect();
+        json!({
+            "type": "object", "properties": properties, "required": required, "additionalProperties": false,
+        })
+    }
+
+    /// Whether a call without this parameter is refused. Of a stateful tool neither the session nor the text to send is
+    /// ever demanded: without them the default session is used, or started.
+    pub fn demands(&self, parameter: &Parameter) -> bool {
+        let implied = self.stateful && (parameter.name == SESSION_ID || parameter.inject_as == Inject::Stdin);
+        parameter.required && !implied
+    }
+}
+
+/// Any tool as one JSON object: those of a definition, and those that are built in.
+pub fn offer(name: &str, description: &str, parameters: &Value) -> String {
+    let function = json!({ "name": name, "description": description, "parameters": parameters });
+    json!({ "type": "function", "function": function }).to_string()
+}
+
+fn told(parameter: &Parameter) -> Value {
+    let mut told = json!({ "type": parameter.kind.name() });
+    if !parameter.description.is_empty() {
+        told["description"] = json!(parameter.description);
+    }
+    told
+}
+
+impl Kind {
+    /// Its name in definitions and in JSON Schema.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn tool(stateful: bool) -> Tool {
+        let parameter = |name: &str, kind, inject_as| Parameter {
+            name: name.to_owned(),
+            kind,
+            description: String::new(),
+            required: true,
+            inject_as,
+            option_name: None,
+        };
+        Tool {
+            name: "t".to_owned(),
+            description: "does it".to_owned(),
+            command: vec!["t".to_owned()],
+            parameters: vec![
+                parameter("text", Kind::String, Inject::Stdin),
+                parameter("count", Kind::Integer, Inject::Option),
+            ],
+            timeout_sec: None,
+            stateful,
+            pty: None,
+            shell: false,
+            env: BTreeMap::new(),
+            cwd: None,
+        }
+    }
+
+    #[test]
+    fn a_tool_is_offered_with_a_schema_of_its_arguments() {
+        let offered: Value = serde_json::from_str(&tool(false).offer()).unwrap();
+        let expected = json!({ "type": "function", "function": {
+            "name": "t", "description": "does it", "parameters": {
+                "type": "object", "additionalProperties": false, "required": ["text", "count"],
+                "properties": { "text": { "type": "string" }, "count": { "type": "integer" } },
+            },
+        }});
+        assert_eq!(offered, expected);
+    }
+
+    #[test]
+    fn a_stateful_tool_takes_a_session_and_demands_neither_it_nor_a_text() {
+        let schema = tool(true).schema();
+        assert_eq!(schema["required"], json!(["count"]));
+        assert_eq!(schema["properties"][SESSION_ID]["type"], "string");
+    }
+}

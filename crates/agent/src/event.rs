@@ -1,0 +1,278 @@
+//! What the journal is made of: seven kinds of events, each with what it says (B9).
+//!
+//! They hold intents and observations only; pids, pipes and raw output lie in folders that `execution_ref` names (B4).
+//! A field that a later version adds is passed over. A kind that is not known here is an error, because what it did to
+//! the story cannot be guessed.
+//!
+//! Not here: how lines are written (`journal`) and what the events add up to (`story`).
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, value::RawValue};
+
+use crate::model::Usage;
+
+/// One event with its number and time: a line of the journal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// From 1, without gaps.
+    pub seq: u64,
+    /// RFC 3339.
+    pub ts: String,
+    pub event: Event,
+}
+
+/// Something that happened in a run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    RunStart(RunStart),
+    RunEnd(RunEnd),
+    UserMessage(UserMessage),
+    Thought(Thought),
+    ActionRequest(ActionRequest),
+    ActionResult(ActionResult),
+    SystemMessage(SystemMessage),
+}
+
+/// A run begins, or goes on with a fresh budget if there was one of that id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunStart {
+    pub run_id: String,
+    /// The folder that defines the agent.
+    pub agent: String,
+    pub model: String,
+}
+
+/// A run is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunEnd {
+    pub run_id: String,
+    pub status: EndStatus,
+    /// Why, unless it was completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What the model said last, if it was completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+    pub iterations: u64,
+    pub usage: Usage,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum EndStatus {
+    Completed,
+    Failed,
+    /// The iterations or tokens that it was given are used up. Not a success.
+    BudgetExhausted,
+}
+
+/// A person said something.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserMessage {
+    pub text: String,
+}
+
+/// The model said something. So many requests as it says follow at once; see decision 0013.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thought {
+    pub text: Option<String>,
+    #[serde(default)]
+    pub calls: u64,
+    /// Why the model stopped, in its service's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// Whether the usage is a guess of ours, because the server said nothing about it.
+    #[serde(default, rename = "usage_estimated", skip_serializing_if = "std::ops::Not::not")]
+    pub is_estimated: bool,
+}
+
+/// The model wants something done. It is written before it is done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ActionRequest {
+    pub action_id: String,
+    /// The id by which the model knows the call.
+    pub call_id: String,
+    pub tool_name: String,
+    pub tool_args: Value,
+    /// The arguments as the model sent them, if they are no JSON object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_args_raw: Option<String>,
+}
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActionResult {
+    pub action_id: String,
+    pub status: Status,
+    /// What the model is shown.
+    pub observation_content: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// Where all of it lies, seen from the state folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution_ref: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_event: Option<SessionEvent>,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Success,
+    Error,
+    TimedOut,
+    /// Abide was stopped while it ran: it may have been carried out wholly, partly or not at all.
+    Unknown,
+    /// A person stopped the run while it ran, or before it was begun.
+    Interrupted,
+}
+
+/// What a result did to a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionEvent {
+    Started,
+    Ended,
+}
+
+/// Abide itself has something to say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SystemMessage {
+    pub level: Level,
+    pub content: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_event: Option<SessionEvent>,
+}
+
+/// How much a system message matters. The model is shown what is a warning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Level {
+    /// For whoever reads the journal.
+    Info,
+    /// For the model too.
+    Warn,
+}
+
+impl Thought {
+    /// Whether the model has given its answer: it said something to the end and wants nothing more done.
+    pub fn is_answer(&self) -> bool {
+        self.calls == 0 && !self.is_empty() && self.finish.as_deref() != Some("length")
+    }
+
+    /// Whether it neither said nor called anything.
+    pub fn is_empty(&self) -> bool {
+        self.calls == 0 && self.text.as_deref().is_none_or(|text| text.trim().is_empty())
+    }
+}
+
+impl Entry {
+    /// Reads a line.
+    pub fn parse(line: &[u8]) -> serde_json::Result<Self> {
+        let Line { seq, ts, kind, payload } = serde_json::from_slice(line)?;
+        let payload = payload.get();
+        let event = match kind {
+            Kind::RunStart => Event::RunStart(serde_json::from_str(payload)?),
+            Kind::RunEnd => Event::RunEnd(serde_json::from_str(payload)?),
+            Kind::UserMessage => Event::UserMessage(serde_json::from_str(payload)?),
+            Kind::Thought => Event::Thought(serde_json::from_str(payload)?),
+            Kind::ActionRequest => Event::ActionRequest(serde_json::from_str(payload)?),
+            Kind::ActionResult => Event::ActionResult(serde_json::from_str(payload)?),
+            Kind::SystemMessage => Event::SystemMessage(serde_json::from_str(payload)?),
+        };
+        Ok(Self { seq, ts, event })
+    }
+
+    /// The line, without its end.
+    pub fn line(&self) -> serde_json::Result<String> {
+        match &self.event {
+            Event::RunStart(payload) => self.written(Kind::RunStart, payload),
+            Event::RunEnd(payload) => self.written(Kind::RunEnd, payload),
+            Event::UserMessage(payload) => self.written(Kind::UserMessage, payload),
+            Event::Thought(payload) => self.written(Kind::Thought, payload),
+            Event::ActionRequest(payload) => self.written(Kind::ActionRequest, payload),
+            Event::ActionResult(payload) => self.written(Kind::ActionResult, payload),
+            Event::SystemMessage(payload) => self.written(Kind::SystemMessage, payload),
+        }
+    }
+
+    fn written<T: Serialize>(&self, kind: Kind, payload: &T) -> serde_json::Result<String> {
+        serde_json::to_string(&Written { seq: self.seq, ts: &self.ts, kind, payload })
+    }
+}
+
+/// A line as it is read. The payload is read when its kind is known.
+#[derive(Deserialize)]
+struct Line<'a> {
+    seq: u64,
+    ts: String,
+    #[serde(rename = "type")]
+    kind: Kind,
+    #[serde(borrow)]
+    payload: &'a RawValue,
+}
+
+/// A line as it is written.
+#[derive(Serialize)]
+struct Written<'a, T> {
+    seq: u64,
+    ts: &'a str,
+    #[serde(rename = "type")]
+    kind: Kind,
+    payload: &'a T,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+enum Kind {
+    RunStart,
+    RunEnd,
+    UserMessage,
+    Thought,
+    ActionRequest,
+    ActionResult,
+    SystemMessage,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_event_is_a_line_with_seq_ts_type_and_payload_and_is_read_back_as_it_was() {
+        let request = ActionRequest {
+            action_id: "act_3_ab12".to_owned(),
+            call_id: "call_1".to_owned(),
+            tool_name: "read".to_owned(),
+            tool_args: json!({ "path": "a\nb" }),
+            tool_args_raw: None,
+        };
+        let ts = "2026-11-16T08:00:00Z".to_owned();
+        let entry = Entry { seq: 3, ts, event: Event::ActionRequest(request) };
+        let line = entry.line().unwrap();
+        assert_eq!(
+            line,
+            r#"{"seq":3,"ts":"2026-11-16T08:00:00Z","type":"ACTION_REQUEST","payload":{"action_id":"act_3_ab12","call_id":"call_1","tool_name":"read","tool_args":{"path":"a\nb"}}}"#
+        );
+        assert_eq!(Entry::parse(line.as_bytes()).unwrap(), entry);
+    }
+
+    #[test]
+    fn only_something_said_to_the_end_is_an_answer() {
+        let said = |text: &str| Thought { text: Some(text.to_owned()), ..Thought::default() };
+        assert!(said("done").is_answer());
+        assert!(!said(" \n").is_answer());
+        assert!(!Thought { calls: 1, ..said("I will look") }.is_answer());
+        assert!(!Thought { finish: Some("length".to_owned()), ..said("once upon a") }.is_answer());
+    }
+}

@@ -1,0 +1,85 @@
+//! What the loop needs of its surroundings: somebody who thinks, somebody who acts, and somebody to tell.
+//!
+//! The real ones are the model's client, the workbench and the command line; the loop's own tests have others.
+
+use std::sync::atomic::AtomicBool;
+
+use serde_json::{Map, Value};
+
+use crate::{
+    definition::Tool,
+    event::{Entry, SessionEvent, Status},
+    human::Question,
+    model::{ModelError, Piece, Reply, Request},
+};
+
+/// Whoever thinks.
+pub trait Mind {
+    fn think(&mut self, request: &Request<'_>, said: &mut dyn FnMut(Piece<'_>)) -> Result<Reply, ModelError>;
+}
+
+/// Whoever acts. What goes wrong with a tool is something that the model is told; there are no other errors.
+pub trait Hands {
+    /// Carries out a call, and does not return before it is over.
+    fn carry_out(&mut self, action_id: &str, tool: &Tool, arguments: &Map<String, Value>) -> Done;
+    /// Ends a session and everything in it. One that is gone already counts as ended.
+    fn end_session(&mut self, session_id: &str) -> Done;
+    /// Whether this very session lives, and not only something with its pid.
+    fn is_alive(&mut self, session_id: &str) -> bool;
+    /// Ends whatever still runs for an action that was being carried out when an earlier process died, and says what is
+    /// known of it, if it left any trace.
+    fn abandon(&mut self, action_id: &str) -> Option<String>;
+    /// Ends the sessions of this state folder that the journal does not know: their start was never written down.
+    fn end_others(&mut self, known: &[&str]);
+}
+
+/// What came of an action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    pub status: Status,
+    /// What the model is shown.
+    pub text: String,
+    pub exit_code: Option<i32>,
+    /// Where all of it lies, seen from the state folder.
+    pub execution_ref: Option<String>,
+    pub session_id: Option<String>,
+    pub session_event: Option<SessionEvent>,
+}
+
+/// Whoever is told what happens, as it happens.
+pub trait Voice {
+    /// Something was written to the journal, with its line.
+    fn happened(&mut self, entry: &Entry, line: &str);
+    /// The model is speaking.
+    fn saying(&mut self, piece: Piece<'_>);
+    /// Something that is not in the journal.
+    fn note(&mut self, text: &str);
+    /// Asks the person, if one is there.
+    fn ask(&mut self, question: &Question) -> Asked;
+}
+
+/// What came of asking.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    Answered(String),
+    /// Nobody is there, or they left it open.
+    Nobody,
+    Interrupted,
+}
+
+/// Raised when a person wants the run to stop.
+pub type Interrupt = AtomicBool;
+
+impl Done {
+    /// Nothing was carried out, and why.
+    pub fn refused(text: impl Into<String>) -> Self {
+        Self {
+            status: Status::Error,
+            text: text.into(),
+            exit_code: None,
+            execution_ref: None,
+            session_id: None,
+            session_event: None,
+        }
+    }
+}

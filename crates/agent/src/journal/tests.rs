@@ -1,0 +1,121 @@
+//! What is repaired, what is refused, and that a refused file stays as it was.
+
+use serde_json::json;
+
+use super::*;
+use crate::event::{ActionRequest, Thought, UserMessage};
+
+fn said(text: &str) -> Event {
+    Event::UserMessage(UserMessage { text: text.to_owned() })
+}
+
+fn batch(calls: u64) -> Vec<Event> {
+    let thought = Event::Thought(Thought { calls, ..Thought::default() });
+    let request = |number: u64| {
+        Event::ActionRequest(ActionRequest {
+            action_id: format!("act_{number}"),
+            call_id: format!("call_{number}"),
+            tool_name: "t".to_owned(),
+            tool_args: json!({}),
+            tool_args_raw: None,
+        })
+    };
+    std::iter::once(thought).chain((0..calls).map(request)).collect()
+}
+
+/// A journal with these events, and its bytes.
+fn written(folder: &Path, events: Vec<Event>) -> (PathBuf, Vec<u8>) {
+    let path = folder.join("journal.jsonl");
+    let (mut journal, _, _) = Journal::open(&path).unwrap();
+    journal.append(events).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    (path, bytes)
+}
+
+#[test]
+fn a_batch_that_is_cut_anywhere_was_never_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut events = vec![said("go")];
+    events.extend(batch(3));
+    let (path, bytes) = written(folder.path(), events);
+    let first = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    // The very last byte is the end of the last line: without it all is there.
+    for cut in first + 1..bytes.len() - 1 {
+        let found = parse(&path, &bytes[..cut]).unwrap();
+        let offset = found.torn.map(|torn| torn.offset);
+        assert_eq!((found.entries.len(), offset), (1, Some(first as u64)), "cut at {cut}");
+    }
+    for cut in [first + 1, first + 120, bytes.len() - 2] {
+        std::fs::write(&path, &bytes[..cut]).unwrap();
+        let (journal, entries, aside) = Journal::open(&path).unwrap();
+        assert_eq!((entries.len(), journal.next()), (1, 2), "cut at {cut}");
+        assert_eq!(std::fs::read(aside.unwrap()).unwrap(), &bytes[first..cut]);
+        assert_eq!(std::fs::read(&path).unwrap(), &bytes[..first]);
+    }
+}
+
+#[test]
+fn a_line_that_lacks_only_its_end_is_kept_and_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, bytes) = written(folder.path(), vec![said("a"), said("b")]);
+    std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    let (mut journal, entries, aside) = Journal::open(&path).unwrap();
+    assert_eq!((entries.len(), aside), (2, None));
+    journal.append(vec![said("c")]).unwrap();
+    assert_eq!(Journal::read(&path).unwrap().entries.len(), 3);
+}
+
+#[test]
+fn a_torn_line_is_put_aside_and_the_journal_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, mut bytes) = written(folder.path(), vec![said("a")]);
+    for torn in [&b"{\"seq\":2,\"ts"[..], b"\0\0\0\0", b"{\"seq\":2\0\0\n"] {
+        bytes.extend_from_slice(torn);
+        std::fs::write(&path, &bytes).unwrap();
+        let (mut journal, entries, aside) = Journal::open(&path).unwrap();
+        assert_eq!(std::fs::read(aside.unwrap()).unwrap(), torn);
+        assert_eq!(journal.next(), entries.len() as u64 + 1);
+        journal.append(vec![said("b")]).unwrap();
+        bytes = std::fs::read(&path).unwrap();
+    }
+    assert_eq!(Journal::read(&path).unwrap().entries.len(), 4);
+    assert!(folder.path().join("journal.torn-3").exists());
+}
+
+/// The error for a file with these bytes, which must stay as it is.
+fn refused(bytes: &[u8]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.jsonl");
+    std::fs::write(&path, bytes).unwrap();
+    let error = Journal::open(&path).unwrap_err().to_string();
+    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    error.strip_prefix(&format!("{}, ", path.display())).unwrap().to_owned()
+}
+
+#[test]
+fn a_broken_middle_is_refused_by_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, bytes) = written(folder.path(), vec![said("a"), said("b"), said("c")]);
+    let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
+    let broken = refused(&[lines[0], b"oops\n", lines[2]].concat());
+    assert!(broken.starts_with("line 2: this is no event of a journal"), "{broken}");
+    assert_eq!(refused(&[lines[0], lines[2]].concat()), "line 2: expected event 2, found event 3");
+    let kind = refused(&[lines[0], br#"{"seq":2,"ts":"","type":"DREAM","payload":{}}"#, b"\n"].concat());
+    assert!(kind.starts_with("line 2: this is no event of a journal (unknown variant `DREAM`"), "{kind}");
+}
+
+#[test]
+fn a_reformatted_journal_is_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, bytes) = written(folder.path(), vec![said("a"), said("b")]);
+    let values: Vec<serde_json::Value> =
+        bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    let pretty: Vec<String> =
+        values.iter().map(|value| serde_json::to_string_pretty(value).unwrap()).collect();
+    let list = serde_json::to_string_pretty(&values).unwrap();
+    for text in [pretty.join("\n") + "\n", pretty.join("\n"), list] {
+        let error = refused(text.as_bytes());
+        assert!(error.starts_with("line 1: an event does not end in the line"), "{error}");
+    }
+}

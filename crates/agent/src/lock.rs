@@ -1,0 +1,49 @@
+//! One process for each state folder: `lock`, held for as long as the process lives, and let go by the system however it
+//! ends.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read, Seek, Write},
+    path::Path,
+};
+
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
+
+/// The right to write here.
+#[derive(Debug)]
+pub(crate) struct Lock(#[expect(dead_code, reason = "it is held, not used")] File);
+
+/// Why it was not given.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// Somebody has it: this process, if it could be found out.
+    Held(Option<u32>),
+    Io(io::Error),
+}
+
+impl Lock {
+    pub(crate) fn take(folder: &Path) -> Result<Self, Refused> {
+        let open =
+            OpenOptions::new().create(true).truncate(false).read(true).write(true).open(folder.join("lock"));
+        let mut file = open.map_err(Refused::Io)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let mut pid = String::new();
+                let _it_may_be_empty = file.read_to_string(&mut pid);
+                return Err(Refused::Held(pid.trim().parse().ok()));
+            }
+            Err(error) => return Err(Refused::Io(error.into())),
+        }
+        let write = |file: &mut File| {
+            file.set_len(0)?;
+            file.rewind()?;
+            writeln!(file, "{}", std::process::id())
+        };
+        write(&mut file).map_err(Refused::Io)?;
+        Ok(Self(file))
+    }
+}

@@ -1,0 +1,156 @@
+//! From a base URL, as people write it, to the addresses of chat completions and of the list of models.
+//!
+//! Some providers want `/v1` in the base URL and some documents leave it out. A URL with a version in its path is taken
+//! as it is; for one without, both are tried and the one that answers is kept.
+
+use reqwest::Url;
+
+/// The addresses that a base URL may mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Endpoint {
+    /// Bases, the likeliest first.
+    bases: Vec<Url>,
+    chosen: usize,
+}
+
+const COMPLETIONS: &str = "/chat/completions";
+
+impl Endpoint {
+    /// Reads a base URL, with or without a version, a trailing slash, or the whole path of chat completions.
+    pub(super) fn parse(base_url: &str) -> Result<Self, String> {
+        let example = "such as https://api.openai.com/v1";
+        let written = base_url.trim();
+        let mut url = Url::parse(written).map_err(|error| format!("{error}; expected a URL, {example}"))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(format!("expected a URL that begins with http:// or https://, {example}"));
+        }
+        if url.host_str().is_none_or(str::is_empty) {
+            return Err(format!("no host; expected a URL, {example}"));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("a URL is no place for a password; name a variable in model.api_key_env".to_owned());
+        }
+        url.set_fragment(None);
+        let path = url.path().trim_end_matches('/').to_owned();
+        let path = path.strip_suffix(COMPLETIONS).unwrap_or(&path).trim_end_matches('/').to_owned();
+        let whole = path.len() < url.path().trim_end_matches('/').len();
+        let based = |path: &str| {
+            let mut url = url.clone();
+            url.set_path(path);
+            url
+        };
+        let bases = if whole || path.split('/').any(is_version) {
+            vec![based(&path)]
+        } else {
+            vec![based(&format!("{path}/v1")), based(&path)]
+        };
+        Ok(Self { bases, chosen: 0 })
+    }
+
+    /// Where chat completions are asked for.
+    pub(super) fn completions(&self) -> Url {
+        self.with("chat/completions")
+    }
+
+    /// Where the names of models are.
+    pub(super) fn models(&self) -> Url {
+        self.with("models")
+    }
+
+    /// Turns to the next meaning, if there is one.
+    pub(super) fn next(&mut self) -> bool {
+        let more = self.chosen + 1 < self.bases.len();
+        self.chosen += usize::from(more);
+        more
+    }
+
+    /// Back to the likeliest meaning: none of them has answered.
+    pub(super) fn reset(&mut self) {
+        self.chosen = 0;
+    }
+
+    /// The first of its meanings is the one: it has answered, or refused in its own words.
+    pub(super) fn keep(&mut self) {
+        self.bases = vec![self.bases[self.chosen].clone()];
+        self.chosen = 0;
+    }
+
+    /// Whether traffic stays on this machine, where no proxy has any business.
+    pub(super) fn is_local(&self) -> bool {
+        let host = self.bases[0].host_str().unwrap_or_default().trim_matches(['[', ']']);
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    }
+
+    /// Whether it is spoken to in the clear.
+    pub(super) fn is_plain(&self) -> bool {
+        self.bases[0].scheme() == "http"
+    }
+
+    fn with(&self, what: &str) -> Url {
+        let mut url = self.bases[self.chosen].clone();
+        url.set_path(&format!("{}/{what}", url.path().trim_end_matches('/')));
+        url
+    }
+}
+
+/// `v1`, `v3`, `v1beta`: a path with such a part is whole.
+fn is_version(part: &str) -> bool {
+    let mut chars = part.chars();
+    chars.next() == Some('v') && chars.next().is_some_and(|c| c.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meanings(base_url: &str) -> Vec<String> {
+        let mut endpoint = Endpoint::parse(base_url).unwrap();
+        let mut meanings = vec![endpoint.completions().to_string()];
+        while endpoint.next() {
+            meanings.push(endpoint.completions().to_string());
+        }
+        meanings
+    }
+
+    #[test]
+    fn a_url_with_a_version_is_taken_as_it_is() {
+        for (base, expected) in [
+            ("https://api.openai.com/v1", "https://api.openai.com/v1/chat/completions"),
+            ("https://api.openai.com/v1//", "https://api.openai.com/v1/chat/completions"),
+            (" http://127.0.0.1:11434/v1/chat/completions ", "http://127.0.0.1:11434/v1/chat/completions"),
+            ("https://h/custom/chat/completions", "https://h/custom/chat/completions"),
+            ("https://g/v1beta/openai/", "https://g/v1beta/openai/chat/completions"),
+            ("https://a/api/v3?api-version=2", "https://a/api/v3/chat/completions?api-version=2"),
+        ] {
+            assert_eq!(meanings(base), [expected]);
+        }
+    }
+
+    #[test]
+    fn a_url_without_a_version_may_mean_two() {
+        let expected = ["http://h:8000/v1/chat/completions", "http://h:8000/chat/completions"];
+        assert_eq!(meanings("http://h:8000"), expected);
+        assert_eq!(meanings("http://h:8000/"), expected);
+        let expected = ["https://o/api/v1/chat/completions", "https://o/api/chat/completions"];
+        assert_eq!(meanings("https://o/api/"), expected);
+    }
+
+    #[test]
+    fn what_is_no_base_url_is_refused_with_an_example() {
+        for text in ["", "api.openai.com/v1", "ftp://h/v1", "http://"] {
+            let refused = Endpoint::parse(text).unwrap_err();
+            assert!(refused.contains("https://api.openai.com/v1"), "{text}: {refused}");
+        }
+        let refused = Endpoint::parse("https://me:secret@h/v1").unwrap_err();
+        assert!(refused.contains("api_key_env") && !refused.contains("secret"), "{refused}");
+    }
+
+    #[test]
+    fn local_servers_are_recognised() {
+        for (base, local) in
+            [("http://localhost:1/v1", true), ("http://[::1]:1", true), ("http://10.0.0.1", false)]
+        {
+            assert_eq!(Endpoint::parse(base).unwrap().is_local(), local, "{base}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! An answer while it is heard: bytes in, a whole [`Reply`] out, or the reason why there is none.
+//!
+//! No connection and no clock. The bytes may be a stream of events or, from servers that do not care what they were asked
+//! for, one JSON object. An answer counts only when the server has said that it is whole.
+
+use serde_json::Value;
+
+use super::{
+    calls::Calls,
+    reply::{Finish, Piece, Reply, Usage},
+    sse::Events,
+};
+
+/// An answer that is being heard.
+#[derive(Debug, Default)]
+pub(super) struct Hearing {
+    form: Form,
+    heard: usize,
+    text: String,
+    calls: Calls,
+    finish: Option<String>,
+    usage: Option<Usage>,
+    done: bool,
+}
+
+/// What the bytes are, known from the first that is no blank.
+#[derive(Debug, Default)]
+enum Form {
+    #[default]
+    Unknown,
+    Stream(Events),
+    Whole(Vec<u8>),
+}
+
+/// Why what was heard is no answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Fault {
+    /// It broke off or makes no sense; asking again may help.
+    Broken(String),
+    /// The server says, in the place of an answer, that something is wrong.
+    Told(Value),
+    /// It has no end.
+    TooLarge,
+}
+
+/// How far an answer has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    Open,
+    /// Everything is there but, perhaps, its cost.
+    Whole,
+    /// The server has said that nothing more comes.
+    Over,
+}
+
+/// The longest answer, in bytes on the wire. A stream spends some two hundred bytes on each token.
+pub(super) const MOST_BYTES: usize = 64 << 20;
+
+impl Hearing {
+    /// Takes more bytes, and tells what they say.
+    pub(super) fn feed(&mut self, bytes: &[u8], said: &mut dyn FnMut(Piece<'_>)) -> Result<Progress, Fault> {
+        self.heard = self.heard.saturating_add(bytes.len());
+        if self.heard > MOST_BYTES {
+            return Err(Fault::TooLarge);
+        }
+        let bytes = match self.form {
+            Form::Unknown => {
+                let blank = bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+                match bytes.get(blank) {
+                    None => return Ok(Progress::Open),
+                    Some(b'{' | b'[') => self.form = Form::Whole(Vec::new()),
+                    Some(_) => self.form = Form::Stream(Events::default()),
+                }
+                &bytes[blank..]
+            }
+            Form::Stream(_) | Form::Whole(_) => bytes,
+        };
+        let events = match &mut self.form {
+            Form::Whole(body) => {
+                body.extend_from_slice(bytes);
+                Vec::new()
+            }
+            Form::Stream(events) => events.feed(bytes),
+            Form::Unknown => Vec::new(),
+        };
+        for data in events {
+            self.event(&data, said)?;
+        }
+        Ok(match (self.done, &self.finish) {
+            (true, _) => Progress::Over,
+            (false, Some(_)) => Progress::Whole,
+            (false, None) => Progress::Open,
+        })
+    }
+
+    /// Nothing more comes: the answer, if it is one.
+    pub(super) fn end(
+        mut self,
+        fresh: impl FnMut() -> String,
+        said: &mut dyn FnMut(Piece<'_>),
+    ) -> Result<Reply, Fault> {
+        match std::mem::take(&mut self.form) {
+            Form::Unknown => {}
+            Form::Stream(events) => {
+                if let Some(data) = events.end() {
+                    self.event(&data, said)?;
+                }
+            }
+            Form::Whole(body) => {
+                let value: Value = serde_json::from_slice(&body)
+                    .map_err(|error| Fault::Broken(format!("the answer is no whole JSON: {error}")))?;
+                self.chunk(&value, said)?;
+                self.done = true;
+            }
+        }
+        self.reply(fresh)
+    }
+
+    fn event(&mut self, data: &str, said: &mut dyn FnMut(Piece<'_>)) -> Result<(), Fault> {
+        if self.done || data.trim().is_empty() {
+            return Ok(());
+        }
+        if data.trim() == "[DONE]" {
+            self.done = true;
+            return Ok(());
+        }
+        match serde_json::from_str::<Value>(data) {
+            Ok(value) => self.chunk(&value, said),
+            // Some servers forget the empty line between events.
+            Err(_) if data.contains('\n') => data.lines().try_for_each(|line| self.event(line, said)),
+            Err(error) => Err(Fault::Broken(format!("an event of the answer is no JSON: {error}"))),
+        }
+    }
+
+    fn chunk(&mut self, chunk: &Value, said: &mut dyn FnMut(Piece<'_>)) -> Result<(), Fault> {
+        if !chunk["error"].is_null() {
+            return Err(Fault::Told(chunk.clone()));
+        }
+        let choices = chunk["choices"].as_array().map_or(&[][..], Vec::as_slice);
+        let first = choices.iter().find(|choice| choice["index"].as_u64().unwrap_or(0) == 0);
+        let choice = first.unwrap_or(&Value::Null);
+        self.usage = usage(&chunk["usage"]).or_else(|| usage(&choice["usage"])).or(self.usage);
+        let nothing_yet = self.text.is_empty() && self.calls.is_empty();
+        let message = match (&choice["delta"], &choice["message"]) {
+            (delta @ Value::Object(_), _) => delta,
+            // A message in the place of a delta repeats all that was said, if anything was.
+            (_, message) if nothing_yet => message,
+            (_, _) => &Value::Null,
+        };
+        self.message(message, said);
+        if let Some(reason) = choice["finish_reason"].as_str().filter(|reason| !reason.is_empty()) {
+            self.finish = Some(reason.to_owned());
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, message: &Value, said: &mut dyn FnMut(Piece<'_>)) {
+        for name in ["reasoning_content", "reasoning"] {
+            if let Some(thought) = message[name].as_str().filter(|thought| !thought.is_empty()) {
+                said(Piece::Reasoning(thought));
+                break;
+            }
+        }
+        let parts = message["content"].as_array().map_or(&[][..], Vec::as_slice);
+        let parts = parts.iter().filter_map(|part| part["text"].as_str());
+        let whole = message["content"].as_str().into_iter().chain(message["refusal"].as_str());
+        for text in whole.chain(parts).filter(|text| !text.is_empty()) {
+            self.text.push_str(text);
+            said(Piece::Text(text));
+        }
+        for piece in message["tool_calls"].as_array().map_or(&[][..], Vec::as_slice) {
+            if let Some(name) = self.calls.take(piece) {
+                said(Piece::Call(name));
+            }
+        }
+    }
+
+    fn reply(self, fresh: impl FnMut() -> String) -> Result<Reply, Fault> {
+        if !self.done && self.finish.is_none() {
+            return Err(Fault::Broken("the connection ended before the answer did".to_owned()));
+        }
+        let mut calls = self.calls.finished(fresh);
+        let text = Some(self.text).filter(|text| !text.trim().is_empty());
+        let finish = match self.finish.as_deref() {
+            Some("length" | "max_tokens") => Finish::Length,
+            Some("content_filter") => Finish::ContentFilter,
+            Some("error") => return Err(Fault::Broken("the server broke the answer off".to_owned())),
+            // Servers say stop, or tool_calls, whatever they did; what they did counts.
+            _ if !calls.is_empty() => Finish::ToolCalls,
+            Some("stop" | "tool_calls" | "function_call") | None => Finish::Stop,
+            Some(other) => Finish::Other(other.to_owned()),
+        };
+        match finish {
+            Finish::Length | Finish::ContentFilter => {
+                // Half a call must not be carried out, and no arguments at all may be half of some.
+                calls.retain(|call| !call.arguments.trim().is_empty() && call.parsed().is_ok());
+            }
+            Finish::Stop | Finish::ToolCalls | Finish::Other(_) => {
+                if text.is_none() && calls.is_empty() {
+                    return Err(Fault::Broken("the answer is empty".to_owned()));
+                }
+            }
+        }
+        if calls.iter().any(|call| call.name.is_empty()) {
+            return Err(Fault::Broken("the answer calls a tool without a name".to_owned()));
+        }
+        Ok(Reply { text, calls, finish, usage: self.usage })
+    }
+}
+
+fn usage(usage: &Value) -> Option<Usage> {
+    let number = |value: &Value| value.as_u64();
+    let cached = number(&usage["prompt_tokens_details"]["cached_tokens"]);
+    Some(Usage {
+        input_tokens: number(&usage["prompt_tokens"])?,
+        output_tokens: number(&usage["completion_tokens"]).unwrap_or(0),
+        cached_tokens: cached.or_else(|| number(&usage["prompt_cache_hit_tokens"])).unwrap_or(0),
+    })
+}
+
+#[cfg(test)]
+mod tests;

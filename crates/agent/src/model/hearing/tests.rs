@@ -1,0 +1,228 @@
+//! Answers as servers send them, whole and broken, and that it does not matter where the bytes are cut.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::model::ToolCall;
+
+/// What is made of bytes that come in these pieces, and the pieces that were told.
+fn heard<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Result<Reply, Fault>, Vec<String>) {
+    let mut told = Vec::new();
+    let mut said = |piece: Piece<'_>| told.push(format!("{piece:?}"));
+    let mut hearing = Hearing::default();
+    let mut made = 0;
+    let fresh = || {
+        made += 1;
+        format!("fresh{made}")
+    };
+    let mut outcome = Ok(());
+    for piece in pieces {
+        match hearing.feed(piece, &mut said) {
+            Ok(Progress::Over) => break,
+            Ok(Progress::Open | Progress::Whole) => {}
+            Err(fault) => {
+                outcome = Err(fault);
+                break;
+            }
+        }
+    }
+    (outcome.and_then(|()| hearing.end(fresh, &mut said)), told)
+}
+
+fn answer(text: &str) -> Result<Reply, Fault> {
+    heard([text.as_bytes()]).0
+}
+
+fn stream(chunks: &[Value]) -> String {
+    chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).collect()
+}
+
+fn delta(delta: Value) -> Value {
+    json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": null }] })
+}
+
+fn finish(reason: &str) -> Value {
+    json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": reason }] })
+}
+
+fn text(text: &str) -> Value {
+    delta(json!({ "content": text }))
+}
+
+fn call(index: u64, id: &str, name: &str, arguments: &str) -> Value {
+    let function = json!({ "name": name, "arguments": arguments });
+    delta(json!({ "tool_calls": [{ "index": index, "id": id, "type": "function", "function": function }] }))
+}
+
+fn said(text: &str) -> Reply {
+    Reply { text: Some(text.to_owned()), calls: vec![], finish: Finish::Stop, usage: None }
+}
+
+fn broken(outcome: Result<Reply, Fault>) -> String {
+    match outcome {
+        Err(Fault::Broken(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_stream_adds_up_to_its_answer() {
+    let usage = json!({
+        "choices": [],
+        "usage": { "prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": { "cached_tokens": 2 } },
+    });
+    let chunks = [
+        text("one "),
+        text("moment"),
+        call(0, "a", "ls", "{\"x\""),
+        call(0, "", "", ":1}"),
+        finish("tool_calls"),
+        usage,
+    ];
+    let reply = answer(&(stream(&chunks) + "data: [DONE]\n\n")).unwrap();
+    let expected = Reply {
+        text: Some("one moment".to_owned()),
+        calls: vec![ToolCall {
+            id: "a".to_owned(),
+            name: "ls".to_owned(),
+            arguments: "{\"x\":1}".to_owned(),
+        }],
+        finish: Finish::ToolCalls,
+        usage: Some(Usage { input_tokens: 7, output_tokens: 3, cached_tokens: 2 }),
+    };
+    assert_eq!(reply, expected);
+}
+
+#[test]
+fn a_stream_that_ends_before_its_answer_is_broken() {
+    let half = stream(&[text("one "), call(0, "a", "ls", "{}")]);
+    assert_eq!(broken(answer(&half)), "the connection ended before the answer did");
+    assert_eq!(broken(answer("")), "the connection ended before the answer did");
+    assert_eq!(broken(answer(": waiting\n\n")), "the connection ended before the answer did");
+}
+
+#[test]
+fn an_end_is_a_reason_to_stop_or_the_word_for_it() {
+    assert_eq!(answer(&stream(&[text("hi"), finish("stop")])), Ok(said("hi")));
+    assert_eq!(answer(&(stream(&[text("hi")]) + "data: [DONE]\n\n")), Ok(said("hi")));
+    assert_eq!(answer(&(stream(&[text("hi")]) + "data: [DONE]")).map_err(|_| ()), Err(()));
+}
+
+#[test]
+fn one_object_in_the_place_of_a_stream_is_an_answer() {
+    let function = json!({ "name": "ls", "arguments": "{}" });
+    let body = json!({
+        "choices": [{ "message": { "role": "assistant", "content": null,
+            "tool_calls": [{ "id": "a", "function": function.clone() }, { "id": "b", "function": function }] },
+            "finish_reason": "stop" }],
+        "usage": { "prompt_tokens": 1, "completion_tokens": 2 },
+    });
+    let reply = answer(&format!("\n {body}")).unwrap();
+    assert_eq!((reply.calls.len(), reply.finish), (2, Finish::ToolCalls));
+    assert_eq!(reply.usage.map(|usage| usage.total()), Some(3));
+    let torn = body.to_string();
+    assert!(broken(answer(&torn[..torn.len() - 3])).starts_with("the answer is no whole JSON"));
+}
+
+#[test]
+fn an_answer_that_was_cut_short_has_no_half_calls() {
+    let chunks = [call(0, "a", "ls", "{\"x\":1}"), call(1, "b", "ls", "{\"x\""), call(2, "c", "rm", "")];
+    for (reason, expected) in [("length", Finish::Length), ("content_filter", Finish::ContentFilter)] {
+        let reply = answer(&(stream(&chunks) + &stream(&[finish(reason)]))).unwrap();
+        assert_eq!(reply.finish, expected);
+        assert_eq!(reply.calls.iter().map(|call| call.id.as_str()).collect::<Vec<_>>(), ["a"]);
+    }
+}
+
+#[test]
+fn an_empty_answer_is_none() {
+    assert_eq!(broken(answer(&stream(&[text(" \n"), finish("stop")]))), "the answer is empty");
+    let nothing = answer(&stream(&[finish("length")])).unwrap();
+    assert_eq!((nothing.text, nothing.finish), (None, Finish::Length));
+}
+
+#[test]
+fn a_call_without_a_name_is_no_answer() {
+    let chunks = [call(0, "a", "", "{}"), finish("tool_calls")];
+    assert_eq!(broken(answer(&stream(&chunks))), "the answer calls a tool without a name");
+}
+
+#[test]
+fn an_error_in_the_middle_is_no_answer() {
+    let error = json!({ "error": { "message": "overloaded" } });
+    assert_eq!(answer(&stream(&[text("hi"), error.clone()])), Err(Fault::Told(error)));
+    assert_eq!(broken(answer(&stream(&[text("hi"), finish("error")]))), "the server broke the answer off");
+}
+
+#[test]
+fn habits_of_servers_are_understood() {
+    let parts =
+        delta(json!({ "content": [{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }] }));
+    assert_eq!(answer(&stream(&[parts, finish("stop")])), Ok(said("ab")));
+    let repeated = json!({ "choices": [{ "message": { "content": "ab" }, "finish_reason": "stop" }] });
+    assert_eq!(answer(&stream(&[text("ab"), repeated])), Ok(said("ab")));
+    let glued = format!("data: {}\ndata: {}\n\n", text("a"), finish("stop"));
+    assert_eq!(answer(&glued), Ok(said("a")));
+    let other = json!({ "choices": [{ "index": 1, "delta": { "content": "no" } }] });
+    assert_eq!(answer(&stream(&[other, text("a"), finish("stop")])), Ok(said("a")));
+    let odd = answer(&stream(&[text("a"), finish("eos")])).unwrap();
+    assert_eq!(odd.finish, Finish::Other("eos".to_owned()));
+    let (reply, told) =
+        heard([stream(&[delta(json!({ "reasoning_content": "hm" })), text("a"), finish("stop")]).as_bytes()]);
+    assert_eq!(
+        (reply, told),
+        (Ok(said("a")), vec!["Reasoning(\"hm\")".to_owned(), "Text(\"a\")".to_owned()])
+    );
+}
+
+#[test]
+fn an_answer_without_end_is_given_up() {
+    let mut hearing = Hearing::default();
+    let piece = vec![b'x'; 8 << 20];
+    let outcome = (0..9).map(|_| hearing.feed(&piece, &mut |_| {})).find(Result::is_err);
+    assert_eq!(outcome, Some(Err(Fault::TooLarge)));
+}
+
+/// A random stream: texts and pieces of calls with and without ids, in any order, ended or not.
+fn any_stream() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        "[a-zü€😀 \n\"]{0,9}".prop_map(|said| text(&said)),
+        (0_u64..3, "[ab]{0,1}", "(ls|cat)?", "[{}a:1\"]{0,5}")
+            .prop_map(|(index, id, name, arguments)| call(index, &id, &name, &arguments)),
+        Just(delta(json!({ "reasoning": "hm" }))),
+        Just(json!({ "choices": [], "usage": { "prompt_tokens": 1, "completion_tokens": 1 } })),
+        Just(json!({ "error": { "message": "no" } })),
+    ];
+    let end = prop_oneof!["stop", "length", "tool_calls"].prop_map(|reason| stream(&[finish(&reason)]));
+    let end = prop_oneof![end, Just(String::new()), Just("data: [DONE]\n\n".to_owned())];
+    let lines = prop_oneof![Just("\n"), Just("\r\n"), Just("\r")];
+    (prop::collection::vec(piece, 0..12), end, lines)
+        .prop_map(|(pieces, end, line)| (stream(&pieces) + &end).replace('\n', line))
+}
+
+proptest! {
+    #[test]
+    fn cutting_elsewhere_changes_nothing(
+        stream in any_stream(),
+        keep in 0.0..1.5_f64,
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
+    ) {
+        // Now and then the stream itself breaks off somewhere.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a share of a small length")]
+        let length = ((stream.len() as f64 * keep) as usize).min(stream.len());
+        let bytes = &stream.as_bytes()[..length];
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(length + 1)).chain([0, length]).collect();
+        cuts.sort_unstable();
+        let pieces = cuts.windows(2).map(|pair| &bytes[pair[0]..pair[1]]);
+        let single: Vec<&[u8]> = bytes.chunks(1).collect();
+        let whole = heard([bytes]);
+        prop_assert_eq!(&heard(pieces), &whole);
+        prop_assert_eq!(&heard(single), &whole);
+    }
+
+    #[test]
+    fn no_bytes_are_too_odd(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let (_any, _told) = heard([bytes.as_slice()]);
+    }
+}

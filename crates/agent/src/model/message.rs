@@ -1,0 +1,130 @@
+//! One message of a conversation, and how it is written on the wire.
+//!
+//! Writing is forgiving where models are not careful: a call whose arguments are no JSON object, or whose name no server
+//! accepts, would make every later request of the run fail, so the wire gets the nearest thing that passes. The journal
+//! keeps what was really said.
+
+use serde_json::{Map, Value, json};
+
+/// One message of a conversation with the model.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    System(String),
+    User(String),
+    Assistant { text: Option<String>, calls: Vec<ToolCall> },
+    Tool { call_id: String, text: String },
+}
+
+/// A call that the model wants carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolCall {
+    pub id: String,
+    pub name: String,
+    /// JSON text as the model sent it, maybe broken.
+    pub arguments: String,
+}
+
+impl Message {
+    /// The message as one JSON object, ready to be put into a [`Request`](super::Request).
+    pub fn json(&self) -> String {
+        match self {
+            Self::System(text) => json!({ "role": "system", "content": text }),
+            Self::User(text) => json!({ "role": "user", "content": text }),
+            Self::Tool { call_id, text } => {
+                json!({ "role": "tool", "tool_call_id": call_id, "content": text })
+            }
+            Self::Assistant { text, calls } if calls.is_empty() => {
+                json!({ "role": "assistant", "content": text.as_deref().unwrap_or_default() })
+            }
+            Self::Assistant { text, calls } => {
+                let calls: Vec<Value> = calls.iter().map(ToolCall::value).collect();
+                json!({ "role": "assistant", "content": text, "tool_calls": calls })
+            }
+        }
+        .to_string()
+    }
+}
+
+impl ToolCall {
+    /// The arguments, if they are what they should be: a JSON object. No text at all is a call without arguments.
+    pub fn parsed(&self) -> Result<Map<String, Value>, serde_json::Error> {
+        if self.arguments.trim().is_empty() {
+            return Ok(Map::new());
+        }
+        serde_json::from_str(&self.arguments)
+    }
+
+    fn value(&self) -> Value {
+        // Several servers parse the arguments of earlier calls and refuse the whole request when they cannot.
+        let arguments = match self.parsed() {
+            Ok(arguments) => Value::Object(arguments).to_string(),
+            Err(_) => "{}".to_owned(),
+        };
+        let function = json!({ "name": wire_name(&self.name), "arguments": arguments });
+        json!({ "id": self.id, "type": "function", "function": function })
+    }
+}
+
+/// The longest name of a tool that servers take.
+pub const LONGEST_NAME: usize = 64;
+
+/// Whether servers take this as the name of a tool.
+pub fn is_wire_name(name: &str) -> bool {
+    (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(is_wire_char)
+}
+
+fn wire_name(name: &str) -> String {
+    if is_wire_name(name) {
+        return name.to_owned();
+    }
+    let name: String =
+        name.chars().take(LONGEST_NAME).map(|c| if is_wire_char(c) { c } else { '_' }).collect();
+    if name.is_empty() { "_".to_owned() } else { name }
+}
+
+fn is_wire_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == '-'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(message: &Message) -> Value {
+        serde_json::from_str(&message.json()).unwrap()
+    }
+
+    fn call(name: &str, arguments: &str) -> ToolCall {
+        ToolCall { id: "c1".to_owned(), name: name.to_owned(), arguments: arguments.to_owned() }
+    }
+
+    #[test]
+    fn messages_are_written_as_servers_want_them() {
+        assert_eq!(sent(&Message::User("hi".to_owned())), json!({ "role": "user", "content": "hi" }));
+        let said = Message::Assistant { text: None, calls: vec![call("sh", r#"{"a": 1}"#)] };
+        let function = json!({ "name": "sh", "arguments": r#"{"a":1}"# });
+        let expected = json!({
+            "role": "assistant", "content": null,
+            "tool_calls": [{ "id": "c1", "type": "function", "function": function }],
+        });
+        assert_eq!(sent(&said), expected);
+        let result = Message::Tool { call_id: "c1".to_owned(), text: "ok".to_owned() };
+        assert_eq!(sent(&result), json!({ "role": "tool", "tool_call_id": "c1", "content": "ok" }));
+    }
+
+    #[test]
+    fn what_no_server_takes_back_is_written_as_the_nearest_that_passes() {
+        for arguments in [r#"{"a": "#, "[1]", "hello", "null"] {
+            let said = Message::Assistant { text: None, calls: vec![call("session.end", arguments)] };
+            let function = &sent(&said)["tool_calls"][0]["function"];
+            assert_eq!(function, &json!({ "name": "session_end", "arguments": "{}" }));
+        }
+        assert_eq!(wire_name(&"ü".repeat(100)), "_".repeat(64));
+        assert_eq!(wire_name(""), "_");
+    }
+
+    #[test]
+    fn no_arguments_are_an_empty_object() {
+        assert_eq!(call("t", " ").parsed().unwrap(), Map::new());
+    }
+}

@@ -1,0 +1,29 @@
+//! What is said to a model and what it says back: chat completions on any OpenAI-compatible server.
+//!
+//! Reading order: [`Message`] and [`Request`] (what is sent), [`Reply`] (what comes back), [`ModelError`] (what goes
+//! wrong, by what can be done about it), [`Client`] (asking, with retries); then how the client does it: `endpoint`,
+//! `hearing` with `sse` and `calls`, `refusal`, `patience`.
+//!
+//! Not here: which messages are sent; those are built from the journal. And no knowledge of any one provider beyond the
+//! habits of servers that call themselves compatible.
+
+mod calls;
+mod client;
+mod endpoint;
+mod error;
+mod hearing;
+mod key;
+mod message;
+mod patience;
+mod refusal;
+mod reply;
+mod request;
+mod sse;
+
+pub use client::Client;
+pub use error::ModelError;
+pub use key::ApiKey;
+pub use message::{LONGEST_NAME, Message, ToolCall, is_wire_name};
+pub use patience::Patience;
+pub use reply::{Finish, Piece, Reply, Usage};
+pub use request::Request;

@@ -1,0 +1,268 @@
+//! What a server means when it says no: by its status, its headers and what it writes.
+//!
+//! Servers agree on the status codes and on little else, so unknown models and too long conversations are also recognised
+//! by their wording. Nothing is sent from here.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::error::ModelError;
+
+/// What the next step is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It would be the same again.
+    Final(ModelError),
+    /// It may be better after a while.
+    Again { why: String, wait: Option<Duration>, limited: Limited },
+    /// There is no model of this name; `message` is the server's.
+    UnknownModel { message: String },
+    /// Nothing is at this address.
+    NotFound { message: String },
+    /// The key was refused.
+    Unauthorised { message: String },
+    /// The server does not know a field that we can do without, or calls by another name.
+    Dialect(Dialect),
+}
+
+/// Whether the rate was the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limited {
+    Yes,
+    No,
+}
+
+/// A field that not every server takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// `stream_options` is refused.
+    NoUsage,
+    /// `max_completion_tokens` is wanted for `max_tokens`.
+    MaxCompletionTokens,
+}
+
+/// Judges an answer that is none. `wait` is what its headers ask for.
+pub(super) fn judge(status: u16, body: &str, wait: Option<Duration>) -> Verdict {
+    let value: Value = serde_json::from_str(body).unwrap_or_default();
+    judged(status, &message(&value, body), &code(&value), wait)
+}
+
+/// Judges an error that came where an answer should have been, after a status that was fine.
+pub(super) fn judge_told(value: &Value) -> Verdict {
+    let told = value["error"]["code"].as_u64().or_else(|| value["error"]["status"].as_u64());
+    let status = told.and_then(|status| u16::try_from(status).ok()).filter(|status| *status >= 400);
+    // Without a number it is the server that could not go on.
+    judged(status.unwrap_or(500), &message(value, ""), &code(value), None)
+}
+
+fn judged(status: u16, message: &str, code: &str, wait: Option<Duration>) -> Verdict {
+    let message = message.to_owned();
+    let lower = message.to_lowercase();
+    if is_too_long(&lower, code) {
+        return Verdict::Final(ModelError::ContextLength { message });
+    }
+    if is_unknown_model(status, &lower, code) {
+        return Verdict::UnknownModel { message };
+    }
+    let again = |limited| Verdict::Again { why: format!("{status}: {message}"), wait, limited };
+    match status {
+        400 | 422 if lower.contains("stream_options") => Verdict::Dialect(Dialect::NoUsage),
+        400 | 422 if lower.contains("max_completion_tokens") => {
+            Verdict::Dialect(Dialect::MaxCompletionTokens)
+        }
+        401 | 403 => Verdict::Unauthorised { message },
+        402 => Verdict::Final(ModelError::Quota { message }),
+        404 | 405 | 410 => Verdict::NotFound { message },
+        429 if code == "insufficient_quota" => Verdict::Final(ModelError::Quota { message }),
+        429 => again(Limited::Yes),
+        408 | 409 | 425 | 500.. => again(Limited::No),
+        300..400 => Verdict::NotFound { message: format!("it has moved: {message}") },
+        _ => Verdict::Final(ModelError::Refused { status, message }),
+    }
+}
+
+fn is_too_long(lower: &str, code: &str) -> bool {
+    let codes = ["context_length_exceeded", "exceed_context_size_error", "string_above_max_length"];
+    let wordings = [
+        "maximum context length",
+        "context length exceeded",
+        "context_length_exceeded",
+        "context window",
+        "available context size",
+        "maximum prompt length",
+        "prompt is too long",
+        "input is too long",
+        "too many tokens",
+        "reduce the length of the messages",
+    ];
+    codes.contains(&code) || wordings.iter().any(|wording| lower.contains(wording))
+}
+
+fn is_unknown_model(status: u16, lower: &str, code: &str) -> bool {
+    let wordings = [
+        "does not exist",
+        "not found",
+        "not a valid model",
+        "invalid model",
+        "unknown model",
+        "no such model",
+        "not exist",
+    ];
+    let worded = lower.contains("model") && wordings.iter().any(|wording| lower.contains(wording));
+    code == "model_not_found" || (matches!(status, 400 | 404 | 422) && worded)
+}
+
+/// The short name that some servers give to an error.
+fn code(value: &Value) -> String {
+    let error = &value["error"];
+    let named = [&error["code"], &error["type"], &value["code"], &value["type"]];
+    named.into_iter().find_map(Value::as_str).unwrap_or_default().to_owned()
+}
+
+/// What the server says, in one line of bearable length.
+fn message(value: &Value, body: &str) -> String {
+    let error = &value["error"];
+    let places = [&error["message"], error, &value["message"], &value["detail"], &value["title"]];
+    let said = places.into_iter().find_map(|place| place.as_str().filter(|text| !text.trim().is_empty()));
+    let whole = |value: &Value| if value.is_null() { body.to_owned() } else { value.to_string() };
+    let said = said.map_or_else(|| whole(if error.is_null() { value } else { error }), str::to_owned);
+    let text = if said.trim_start().starts_with('<') { page(&said) } else { said };
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.is_empty() {
+        return "no reason given".to_owned();
+    }
+    match line.char_indices().nth(LONGEST_MESSAGE) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+const LONGEST_MESSAGE: usize = 600;
+
+/// A proxy's page is known by its title.
+fn page(html: &str) -> String {
+    let title = html.split_once("<title>").and_then(|(_, after)| after.split_once("</title>"));
+    title.map_or_else(|| "an HTML page".to_owned(), |(title, _)| format!("an HTML page, {title:?}"))
+}
+
+/// How long the headers ask to wait. A date is compared with the server's own clock, which it came with.
+pub(super) fn asked_wait(header: impl Fn(&str) -> Option<String>) -> Option<Duration> {
+    let number = |text: String| text.trim().parse::<f64>().ok().filter(|number| *number >= 0.0);
+    if let Some(milliseconds) = header("retry-after-ms").and_then(number) {
+        return Duration::try_from_secs_f64(milliseconds / 1000.0).ok();
+    }
+    let after = header("retry-after")?;
+    if let Some(seconds) = number(after.clone()) {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let date = |text: &str| jiff::fmt::rfc2822::parse(text).ok().map(|zoned| zoned.timestamp());
+    let wait = date(&after)?.duration_since(date(&header("date")?)?);
+    Duration::try_from(wait).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn too_long_conversations_are_recognised() {
+        for body in [
+            json!({ "error": { "message": "This model's maximum context length is 8192 tokens.", "code": "context_length_exceeded" } }),
+            json!({ "error": { "message": "the request exceeds the available context size", "type": "exceed_context_size_error" } }),
+            json!({ "error": { "message": "prompt is too long: 210000 tokens > 200000 maximum" } }),
+            json!({ "detail": "Input is too long for requested model." }),
+        ] {
+            let verdict = judge(400, &body.to_string(), None);
+            assert!(matches!(verdict, Verdict::Final(ModelError::ContextLength { .. })), "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn unknown_models_are_told_from_unknown_addresses() {
+        for (status, body) in [
+            (
+                404,
+                json!({ "error": { "message": "The model `x` does not exist", "code": "model_not_found" } }),
+            ),
+            (404, json!({ "error": { "message": "model \"x\" not found, try pulling it first" } })),
+            (400, json!({ "error": { "message": "x is not a valid model ID" } })),
+        ] {
+            let verdict = judge(status, &body.to_string(), None);
+            assert!(matches!(verdict, Verdict::UnknownModel { .. }), "{verdict:?}");
+        }
+        for body in
+            [json!({ "detail": "Not Found" }).to_string(), "404 page not found".to_owned(), String::new()]
+        {
+            assert!(matches!(judge(404, &body, None), Verdict::NotFound { .. }), "{body}");
+        }
+    }
+
+    #[test]
+    fn only_what_may_pass_is_tried_again() {
+        let wait = Some(Duration::from_secs(3));
+        let expected = Verdict::Again { why: "429: slow".to_owned(), wait, limited: Limited::Yes };
+        assert_eq!(judge(429, r#"{"error":{"message":"slow"}}"#, wait), expected);
+        let quota = r#"{"error":{"message":"nothing left","code":"insufficient_quota"}}"#;
+        let nothing_left = Verdict::Final(ModelError::Quota { message: "nothing left".to_owned() });
+        assert_eq!(judge(429, quota, None), nothing_left);
+        for status in [408, 500, 502, 503, 529] {
+            assert!(matches!(judge(status, "", None), Verdict::Again { .. }), "{status}");
+        }
+        let refused = ModelError::Refused { status: 400, message: "no".to_owned() };
+        assert_eq!(judge(400, r#"{"error":"no"}"#, None), Verdict::Final(refused));
+        assert!(matches!(judge(401, "", None), Verdict::Unauthorised { .. }));
+    }
+
+    #[test]
+    fn fields_that_a_server_does_not_take_are_recognised() {
+        let usage = r#"{"error":{"message":"Unknown field: stream_options"}}"#;
+        assert_eq!(judge(400, usage, None), Verdict::Dialect(Dialect::NoUsage));
+        let most =
+            r#"{"error":{"message":"'max_tokens' is not supported. Use 'max_completion_tokens' instead."}}"#;
+        assert_eq!(judge(400, most, None), Verdict::Dialect(Dialect::MaxCompletionTokens));
+    }
+
+    #[test]
+    fn messages_are_found_wherever_servers_put_them() {
+        let told = |body: &str| {
+            let verdict = judge(418, body, None);
+            let Verdict::Final(ModelError::Refused { message, .. }) = verdict else { panic!("{verdict:?}") };
+            message
+        };
+        assert_eq!(told(r#"{"error":{"message":"a\n  b"}}"#), "a b");
+        assert_eq!(told(r#"{"message":"b"}"#), "b");
+        assert_eq!(told(r#"{"detail":[{"loc":1}]}"#), r#"{"detail":[{"loc":1}]}"#);
+        assert_eq!(told("<html><title>Oops</title></html>"), "an HTML page, \"Oops\"");
+        assert_eq!(told("  "), "no reason given");
+        assert_eq!(told(&"é".repeat(700)).chars().count(), 601);
+    }
+
+    #[test]
+    fn a_wait_is_seconds_or_milliseconds_or_a_date() {
+        let with = |pairs: &'static [(&str, &str)]| {
+            asked_wait(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned()))
+        };
+        assert_eq!(with(&[("retry-after", "7")]), Some(Duration::from_secs(7)));
+        assert_eq!(
+            with(&[("retry-after", "7"), ("retry-after-ms", "250")]),
+            Some(Duration::from_millis(250))
+        );
+        let dates =
+            &[("retry-after", "Wed, 21 Oct 2015 07:28:30 GMT"), ("date", "Wed, 21 Oct 2015 07:28:00 GMT")];
+        assert_eq!(with(dates), Some(Duration::from_secs(30)));
+        assert_eq!(with(&[("retry-after", "soon")]), None);
+        assert_eq!(with(&[("retry-after", "-1")]), None);
+    }
+
+    #[test]
+    fn an_error_in_the_place_of_an_answer_is_judged_by_its_number() {
+        let told = json!({ "error": { "message": "busy", "code": 429 } });
+        let expected = Verdict::Again { why: "429: busy".to_owned(), wait: None, limited: Limited::Yes };
+        assert_eq!(judge_told(&told), expected);
+        let told = json!({ "error": { "message": "it broke" } });
+        assert!(matches!(judge_told(&told), Verdict::Again { limited: Limited::No, .. }));
+    }
+}

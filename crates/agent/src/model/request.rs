@@ -1,0 +1,130 @@
+//! What is asked of a model: messages and tools, already as JSON.
+//!
+//! A conversation grows at its end, so whoever keeps it keeps each message serialised; a request then costs one copy of
+//! the bytes and no more.
+
+use serde_json::json;
+
+use crate::definition::ModelConfig;
+
+/// One request for an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The messages in order, each a JSON object as [`Message::json`](super::Message::json) writes it.
+    pub messages: &'a [&'a str],
+    /// The tools, each a JSON object as [`Tool::offer`](crate::definition::Tool::offer) writes it.
+    pub tools: &'a [&'a str],
+}
+
+impl Request<'_> {
+    /// The body of the HTTP request.
+    pub(super) fn body(&self, model: &ModelConfig, spelling: Spelling) -> String {
+        let messages: usize = self.messages.iter().map(|message| message.len() + 1).sum();
+        let tools: usize = self.tools.iter().map(|tool| tool.len() + 1).sum();
+        let mut body = String::with_capacity(messages + tools + ROOM);
+        body.push_str(r#"{"model":"#);
+        body.push_str(&json!(model.name).to_string());
+        body.push_str(r#","stream":true"#);
+        if spelling.usage == AskUsage::Yes {
+            body.push_str(r#","stream_options":{"include_usage":true}"#);
+        }
+        if let Some(temperature) = model.temperature {
+            body.push_str(&format!(r#","temperature":{}"#, json!(temperature)));
+        }
+        if let Some(most) = model.max_output_tokens {
+            let name = match spelling.most {
+                MostTokens::MaxTokens => "max_tokens",
+                MostTokens::MaxCompletionTokens => "max_completion_tokens",
+            };
+            body.push_str(&format!(r#","{name}":{most}"#));
+        }
+        list(&mut body, "messages", self.messages);
+        // An empty list of tools is refused by several servers.
+        if !self.tools.is_empty() {
+            list(&mut body, "tools", self.tools);
+        }
+        body.push('}');
+        body
+    }
+}
+
+/// What servers do not agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spelling {
+    pub(super) usage: AskUsage,
+    pub(super) most: MostTokens,
+}
+
+/// How the limit of an answer is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MostTokens {
+    MaxTokens,
+    /// Only newer models of one provider want it so, and want nothing else.
+    MaxCompletionTokens,
+}
+
+/// Whether the server is asked what the answer has cost. A few servers refuse the question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AskUsage {
+    Yes,
+    No,
+}
+
+/// What the rest of a body takes, about.
+const ROOM: usize = 256;
+
+fn list(body: &mut String, name: &str, items: &[&str]) {
+    body.push_str(",\"");
+    body.push_str(name);
+    body.push_str("\":[");
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            body.push(',');
+        }
+        body.push_str(item);
+    }
+    body.push(']');
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn model() -> ModelConfig {
+        ModelConfig {
+            base_url: "http://127.0.0.1:1".to_owned(),
+            name: "a \"b\"".to_owned(),
+            api_key_env: None,
+            context_tokens: 1000,
+            temperature: Some(0.2),
+            max_output_tokens: Some(50),
+            timeout_sec: 1,
+            max_retries: 0,
+        }
+    }
+
+    fn spelling(usage: AskUsage) -> Spelling {
+        Spelling { usage, most: MostTokens::MaxTokens }
+    }
+
+    #[test]
+    fn a_body_is_json_with_what_was_given() {
+        let request = Request { messages: &[r#"{"role":"user","content":"hi"}"#], tools: &["{}", "{}"] };
+        let body: Value = serde_json::from_str(&request.body(&model(), spelling(AskUsage::Yes))).unwrap();
+        let expected = json!({
+            "model": "a \"b\"", "stream": true, "stream_options": { "include_usage": true },
+            "temperature": 0.2, "max_tokens": 50,
+            "messages": [{ "role": "user", "content": "hi" }], "tools": [{}, {}],
+        });
+        assert_eq!(body, expected);
+    }
+
+    #[test]
+    fn what_is_not_wanted_is_not_mentioned() {
+        let model = ModelConfig { temperature: None, max_output_tokens: None, ..model() };
+        let body = Request { messages: &[], tools: &[] }.body(&model, spelling(AskUsage::No));
+        assert_eq!(body, r#"{"model":"a \"b\"","stream":true,"messages":[]}"#);
+    }
+}

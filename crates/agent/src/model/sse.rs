@@ -1,0 +1,82 @@
+//! Server-sent events out of bytes that come in any pieces.
+//!
+//! Only what chat completions need: the data of each event. Names, ids and retry times are passed over. It holds at most
+//! one event; how long that may be is bounded by whoever feeds it.
+
+/// A reader of events.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    /// The line that has no end yet.
+    line: Vec<u8>,
+    /// The data of the event that has no end yet; nothing when it has none.
+    data: Option<String>,
+    /// The last byte was a carriage return, so a line feed right after it is part of the same line end.
+    after_return: bool,
+}
+
+impl Events {
+    /// Takes more bytes, and gives the data of every event that is now complete.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
+        let mut complete = Vec::new();
+        for &byte in bytes {
+            let after_return = std::mem::replace(&mut self.after_return, byte == b'\r');
+            match byte {
+                b'\n' if after_return => {}
+                b'\n' | b'\r' => complete.extend(self.end_line()),
+                _ => self.line.push(byte),
+            }
+        }
+        complete
+    }
+
+    /// No more bytes come. An event whose lines are whole counts even without the empty line that should end it; half a
+    /// line never does.
+    pub(super) fn end(mut self) -> Option<String> {
+        self.data.take()
+    }
+
+    fn end_line(&mut self) -> Option<String> {
+        let line = std::mem::take(&mut self.line);
+        if line.is_empty() {
+            return self.data.take();
+        }
+        let line = String::from_utf8_lossy(&line);
+        let line = line.strip_prefix('\u{feff}').unwrap_or(&line);
+        if let Some(value) = line.strip_prefix("data:") {
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            match &mut self.data {
+                Some(data) => {
+                    data.push('\n');
+                    data.push_str(value);
+                }
+                None => self.data = Some(value.to_owned()),
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> (Vec<String>, Option<String>) {
+        let mut events = Events::default();
+        let complete = events.feed(text.as_bytes());
+        (complete, events.end())
+    }
+
+    #[test]
+    fn events_are_read_whatever_ends_their_lines() {
+        for end in ["\n", "\r\n", "\r"] {
+            let text = [": hello", "event: x", "data: a", "data:b", "", "", "data: c", ""].join(end);
+            assert_eq!(read(&format!("{text}{end}")), (vec!["a\nb".to_owned(), "c".to_owned()], None));
+        }
+    }
+
+    #[test]
+    fn half_a_line_is_no_event() {
+        assert_eq!(read("data: a\n\ndata: [DO"), (vec!["a".to_owned()], None));
+        assert_eq!(read("data: [DONE]\n"), (vec![], Some("[DONE]".to_owned())));
+    }
+}

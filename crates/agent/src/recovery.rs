@@ -1,0 +1,80 @@
+//! What is found when a run goes on: calls that nobody saw end, and sessions that did not survive (B8).
+//!
+//! The order matters. First every call gets its result, then the person's answer is taken, and only then is the model told
+//! what was lost: a notice between a call and its result would break the conversation. Each is journalled once; a process
+//! that dies here leaves the rest to the next.
+
+use crate::{
+    event::{ActionRequest, Event, Level, SessionEvent, Status, SystemMessage, UserMessage},
+    hands::Done,
+    human::{self, Question},
+    run::{Agent, RunError},
+};
+
+impl Agent<'_> {
+    /// Brings the story and the world together, and takes in what the person says now.
+    pub(crate) fn recover(
+        &mut self,
+        answer: Option<String>,
+        message: Option<String>,
+    ) -> Result<(), RunError> {
+        let open: Vec<ActionRequest> = self.memory.story.open().cloned().collect();
+        for request in open.iter().filter(|request| request.tool_name != human::TOOL) {
+            let done = self.unknown(request);
+            self.result(request, done)?;
+        }
+        if let Some(answer) = answer
+            && let Some(request) = open.iter().find(|request| request.tool_name == human::TOOL)
+        {
+            match Question::of(request) {
+                Ok(question) => self.answer(&question, &answer)?,
+                Err(refusal) => self.result(request, Done::refused(refusal))?,
+            }
+        }
+        if let Some(text) = message {
+            self.record(vec![Event::UserMessage(UserMessage { text })])?;
+        }
+        Ok(())
+    }
+
+    /// A call that was begun, perhaps, and whose end nobody saw.
+    fn unknown(&mut self, request: &ActionRequest) -> Done {
+        let found = self.around.hands.abandon(&request.action_id);
+        let found = match found {
+            Some(found) => format!(" {found}"),
+            None => " It left no trace, so it was probably not begun.".to_owned(),
+        };
+        let text = format!(
+            "The outcome of this call is unknown: abide was stopped while it ran. It may have been carried out wholly, \
+             partly or not at all; look before you do it again.{found}"
+        );
+        Done { status: Status::Unknown, ..Done::refused(text) }
+    }
+
+    /// Compares the sessions that should be there with those that are.
+    pub(crate) fn reconcile(&mut self) -> Result<(), RunError> {
+        let sessions: Vec<(String, String)> =
+            self.memory.story.sessions().map(|(id, tool)| (id.to_owned(), tool.to_owned())).collect();
+        let known: Vec<&str> = sessions.iter().map(|(id, _)| id.as_str()).collect();
+        self.around.hands.end_others(&known);
+        for (id, tool) in &sessions {
+            if self.around.hands.is_alive(id) {
+                continue;
+            }
+            // What is left of it goes; it cannot be reached any more.
+            self.around.hands.end_session(id);
+            let message = SystemMessage {
+                level: Level::Warn,
+                content: format!(
+                    "Recovery notice: session '{id}' of tool {tool} was found inactive and could not be reconnected. \
+                     Its process has ended, and what it held (variables, directory, connections) is lost. Start a new \
+                     session if you need one."
+                ),
+                session_id: Some(id.clone()),
+                session_event: Some(SessionEvent::Ended),
+            };
+            self.record(vec![Event::SystemMessage(message)])?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,231 @@
+//! The loop: think, act, observe, until the model has its answer, a person is needed, or the budget is used up.
+//!
+//! Each step asks the story what comes next, does that one thing and writes it down; there is no other state, so a run
+//! that was killed anywhere goes on like one that was not.
+//!
+//! Not here: what is found after a crash (`recovery`), and what a command means (`intake`).
+
+mod act;
+mod think;
+
+use std::sync::atomic::Ordering;
+
+use crate::{
+    clock,
+    context::Window,
+    definition::Definition,
+    event::{EndStatus, Event, Level, RunEnd, RunStart, SessionEvent, SystemMessage, Thought, UserMessage},
+    hands::{Hands, Interrupt, Mind, Voice},
+    human::{self, Question},
+    intake::{self, Begin, LastAnswer, Order, Plan},
+    memory::{Memory, MemoryError},
+    outcome::Outcome,
+    secrets,
+    story::Next,
+};
+
+/// An agent at work, with everything that it needs.
+#[expect(missing_debug_implementations, reason = "its parts are traits")]
+pub struct Agent<'a> {
+    pub definition: &'a Definition,
+    pub memory: Memory,
+    pub around: Around<'a>,
+    /// Whether sessions were compared with reality by this process.
+    is_reconciled: bool,
+}
+
+/// Those with whom an agent has to do.
+#[expect(missing_debug_implementations, reason = "its parts are traits")]
+pub struct Around<'a> {
+    pub mind: &'a mut dyn Mind,
+    pub hands: &'a mut dyn Hands,
+    pub voice: &'a mut dyn Voice,
+    pub interrupt: &'a Interrupt,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The command makes no sense for the story that there is.
+    #[error("{0}")]
+    Usage(String),
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}
+
+impl<'a> Agent<'a> {
+    pub fn new(definition: &'a Definition, memory: Memory, around: Around<'a>) -> Self {
+        Self { definition, memory, around, is_reconciled: false }
+    }
+
+    /// Does what was ordered, as far as it can be done now.
+    pub fn run(&mut self, order: &Order) -> Result<Outcome, RunError> {
+        let shown = Question::shown(self.memory.state());
+        let last = self.last_answer();
+        let plan = intake::plan(&self.memory.story, order, shown.as_ref(), last.as_ref());
+        let Plan { begin, answer, message } = plan.map_err(RunError::Usage)?;
+        if let Some(torn) = &self.memory.torn {
+            let torn = torn.display();
+            self.around
+                .voice
+                .note(&format!("the journal's last event was cut by a crash; it was put aside as {torn}"));
+        }
+        match begin {
+            Begin::Recorded => {
+                self.memory.tidy()?;
+                return Ok(self.ended().unwrap_or(Outcome::Interrupted));
+            }
+            Begin::Fresh => {
+                // What the last run left if it died while it tidied up.
+                self.memory.tidy()?;
+                self.start(format!("run_{}", clock::fresh(12)), message)?;
+            }
+            Begin::Resume { run_id } => self.start(run_id, message)?,
+            Begin::GoOn => self.recover(answer, message)?,
+        }
+        self.work(order)
+    }
+
+    fn work(&mut self, order: &Order) -> Result<Outcome, RunError> {
+        loop {
+            match self.memory.story.next() {
+                Next::Nothing => return Err(RunError::Usage("there is no run".to_owned())),
+                Next::Ended(_) => {
+                    self.memory.tidy()?;
+                    return Ok(self.ended().unwrap_or(Outcome::Interrupted));
+                }
+                // Nothing is begun any more; what is under way is ended where it runs.
+                _ if self.around.interrupt.load(Ordering::Relaxed) => {
+                    self.give_up_open()?;
+                    return Ok(Outcome::Interrupted);
+                }
+                Next::Finish(answer) => {
+                    let answer = answer.to_owned();
+                    self.end(EndStatus::Completed, None, Some(answer))?;
+                }
+                Next::Nudge(thought) => {
+                    let content = nudge(thought);
+                    self.nudge(content)?;
+                }
+                Next::Act(_) => {
+                    if let Some(outcome) = self.act()? {
+                        return Ok(outcome);
+                    }
+                }
+                // Before the first word to the model, and after every result that it waits for (B8).
+                Next::Think if !self.is_reconciled => {
+                    self.reconcile()?;
+                    self.is_reconciled = true;
+                }
+                Next::Think => match self.exhausted(order) {
+                    Some(reason) => self.end(EndStatus::BudgetExhausted, Some(reason), None)?,
+                    None => self.think()?,
+                },
+            }
+        }
+    }
+
+    fn start(&mut self, run_id: String, message: Option<String>) -> Result<(), RunError> {
+        let agent = self.definition.folder.display().to_string();
+        let model = self.definition.model.name.clone();
+        let mut events = vec![Event::RunStart(RunStart { run_id, agent, model })];
+        events.extend(message.map(|text| Event::UserMessage(UserMessage { text })));
+        Ok(self.record(events)?)
+    }
+
+    /// Ends the run: its sessions first, so that nothing of it is left when it says that it is over (B6).
+    fn end(
+        &mut self,
+        status: EndStatus,
+        reason: Option<String>,
+        answer: Option<String>,
+    ) -> Result<(), RunError> {
+        let sessions: Vec<String> = self.memory.story.sessions().map(|(id, _)| id.to_owned()).collect();
+        for session in sessions {
+            self.around.hands.end_session(&session);
+            let message = SystemMessage {
+                level: Level::Info,
+                content: format!("session {session} was ended with the run"),
+                session_id: Some(session),
+                session_event: Some(SessionEvent::Ended),
+            };
+            self.record(vec![Event::SystemMessage(message)])?;
+        }
+        self.around.hands.end_others(&[]);
+        let Some(run) = self.memory.story.run() else { return Ok(()) };
+        let (run_id, iterations, usage) = (run.id.clone(), run.iterations, run.usage);
+        let end = RunEnd { run_id, status, reason, answer, iterations, usage };
+        Ok(self.record(vec![Event::RunEnd(end)])?)
+    }
+
+    /// Which budget is used up, if one is.
+    fn exhausted(&self, order: &Order) -> Option<String> {
+        let run = self.memory.story.run()?;
+        let limits = &self.definition.limits;
+        let iterations = order.max_iterations.unwrap_or(limits.max_iterations);
+        if run.iterations >= iterations {
+            return Some(format!(
+                "{iterations} iterations are used up; run the same command again to go on with as many"
+            ));
+        }
+        let tokens = limits.max_total_tokens.filter(|most| run.usage.total() >= *most)?;
+        let used = run.usage.total();
+        Some(format!("{used} of {tokens} tokens are used; run the same command again to go on with as many"))
+    }
+
+    fn nudge(&mut self, content: String) -> Result<(), RunError> {
+        let empty = self.memory.story.run().map_or(0, |run| run.empty);
+        if empty >= MOST_EMPTY {
+            let reason = format!("the model said nothing {empty} times, one after the other");
+            return self.end(EndStatus::Failed, Some(reason), None);
+        }
+        let message = SystemMessage { level: Level::Warn, content, session_id: None, session_event: None };
+        Ok(self.record(vec![Event::SystemMessage(message)])?)
+    }
+
+    /// How the run ended, as it was meant.
+    fn ended(&self) -> Option<Outcome> {
+        self.memory.story.run()?.end.as_ref().map(Outcome::of)
+    }
+
+    fn last_answer(&self) -> Option<LastAnswer> {
+        let (action_id, text) = self.memory.story.run()?.answered.as_ref()?;
+        let meant = self.memory.secrets.revealed(text);
+        // Its own mark came back: it was sensitive, and what it was is gone.
+        let is_forgotten = meant == *text && *text == secrets::mark(action_id);
+        Some(if is_forgotten { LastAnswer::Forgotten } else { LastAnswer::Known(meant) })
+    }
+
+    pub(crate) fn record(&mut self, events: Vec<Event>) -> Result<(), MemoryError> {
+        self.memory.record(events, self.around.voice)
+    }
+}
+
+/// How often in a row a model may say nothing.
+const MOST_EMPTY: u64 = 3;
+
+/// What a model is told that neither answered nor called anything.
+fn nudge(thought: &Thought) -> String {
+    if thought.is_empty() {
+        return "Your last answer was empty. Call a tool, or give your final answer in words.".to_owned();
+    }
+    "Your last answer was cut off at the limit of its length. Go on where it ended, or be shorter.".to_owned()
+}
+
+/// The empty window for an agent, and the tools as its model is told about them.
+pub fn prepare(definition: &Definition) -> (Window, Vec<String>) {
+    let tools = offers(definition);
+    let overhead = tools.iter().map(String::len).sum();
+    (Window::new(&definition.system_prompt, definition.model.context_tokens, overhead), tools)
+}
+
+fn offers(definition: &Definition) -> Vec<String> {
+    let mut offers: Vec<String> = definition.tools.iter().map(|tool| tool.offer()).collect();
+    if definition.tools.iter().any(|tool| tool.stateful) {
+        offers.push(act::offer_session_end());
+    }
+    offers.push(human::offer());
+    offers
+}
+
+#[cfg(test)]
+mod tests;

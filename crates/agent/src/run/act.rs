@@ -1,0 +1,181 @@
+//! Carrying out a batch: everything that is for tools in the order in which it was wanted, then the person's questions.
+
+use serde_json::{Map, Value, json};
+
+use super::{Agent, RunError};
+use crate::{
+    definition,
+    event::{ActionRequest, ActionResult, Event, SessionEvent, Status},
+    hands::{Asked, Done},
+    human::{self, Question},
+    outcome::Outcome,
+};
+
+impl Agent<'_> {
+    /// Carries out the first request that has no result. Something comes of it if a person is waited for.
+    pub(super) fn act(&mut self) -> Result<Option<Outcome>, RunError> {
+        let open: Vec<&ActionRequest> = self.memory.story.open().collect();
+        let tools = open.iter().find(|request| request.tool_name != human::TOOL);
+        let Some(request) = tools.or(open.first()).copied().cloned() else { return Ok(None) };
+        if request.tool_name == human::TOOL {
+            return self.ask(&request);
+        }
+        let done = self.carry_out(&request);
+        self.result(&request, done)?;
+        Ok(None)
+    }
+
+    fn carry_out(&mut self, request: &ActionRequest) -> Done {
+        // Carried out is what the journal says, with the secrets put back: after a crash it would be no different.
+        let mut meant = Event::ActionRequest(request.clone());
+        self.memory.secrets.reveal(&mut meant);
+        let Event::ActionRequest(request) = meant else { return Done::refused("this is no request") };
+        let arguments = match arguments(&request) {
+            Ok(arguments) => arguments,
+            Err(refusal) => return Done::refused(refusal),
+        };
+        if request.tool_name == SESSION_END {
+            return self.end_session(&arguments);
+        }
+        let Some(tool) = self.definition.tools.iter().find(|tool| tool.name == request.tool_name) else {
+            return Done::refused(self.no_such_tool(&request.tool_name));
+        };
+        self.around.hands.carry_out(&request.action_id, tool, &arguments)
+    }
+
+    fn end_session(&mut self, arguments: &Map<String, Value>) -> Done {
+        let Some(id) = arguments.get(definition::SESSION_ID).and_then(Value::as_str) else {
+            return Done::refused("session_end needs {\"session_id\": \"…\"}");
+        };
+        if !self.memory.story.sessions().any(|(open, _)| open == id) {
+            let open: Vec<&str> = self.memory.story.sessions().map(|(open, _)| open).collect();
+            let open = if open.is_empty() { "none is open".to_owned() } else { open.join(", ") };
+            return Done::refused(format!("there is no open session {id}; open sessions: {open}"));
+        }
+        let done = self.around.hands.end_session(id);
+        Done { session_id: Some(id.to_owned()), session_event: Some(SessionEvent::Ended), ..done }
+    }
+
+    fn no_such_tool(&self, name: &str) -> String {
+        let mut names: Vec<&str> = self.definition.tools.iter().map(|tool| tool.name.as_str()).collect();
+        names.push(human::TOOL);
+        format!("there is no tool {name}; the tools are {}", names.join(", "))
+    }
+
+    /// Puts a question to the person. Something comes of it if nobody answers now.
+    fn ask(&mut self, request: &ActionRequest) -> Result<Option<Outcome>, RunError> {
+        let mut meant = Event::ActionRequest(request.clone());
+        self.memory.secrets.reveal(&mut meant);
+        let question = match &meant {
+            Event::ActionRequest(request) => arguments(request).and_then(|_| Question::of(request)),
+            Event::RunStart(_)
+            | Event::RunEnd(_)
+            | Event::UserMessage(_)
+            | Event::Thought(_)
+            | Event::ActionResult(_)
+            | Event::SystemMessage(_) => Err("this is no request".to_owned()),
+        };
+        let question = match question {
+            Ok(question) => question,
+            Err(refusal) => {
+                self.result(request, Done::refused(refusal))?;
+                return Ok(None);
+            }
+        };
+        self.memory.show(&question)?;
+        match self.around.voice.ask(&question) {
+            Asked::Answered(answer) => {
+                self.answer(&question, &answer)?;
+                Ok(None)
+            }
+            Asked::Nobody => Ok(Some(Outcome::Waiting { question })),
+            Asked::Interrupted => Ok(Some(Outcome::Interrupted)),
+        }
+    }
+
+    /// A person answered.
+    pub(crate) fn answer(&mut self, question: &Question, answer: &str) -> Result<(), RunError> {
+        let text = if question.sensitive {
+            self.memory.keep_secret(&question.interaction_id, answer)?
+        } else {
+            answer.to_owned()
+        };
+        let result = ActionResult {
+            action_id: question.interaction_id.clone(),
+            status: Status::Success,
+            observation_content: text,
+            exit_code: None,
+            execution_ref: None,
+            session_id: None,
+            session_event: None,
+        };
+        self.record(vec![Event::ActionResult(result)])?;
+        Ok(self.memory.withdraw_question()?)
+    }
+
+    /// The person stopped the run: what was not begun gets a result that says so. Their own questions stay open.
+    pub(super) fn give_up_open(&mut self) -> Result<(), RunError> {
+        let open: Vec<ActionRequest> =
+            self.memory.story.open().filter(|request| request.tool_name != human::TOOL).cloned().collect();
+        for request in open {
+            let text = "not carried out: the person stopped the run before it was begun";
+            self.result(&request, Done { status: Status::Interrupted, ..Done::refused(text) })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn result(&mut self, request: &ActionRequest, done: Done) -> Result<(), RunError> {
+        let Done { status, text, exit_code, execution_ref, session_id, session_event } = done;
+        let result = ActionResult {
+            action_id: request.action_id.clone(),
+            status,
+            observation_content: text,
+            exit_code,
+            execution_ref,
+            session_id,
+            session_event,
+        };
+        Ok(self.record(vec![Event::ActionResult(result)])?)
+    }
+}
+
+/// The arguments of a call, or what to tell the model about them.
+fn arguments(request: &ActionRequest) -> Result<Map<String, Value>, String> {
+    match (&request.tool_args_raw, &request.tool_args) {
+        (None, Value::Object(arguments)) => Ok(arguments.clone()),
+        (raw, _) => {
+            let raw = raw.as_deref().unwrap_or_default();
+            let why = match serde_json::from_str::<Map<String, Value>>(raw) {
+                Ok(_) => String::new(),
+                Err(error) => format!(" ({error})"),
+            };
+            let shown: String = raw.chars().take(LONGEST_SHOWN).collect();
+            Err(format!("not carried out: the arguments are no JSON object{why}. They were: {shown}"))
+        }
+    }
+}
+
+/// As much of broken arguments as a model is shown of its own mistake.
+const LONGEST_SHOWN: usize = 500;
+
+/// The built-in tool that ends a session, as the journal names it (B5).
+const SESSION_END: &str = "session.end";
+/// The same as models are told it: services take no dot in a name.
+const SESSION_END_OFFERED: &str = "session_end";
+
+/// The name by which the journal knows a tool.
+pub(super) fn own_name(name: String) -> String {
+    if name == SESSION_END_OFFERED { SESSION_END.to_owned() } else { name }
+}
+
+pub(super) fn offer_session_end() -> String {
+    let about = "End a session of a stateful tool and everything that runs in it. Sessions that are not ended stay \
+                 until the run is over.";
+    let parameters = json!({
+        "type": "object",
+        "properties": { "session_id": { "type": "string", "description": "The session, as a result named it" } },
+        "required": ["session_id"],
+        "additionalProperties": false,
+    });
+    definition::offer(SESSION_END_OFFERED, about, &parameters)
+}

@@ -1,0 +1,420 @@
+//! The loop with a scripted model and tools that only say what they were told.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{HashSet, VecDeque},
+    path::Path,
+};
+
+use serde_json::{Map, Value, json};
+
+use super::*;
+use crate::{
+    definition::{Limits, ModelConfig, Tool},
+    event::{Entry, Status},
+    hands::{Asked, Done},
+    model::{Finish, ModelError, Piece, Reply, Request, ToolCall, Usage},
+};
+
+/// A state folder, a script, and everything that was heard.
+struct Stage {
+    folder: tempfile::TempDir,
+    definition: Definition,
+    replies: RefCell<VecDeque<Result<Reply, ModelError>>>,
+    /// The messages of every request.
+    heard: RefCell<Vec<Vec<Value>>>,
+    /// What was carried out.
+    done: RefCell<Vec<String>>,
+    living: RefCell<HashSet<String>>,
+    /// What a person at the terminal answers.
+    person: RefCell<Option<String>>,
+    interrupted: Interrupt,
+    /// The number of the action at which the person stops everything.
+    stop_at: Cell<usize>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let tool = |name: &str, stateful| Tool {
+            name: name.to_owned(),
+            description: String::new(),
+            command: vec![name.to_owned()],
+            parameters: Vec::new(),
+            timeout_sec: None,
+            stateful,
+            pty: None,
+            shell: false,
+            env: Default::default(),
+            cwd: None,
+        };
+        let definition = Definition {
+            model: ModelConfig {
+                base_url: String::new(),
+                name: "m".to_owned(),
+                api_key_env: None,
+                context_tokens: 100_000,
+                temperature: None,
+                max_output_tokens: None,
+                timeout_sec: 1,
+                max_retries: 0,
+            },
+            limits: Limits { max_iterations: 10, max_total_tokens: None, observation_bytes: 1000 },
+            tools: vec![tool("look", false), tool("shell", true)],
+            system_prompt: "be good".to_owned(),
+            folder: "agent".into(),
+        };
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            definition,
+            replies: RefCell::default(),
+            heard: RefCell::default(),
+            done: RefCell::default(),
+            living: RefCell::default(),
+            person: RefCell::default(),
+            interrupted: Interrupt::new(false),
+            stop_at: Cell::new(usize::MAX),
+        }
+    }
+
+    fn then(&self, reply: Reply) -> &Self {
+        self.replies.borrow_mut().push_back(Ok(reply));
+        self
+    }
+
+    fn state(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn order(&self, order: &Order) -> Result<Outcome, RunError> {
+        let (window, _) = prepare(&self.definition);
+        let memory = Memory::open(self.state(), window)?;
+        let (mut mind, mut hands, mut voice) = (MindOf(self), HandsOf(self), VoiceOf(self));
+        self.interrupted.store(false, Ordering::Relaxed);
+        let around =
+            Around { mind: &mut mind, hands: &mut hands, voice: &mut voice, interrupt: &self.interrupted };
+        Agent::new(&self.definition, memory, around).run(order)
+    }
+
+    fn message(&self, text: &str) -> Outcome {
+        self.order(&Order { message: Some(text.to_owned()), ..Order::default() }).unwrap()
+    }
+
+    fn answer(&self, text: &str) -> Result<Outcome, RunError> {
+        self.order(&Order { answer: Some(text.to_owned()), ..Order::default() })
+    }
+
+    fn journal(&self) -> String {
+        std::fs::read_to_string(self.state().join("journal.jsonl")).unwrap()
+    }
+
+    /// The roles and texts of the last request.
+    fn last_heard(&self) -> Vec<String> {
+        let heard = self.heard.borrow();
+        let tell = |message: &Value| {
+            let text = message["content"].as_str().unwrap_or("-");
+            format!("{}: {}", message["role"].as_str().unwrap(), text.split(". ").next().unwrap())
+        };
+        heard.last().unwrap().iter().map(tell).collect()
+    }
+}
+
+struct MindOf<'a>(&'a Stage);
+
+impl Mind for MindOf<'_> {
+    fn think(&mut self, request: &Request<'_>, _: &mut dyn FnMut(Piece<'_>)) -> Result<Reply, ModelError> {
+        let messages = request.messages.iter().map(|json| serde_json::from_str(json).unwrap()).collect();
+        self.0.heard.borrow_mut().push(messages);
+        let next = self.0.replies.borrow_mut().pop_front();
+        next.unwrap_or_else(|| Err(ModelError::Config("the script is over".to_owned())))
+    }
+}
+
+struct HandsOf<'a>(&'a Stage);
+
+impl Hands for HandsOf<'_> {
+    fn carry_out(&mut self, _: &str, tool: &Tool, arguments: &Map<String, Value>) -> Done {
+        let told = format!("{} {}", tool.name, Value::Object(arguments.clone()));
+        self.0.done.borrow_mut().push(told.clone());
+        if self.0.done.borrow().len() == self.0.stop_at.get() {
+            self.0.interrupted.store(true, Ordering::Relaxed);
+            return Done { status: Status::Interrupted, ..Done::refused("stopped") };
+        }
+        let done = Done { status: Status::Success, ..Done::refused(format!("did {told}")) };
+        if !tool.stateful || arguments.contains_key("session_id") {
+            return done;
+        }
+        let id = format!("shell_{}", self.0.living.borrow().len() + 1);
+        self.0.living.borrow_mut().insert(id.clone());
+        Done { session_id: Some(id), session_event: Some(SessionEvent::Started), ..done }
+    }
+
+    fn end_session(&mut self, id: &str) -> Done {
+        self.0.living.borrow_mut().remove(id);
+        Done { status: Status::Success, ..Done::refused(format!("Session {id} terminated.")) }
+    }
+
+    fn is_alive(&mut self, id: &str) -> bool {
+        self.0.living.borrow().contains(id)
+    }
+
+    fn abandon(&mut self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn end_others(&mut self, known: &[&str]) {
+        self.0.living.borrow_mut().retain(|id| known.contains(&id.as_str()));
+    }
+}
+
+struct VoiceOf<'a>(&'a Stage);
+
+impl Voice for VoiceOf<'_> {
+    fn happened(&mut self, _: &Entry, _: &str) {}
+    fn saying(&mut self, _: Piece<'_>) {}
+    fn note(&mut self, _: &str) {}
+    fn ask(&mut self, _: &Question) -> Asked {
+        self.0.person.borrow_mut().take().map_or(Asked::Nobody, Asked::Answered)
+    }
+}
+
+fn says(text: &str) -> Reply {
+    let usage = Some(Usage { input_tokens: 10, output_tokens: 5, ..Usage::default() });
+    Reply { text: Some(text.to_owned()), calls: Vec::new(), finish: Finish::Stop, usage }
+}
+
+fn calls(calls: &[(&str, Value)]) -> Reply {
+    let call = |(index, (name, args)): (usize, &(&str, Value))| ToolCall {
+        id: format!("c{index}"),
+        name: (*name).to_owned(),
+        arguments: args.as_str().map_or_else(|| args.to_string(), str::to_owned),
+    };
+    Reply {
+        text: None,
+        calls: calls.iter().enumerate().map(call).collect(),
+        finish: Finish::ToolCalls,
+        ..says("")
+    }
+}
+
+fn completed(answer: &str) -> Outcome {
+    Outcome::Completed { answer: answer.to_owned() }
+}
+
+#[test]
+fn a_run_thinks_acts_and_ends_and_the_same_command_tells_its_answer_again() {
+    let stage = Stage::new();
+    stage.then(calls(&[("look", json!({ "at": "x" }))])).then(says("seen"));
+    assert_eq!(stage.message("go"), completed("seen"));
+    assert_eq!(stage.message("go"), completed("seen"));
+    assert_eq!(stage.heard.borrow().len(), 2);
+    assert_eq!(stage.order(&Order::default()).unwrap(), completed("seen"));
+    stage.then(says("seen anew"));
+    let again = Order { message: Some("go".to_owned()), again: true, ..Order::default() };
+    assert_eq!(stage.order(&again).unwrap(), completed("seen anew"));
+    stage.then(says("more"));
+    assert_eq!(stage.message("and now?"), completed("more"));
+    assert_eq!(stage.last_heard().last().unwrap(), "user: and now?");
+}
+
+#[test]
+fn a_question_in_a_batch_waits_until_the_rest_of_it_is_done_and_sessions_stay() {
+    let stage = Stage::new();
+    let ask = json!({ "question": "which?", "options": ["a", "b"] });
+    stage.then(calls(&[
+        ("ask_human", ask),
+        ("shell", json!({})),
+        ("nothing", json!({})),
+        ("look", json!("{")),
+    ]));
+    let Outcome::Waiting { question } = stage.message("go") else { panic!("nobody is asked") };
+    assert_eq!((question.question.as_str(), question.options.len()), ("which?", 2));
+    assert_eq!(Question::shown(stage.state()), Some(question));
+    assert_eq!(stage.living.borrow().len(), 1);
+    // Asked again without an answer, it waits on and the model is not asked.
+    assert!(matches!(stage.message("go"), Outcome::Waiting { .. }));
+    assert_eq!(stage.heard.borrow().len(), 1);
+    stage.then(says("b it is"));
+    assert_eq!(stage.answer("b").unwrap(), completed("b it is"));
+    let heard = stage.last_heard();
+    assert_eq!(heard[..4], ["system: be good", "user: go", "assistant: -", "tool: b"]);
+    assert_eq!(heard[4], "tool: did shell {}");
+    assert!(heard[5].starts_with("tool: there is no tool nothing"), "{heard:?}");
+    assert!(heard[6].starts_with("tool: not carried out: the arguments are no JSON object"), "{heard:?}");
+    assert_eq!(stage.living.borrow().len(), 0);
+    assert!(Question::shown(stage.state()).is_none());
+    // The same command again: its answer was taken.
+    assert_eq!(stage.answer("b").unwrap(), completed("b it is"));
+    assert!(matches!(stage.answer("a"), Err(RunError::Usage(_))));
+}
+
+#[test]
+fn an_answer_without_any_question_is_refused() {
+    let stage = Stage::new();
+    assert!(matches!(stage.answer("x"), Err(RunError::Usage(_))));
+    assert!(matches!(stage.order(&Order::default()), Err(RunError::Usage(_))));
+    stage.then(says("done"));
+    stage.message("go");
+    let before = stage.journal();
+    assert!(matches!(stage.answer("x"), Err(RunError::Usage(_))));
+    assert_eq!(stage.journal(), before);
+}
+
+#[test]
+fn a_question_at_a_terminal_is_answered_there() {
+    let stage = Stage::new();
+    *stage.person.borrow_mut() = Some("blue".to_owned());
+    stage.then(calls(&[("ask_human", json!({ "question": "colour?" }))])).then(says("ok"));
+    assert_eq!(stage.message("go"), completed("ok"));
+    assert_eq!(stage.last_heard().last().unwrap(), "tool: blue");
+}
+
+#[test]
+fn a_sensitive_answer_reaches_model_and_tools_and_never_the_journal() {
+    let stage = Stage::new();
+    let ask = json!({ "question": "password?", "sensitive": true });
+    stage.then(calls(&[("ask_human", ask)]));
+    stage.message("go");
+    stage.then(calls(&[("look", json!({ "with": "hunter2" }))])).then(says("in with hunter2"));
+    assert_eq!(stage.answer("hunter2").unwrap(), completed("in with [secret act_4_xxxx]").clone_mark(&stage));
+    assert_eq!(stage.done.borrow().as_slice(), [r#"look {"with":"hunter2"}"#]);
+    assert!(stage.last_heard().contains(&"tool: hunter2".to_owned()));
+    assert!(!stage.journal().contains("hunter2"), "{}", stage.journal());
+    assert!(!stage.state().join("secrets").exists());
+    // Whether it is the same cannot be known any more, and does not matter.
+    assert!(matches!(stage.answer("hunter2").unwrap(), Outcome::Completed { .. }));
+}
+
+impl Outcome {
+    /// The same with the mark that this stage's journal has.
+    fn clone_mark(&self, stage: &Stage) -> Self {
+        let journal = stage.journal();
+        let (_, mark) = journal.split_once("[secret ").unwrap();
+        let (mark, _) = mark.split_once(']').unwrap();
+        let Self::Completed { answer } = self else { return self.clone() };
+        completed(&answer.replace("act_4_xxxx", mark))
+    }
+}
+
+/// Cuts the journal before its first event of this kind, as if the process had died there.
+fn die_before(stage: &Stage, kind: &str, skip: usize) {
+    let journal = stage.journal();
+    let lines: Vec<&str> = journal.split_inclusive('\n').collect();
+    let mut found = lines.iter().enumerate().filter(|(_, line)| line.contains(&format!("\"{kind}\"")));
+    let (index, _) = found.nth(skip).unwrap();
+    std::fs::write(stage.state().join("journal.jsonl"), lines[..index].concat()).unwrap();
+}
+
+#[test]
+fn a_call_without_a_result_is_told_to_be_unknown_before_a_lost_session_is() {
+    let stage = Stage::new();
+    let batch = [("shell", json!({ "session_id": "shell_1" })), ("look", json!({}))];
+    stage.then(calls(&[("shell", json!({}))])).then(calls(&batch)).then(says("done"));
+    stage.message("go");
+    // Both results of the second batch are gone, and so is the session.
+    die_before(&stage, "ACTION_RESULT", 1);
+    stage.living.borrow_mut().clear();
+    stage.then(says("recovered"));
+    assert_eq!(stage.message("go"), completed("recovered"));
+    let heard = stage.last_heard();
+    let unknown = "tool: The outcome of this call is unknown: abide was stopped while it ran";
+    assert_eq!(heard[5..7], [unknown, unknown]);
+    let notice = format!(
+        "user: {} Recovery notice: session 'shell_1' of tool shell was found inactive and could \
+                          not be reconnected",
+        crate::context::NOTICE
+    );
+    assert_eq!(heard[7], notice);
+    assert_eq!(heard.len(), 8);
+    assert_eq!(stage.journal().matches("Recovery notice").count(), 1);
+}
+
+#[test]
+fn a_run_that_died_after_its_answer_is_ended_without_asking_again() {
+    let stage = Stage::new();
+    stage.then(calls(&[("shell", json!({}))])).then(says("done"));
+    stage.message("go");
+    die_before(&stage, "SYSTEM_MESSAGE", 0);
+    stage.living.borrow_mut().insert("shell_1".to_owned());
+    assert_eq!(stage.message("go"), completed("done"));
+    assert_eq!((stage.heard.borrow().len(), stage.living.borrow().len()), (2, 0));
+    assert!(!stage.journal().contains("Recovery"));
+}
+
+#[test]
+fn a_used_up_budget_is_no_success_and_the_same_command_goes_on_with_a_fresh_one() {
+    let stage = Stage::new();
+    for _ in 0..3 {
+        stage.then(calls(&[("look", json!({}))]));
+    }
+    let order = Order { message: Some("go".to_owned()), max_iterations: Some(2), ..Order::default() };
+    assert!(matches!(stage.order(&order).unwrap(), Outcome::BudgetExhausted { .. }));
+    assert_eq!(stage.heard.borrow().len(), 2);
+    stage.then(says("done"));
+    assert_eq!(stage.order(&order).unwrap(), completed("done"));
+    assert_eq!(stage.journal().matches("USER_MESSAGE").count(), 1);
+    let mut stage = Stage::new();
+    stage.definition.limits.max_total_tokens = Some(20);
+    stage.then(calls(&[("look", json!({}))])).then(calls(&[("look", json!({}))])).then(says("done"));
+    assert!(matches!(stage.message("go"), Outcome::BudgetExhausted { .. }));
+    assert_eq!(stage.heard.borrow().len(), 2);
+}
+
+#[test]
+fn a_model_that_fails_fails_the_run_and_another_message_goes_on_with_it() {
+    let stage = Stage::new();
+    assert!(matches!(stage.message("go"), Outcome::Failed { .. }));
+    stage.then(says("done"));
+    assert_eq!(stage.message("try again"), completed("done"));
+    assert_eq!(stage.last_heard(), ["system: be good", "user: go", "user: try again"]);
+}
+
+#[test]
+fn a_model_that_says_nothing_is_told_so_and_not_for_ever() {
+    let stage = Stage::new();
+    let cut = Reply { finish: Finish::Length, ..says("once upon") };
+    stage.then(says("")).then(cut).then(says(" ")).then(says("")).then(says(""));
+    let Outcome::Failed { reason } = stage.message("go") else { panic!("it went on") };
+    assert_eq!(reason, "the model said nothing 3 times, one after the other");
+    assert_eq!(stage.heard.borrow().len(), 5);
+}
+
+#[test]
+fn an_interrupted_batch_leaves_no_call_without_a_result_and_goes_on() {
+    let stage = Stage::new();
+    stage.stop_at.set(2);
+    stage.then(calls(&[
+        ("look", json!({ "n": 1 })),
+        ("look", json!({ "n": 2 })),
+        ("look", json!({ "n": 3 })),
+    ]));
+    assert_eq!(stage.message("go"), Outcome::Interrupted);
+    assert_eq!(stage.done.borrow().len(), 2);
+    stage.then(says("I see"));
+    assert_eq!(stage.message("go"), completed("I see"));
+    let heard = stage.last_heard();
+    assert_eq!(heard[4], "tool: stopped");
+    assert_eq!(heard[5], "tool: not carried out: the person stopped the run before it was begun");
+    assert_eq!(stage.done.borrow().len(), 2);
+}
+
+#[test]
+fn two_at_once_are_refused() {
+    let stage = Stage::new();
+    let (window, _) = prepare(&stage.definition);
+    let _first = Memory::open(stage.state(), window).unwrap();
+    let error = stage.order(&Order::default()).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("another process (pid {})", std::process::id())), "{error}");
+}
+
+#[test]
+fn ids_that_a_model_uses_twice_are_made_different() {
+    let stage = Stage::new();
+    for _ in 0..2 {
+        stage.then(calls(&[("look", json!({}))]));
+    }
+    stage.then(says("done"));
+    stage.message("go");
+    let heard = stage.heard.borrow();
+    let ids: HashSet<&str> = heard[2].iter().filter_map(|message| message["tool_call_id"].as_str()).collect();
+    assert_eq!(ids.len(), 2);
+}

@@ -1,0 +1,104 @@
+//! Asking the model, and writing down what it wants done before any of it is done.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::{Agent, RunError, act, offers};
+use crate::{
+    clock,
+    event::{ActionRequest, EndStatus, Event, Thought},
+    model::{Finish, ModelError, Reply, Request, ToolCall, Usage},
+};
+
+impl Agent<'_> {
+    pub(super) fn think(&mut self) -> Result<(), RunError> {
+        let tools = offers(self.definition);
+        let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
+        self.memory.window.fit();
+        loop {
+            let messages = self.memory.window.messages();
+            let request = Request { messages: &messages, tools: &tools };
+            let voice = &mut *self.around.voice;
+            let error = match self.around.mind.think(&request, &mut |piece| voice.saying(piece)) {
+                Ok(reply) => return self.heard(reply),
+                Err(error) => error,
+            };
+            match error {
+                // The loop sees the flag.
+                ModelError::Interrupted => {
+                    self.around.interrupt.store(true, std::sync::atomic::Ordering::Relaxed);
+                    return Ok(());
+                }
+                ModelError::ContextLength { .. } if self.memory.window.squeeze() => {
+                    self.around
+                        .voice
+                        .note("the conversation is longer than the model's window: older parts are left out");
+                }
+                ModelError::ContextLength { .. }
+                | ModelError::Config(_)
+                | ModelError::Unauthorised { .. }
+                | ModelError::UnknownModel { .. }
+                | ModelError::NotFound { .. }
+                | ModelError::Refused { .. }
+                | ModelError::Quota { .. }
+                | ModelError::RateLimited { .. }
+                | ModelError::Unavailable { .. }
+                | ModelError::TooLarge { .. } => {
+                    return self.end(EndStatus::Failed, Some(error.to_string()), None);
+                }
+            }
+        }
+    }
+
+    /// Writes down an answer with all its calls, in one go (decision 0013).
+    fn heard(&mut self, reply: Reply) -> Result<(), RunError> {
+        let Reply { text, calls, finish, usage } = reply;
+        let is_estimated = usage.is_none();
+        let usage = Some(usage.unwrap_or_else(|| self.guess(text.as_deref(), &calls)));
+        let finish = Some(told(finish));
+        let thought = Thought { text, calls: calls.len() as u64, finish, usage, is_estimated };
+        let first = self.memory.next() + 1;
+        let mut used = HashSet::new();
+        let mut events = vec![Event::Thought(thought)];
+        for (seq, call) in (first..).zip(calls) {
+            let ToolCall { mut id, name, arguments: _ } = call.clone();
+            // An id that a model gave twice would tie a result to the wrong call.
+            if id.is_empty() || self.memory.story.knows_call(&id) || !used.insert(id.clone()) {
+                id = format!("call_{seq}_{}", clock::fresh(6));
+            }
+            let (tool_args, tool_args_raw) = match call.parsed() {
+                Ok(arguments) => (Value::Object(arguments), None),
+                Err(_) => (Value::Null, Some(call.arguments)),
+            };
+            events.push(Event::ActionRequest(ActionRequest {
+                action_id: format!("act_{seq}_{}", clock::fresh(4)),
+                call_id: id,
+                tool_name: act::own_name(name),
+                tool_args,
+                tool_args_raw,
+            }));
+        }
+        Ok(self.record(events)?)
+    }
+
+    /// What an answer has cost, about, when the server does not say: a budget of tokens holds there too.
+    fn guess(&self, text: Option<&str>, calls: &[ToolCall]) -> Usage {
+        let said = text.map_or(0, str::len) + calls.iter().map(|call| call.arguments.len()).sum::<usize>();
+        Usage {
+            input_tokens: self.memory.window.tokens(),
+            output_tokens: (said as u64).div_ceil(4),
+            ..Usage::default()
+        }
+    }
+}
+
+fn told(finish: Finish) -> String {
+    match finish {
+        Finish::Stop => "stop".to_owned(),
+        Finish::ToolCalls => "tool_calls".to_owned(),
+        Finish::Length => "length".to_owned(),
+        Finish::ContentFilter => "content_filter".to_owned(),
+        Finish::Other(reason) => reason,
+    }
+}

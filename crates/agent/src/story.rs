@@ -1,0 +1,230 @@
+//! What the events of a journal add up to: a pure fold, from which everything is decided.
+//!
+//! Nothing is remembered beside it, so a run that was killed and one that was not decide alike.
+//!
+//! Not here: files, the model's messages (`context`), and what is done about any of it (`run`).
+
+use std::collections::{BTreeMap, HashSet};
+
+use crate::{
+    event::{
+        ActionRequest, ActionResult, EndStatus, Event, Level, RunEnd, RunStart, SessionEvent, Status,
+        SystemMessage, Thought, UserMessage,
+    },
+    human,
+    model::Usage,
+};
+
+/// A journal, added up.
+#[derive(Debug, Default)]
+pub struct Story {
+    run: Option<Run>,
+    /// The requests of the last batch, while any has no result.
+    batch: Vec<Open>,
+    /// Sessions that were started and not ended, with the tool that started each.
+    sessions: BTreeMap<String, String>,
+    /// Every id by which a model knows a call of its own.
+    calls: HashSet<String>,
+}
+
+/// The run that is under way, or was last.
+#[derive(Debug)]
+pub struct Run {
+    pub id: String,
+    /// What it was told to do, and what else was said to it.
+    pub messages: Vec<String>,
+    /// Answers of the model since it was given its budget.
+    pub iterations: u64,
+    pub usage: Usage,
+    /// The last question that a person answered: its action and the answer as it was journalled.
+    pub answered: Option<(String, String)>,
+    pub end: Option<RunEnd>,
+    /// The model's last word, as long as nobody said anything after it.
+    last: Option<Thought>,
+    /// How often the model said nothing, one after the other.
+    pub empty: u64,
+}
+
+/// A request, and whether its result is there.
+#[derive(Debug)]
+struct Open {
+    request: ActionRequest,
+    done: bool,
+}
+
+/// What comes next.
+#[derive(Debug, PartialEq)]
+pub enum Next<'a> {
+    /// There is no run.
+    Nothing,
+    /// The model is to be asked.
+    Think,
+    /// These requests have no result yet.
+    Act(Vec<&'a ActionRequest>),
+    /// The model neither answered nor called anything, and is to be told so.
+    Nudge(&'a Thought),
+    /// The model has given its answer; the run is to be ended.
+    Finish(&'a str),
+    /// The run is over.
+    Ended(&'a RunEnd),
+}
+
+impl Story {
+    /// Takes in the next event, or says why it cannot follow those before it.
+    pub fn apply(&mut self, event: &Event) -> Result<(), String> {
+        match event {
+            Event::RunStart(start) => self.start(start),
+            Event::RunEnd(end) => self.run_mut()?.end = Some(end.clone()),
+            Event::UserMessage(UserMessage { text }) => {
+                let run = self.run_mut()?;
+                run.messages.push(text.clone());
+                run.last = None;
+            }
+            Event::Thought(thought) => self.thought(thought)?,
+            Event::ActionRequest(request) => {
+                self.calls.insert(request.call_id.clone());
+                self.batch.push(Open { request: request.clone(), done: false });
+            }
+            Event::ActionResult(result) => self.result(result)?,
+            Event::SystemMessage(message) => self.notice(message),
+        }
+        Ok(())
+    }
+
+    /// The run that is under way, or was last.
+    pub fn run(&self) -> Option<&Run> {
+        self.run.as_ref()
+    }
+
+    pub fn next(&self) -> Next<'_> {
+        let Some(run) = &self.run else { return Next::Nothing };
+        let open: Vec<&ActionRequest> = self.open().collect();
+        match (&run.end, &run.last) {
+            (Some(end), _) => Next::Ended(end),
+            (None, _) if !open.is_empty() => Next::Act(open),
+            (None, Some(thought)) if thought.is_answer() => {
+                Next::Finish(thought.text.as_deref().unwrap_or_default())
+            }
+            (None, Some(thought)) if thought.calls == 0 => Next::Nudge(thought),
+            (None, Some(_) | None) => Next::Think,
+        }
+    }
+
+    /// The requests that have no result.
+    pub fn open(&self) -> impl Iterator<Item = &ActionRequest> {
+        self.batch.iter().filter(|open| !open.done).map(|open| &open.request)
+    }
+
+    /// The question that a person is to answer, if it is all that is waited for.
+    pub fn question(&self) -> Option<&ActionRequest> {
+        let mut open = self.open();
+        let first = open.next().filter(|request| request.tool_name == human::TOOL)?;
+        open.all(|request| request.tool_name == human::TOOL).then_some(first)
+    }
+
+    /// Sessions that were started and not ended, each with its tool.
+    pub fn sessions(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.sessions.iter().map(|(id, tool)| (id.as_str(), tool.as_str()))
+    }
+
+    /// Whether a model has used this id for a call of its own.
+    pub fn knows_call(&self, id: &str) -> bool {
+        self.calls.contains(id)
+    }
+
+    fn start(&mut self, start: &RunStart) {
+        let fresh = Run {
+            id: start.run_id.clone(),
+            messages: Vec::new(),
+            iterations: 0,
+            usage: Usage::default(),
+            answered: None,
+            end: None,
+            last: None,
+            empty: 0,
+        };
+        self.run = Some(match self.run.take() {
+            // The same run goes on, with a fresh budget.
+            Some(run) if run.id == start.run_id => {
+                Run { messages: run.messages, answered: run.answered, ..fresh }
+            }
+            Some(_) | None => fresh,
+        });
+    }
+
+    fn thought(&mut self, thought: &Thought) -> Result<(), String> {
+        if let Some(open) = self.open().next() {
+            return Err(format!("a thought while {} has no result", open.action_id));
+        }
+        self.batch.clear();
+        let run = self.run_mut()?;
+        run.iterations += 1;
+        run.usage = sum(run.usage, thought.usage.unwrap_or_default());
+        run.empty = if thought.is_empty() { run.empty + 1 } else { 0 };
+        run.last = Some(thought.clone());
+        Ok(())
+    }
+
+    fn result(&mut self, result: &ActionResult) -> Result<(), String> {
+        let open = self.batch.iter_mut().find(|open| open.request.action_id == result.action_id);
+        let Some(open) = open.filter(|open| !open.done) else {
+            return Err(format!("a result of {}, which is no open request", result.action_id));
+        };
+        open.done = true;
+        let tool = open.request.tool_name.clone();
+        if tool == human::TOOL
+            && result.status == Status::Success
+            && let Some(run) = &mut self.run
+        {
+            run.answered = Some((result.action_id.clone(), result.observation_content.clone()));
+        }
+        self.session(result.session_id.as_deref(), result.session_event, &tool);
+        Ok(())
+    }
+
+    fn notice(&mut self, message: &SystemMessage) {
+        // Whatever the model is told takes its last word away: it has to say something about it.
+        if message.level == Level::Warn
+            && let Some(run) = &mut self.run
+        {
+            run.last = None;
+        }
+        self.session(message.session_id.as_deref(), message.session_event, "");
+    }
+
+    fn session(&mut self, id: Option<&str>, event: Option<SessionEvent>, tool: &str) {
+        match (id, event) {
+            (Some(id), Some(SessionEvent::Started)) => {
+                self.sessions.insert(id.to_owned(), tool.to_owned());
+            }
+            (Some(id), Some(SessionEvent::Ended)) => {
+                self.sessions.remove(id);
+            }
+            (_, None) | (None, Some(_)) => {}
+        }
+    }
+
+    fn run_mut(&mut self) -> Result<&mut Run, String> {
+        self.run.as_mut().ok_or_else(|| "something happens before any run has started".to_owned())
+    }
+}
+
+impl Run {
+    /// Whether this was said to it.
+    pub fn was_told(&self, text: &str) -> bool {
+        self.messages.iter().any(|message| message == text)
+    }
+
+    /// Whether it did what it was told.
+    pub fn is_completed(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| end.status == EndStatus::Completed)
+    }
+}
+
+fn sum(one: Usage, other: Usage) -> Usage {
+    Usage {
+        input_tokens: one.input_tokens.saturating_add(other.input_tokens),
+        output_tokens: one.output_tokens.saturating_add(other.output_tokens),
+        cached_tokens: one.cached_tokens.saturating_add(other.cached_tokens),
+    }
+}
