@@ -80,6 +80,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
             Form::Stream { .. } => Stdin::Open(native::prompt(order.prompt)),
         },
         not_before: None,
+        outliving: None,
     })
 }
 

@@ -60,6 +60,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
             files,
             stdin: acp::launch::opening(),
             not_before: acp::launch::not_before(order),
+            outliving: None,
         });
     }
     match order.session {
@@ -80,6 +81,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         files,
         stdin: Stdin::Whole(order.prompt.as_bytes().to_vec()),
         not_before: None,
+        outliving: None,
     })
 }
 

@@ -48,6 +48,11 @@ pub trait Engine: Debug + Send + Sync {
         Speech::Lines
     }
 
+    /// How it asks the person something at the end of a turn.
+    fn asking(&self) -> Asking {
+        Asking::InText
+    }
+
     /// What the adapter was made and tested from.
     fn evidence(&self) -> Evidence {
         Evidence::Recorded
@@ -86,6 +91,15 @@ pub enum Speech {
     Lines,
     /// In plain text: whatever it prints is its answer.
     Prose,
+}
+
+/// How an engine asks the person something at the end of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asking {
+    /// In its answer, in a form that it has to be told in its prompt.
+    InText,
+    /// By a way of its own that it knows. What the person says reaches it word for word.
+    ByItself,
 }
 
 /// What an adapter was made and tested from.
