@@ -10,7 +10,7 @@ use crate::{
     definition::Tool,
     event::{Entry, SessionEvent, Status},
     human::Question,
-    model::{ModelError, Piece, Reply, Request},
+    model::{Client, ModelError, Piece, Reply, Request},
 };
 
 /// Whoever thinks.
@@ -31,6 +31,8 @@ pub trait Hands {
     fn abandon(&mut self, action_id: &str) -> Option<String>;
     /// Ends the sessions of this state folder that the journal does not know: their start was never written down.
     fn end_others(&mut self, known: &[&str]);
+    /// These texts are not to be written into what is kept about calls.
+    fn keep_out(&mut self, secrets: Vec<String>);
 }
 
 /// What came of an action.
@@ -81,5 +83,11 @@ impl Done {
             session_id: None,
             session_event: None,
         }
+    }
+}
+
+impl Mind for Client {
+    fn think(&mut self, request: &Request<'_>, said: &mut dyn FnMut(Piece<'_>)) -> Result<Reply, ModelError> {
+        self.ask(request, said)
     }
 }

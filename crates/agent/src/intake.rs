@@ -119,3 +119,74 @@ fn after_completion(run: &Run, order: &Order, message: Option<String>) -> Plan {
     let begin = if message.is_some() { Begin::Fresh } else { Begin::Recorded };
     Plan { begin, answer: None, message }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::event::{ActionRequest, ActionResult, Event, RunStart, Status, Thought, UserMessage};
+
+    /// A run that was told `go`, and in which so many questions were put and all but the last answered with `yes`.
+    fn asked(questions: u64) -> Story {
+        let mut story = Story::default();
+        let mut apply = |event: Event| story.apply(&event).unwrap();
+        let start = RunStart { run_id: "r".to_owned(), agent: String::new(), model: String::new() };
+        apply(Event::RunStart(start));
+        apply(Event::UserMessage(UserMessage { text: "go".to_owned() }));
+        for number in 1..=questions {
+            apply(Event::Thought(Thought { calls: 1, ..Thought::default() }));
+            apply(Event::ActionRequest(ActionRequest {
+                action_id: format!("act_{number}"),
+                call_id: format!("c{number}"),
+                tool_name: crate::human::TOOL.to_owned(),
+                tool_args: json!({ "question": "?" }),
+                tool_args_raw: None,
+            }));
+            if number < questions {
+                apply(Event::ActionResult(ActionResult {
+                    action_id: format!("act_{number}"),
+                    status: Status::Success,
+                    observation_content: "yes".to_owned(),
+                    exit_code: None,
+                    execution_ref: None,
+                    session_id: None,
+                    session_event: None,
+                }));
+            }
+        }
+        story
+    }
+
+    fn shown(number: u64) -> Question {
+        let interaction_id = format!("act_{number}");
+        Question { interaction_id, question: "?".to_owned(), options: Vec::new(), sensitive: false }
+    }
+
+    fn answering(text: &str) -> Order {
+        Order { answer: Some(text.to_owned()), ..Order::default() }
+    }
+
+    #[test]
+    fn the_last_answer_again_is_none_to_a_question_that_nobody_has_seen() {
+        let (story, last) = (asked(2), LastAnswer::Known("yes".to_owned()));
+        let answer = |text: &str, shown: Option<&Question>| {
+            plan(&story, &answering(text), shown, Some(&last)).unwrap().answer
+        };
+        assert_eq!(answer("yes", None), None);
+        assert_eq!(answer("yes", Some(&shown(1))), None);
+        assert_eq!(answer("yes", Some(&shown(2))), Some("yes".to_owned()));
+        assert_eq!(answer("no", None), Some("no".to_owned()));
+    }
+
+    #[test]
+    fn what_was_said_already_is_not_said_again() {
+        let story = asked(0);
+        let message = |text: &str| {
+            let order = Order { message: Some(text.to_owned()), ..Order::default() };
+            plan(&story, &order, None, None).unwrap()
+        };
+        assert_eq!(message("go"), Plan { begin: Begin::GoOn, answer: None, message: None });
+        assert_eq!(message("more").message.as_deref(), Some("more"));
+    }
+}

@@ -69,6 +69,7 @@ impl<'a> Agent<'a> {
                 .voice
                 .note(&format!("the journal's last event was cut by a crash; it was put aside as {torn}"));
         }
+        self.around.hands.keep_out(self.memory.secrets.texts());
         match begin {
             Begin::Recorded => {
                 self.memory.tidy()?;

@@ -77,17 +77,44 @@ impl Secrets {
         }
     }
 
+    /// Their texts.
+    pub(crate) fn texts(&self) -> Vec<String> {
+        self.kept.iter().map(|kept| kept.text.clone()).collect()
+    }
+
     /// The event as the journal may have it.
     pub(crate) fn hide(&self, event: &mut Event) {
         if !self.kept.is_empty() {
-            words(event, &|text| self.replace(text, |kept| (&kept.text, &kept.mark)));
+            words(event, &|text| self.hidden(text), &|value| self.hide_number(value));
         }
     }
 
     /// The event as it was meant.
     pub(crate) fn reveal(&self, event: &mut Event) {
         if !self.kept.is_empty() {
-            words(event, &|text| self.revealed(text));
+            words(event, &|text| self.revealed(text), &|value| self.reveal_number(value));
+        }
+    }
+
+    fn hidden(&self, text: &str) -> String {
+        self.replace(text, |kept| (&kept.text, &kept.mark))
+    }
+
+    /// A number that a person told us in confidence is one for a tool, and a mark in the journal.
+    fn hide_number(&self, value: &mut Value) {
+        let text = value.to_string();
+        if let Some(kept) = self.kept.iter().find(|kept| kept.text.trim() == text) {
+            *value = Value::String(format!("{}{AS_NUMBER}", kept.mark));
+        }
+    }
+
+    fn reveal_number(&self, value: &mut Value) {
+        let mark = value.as_str().and_then(|text| text.strip_suffix(AS_NUMBER));
+        let Some(kept) = mark.and_then(|mark| self.kept.iter().find(|kept| kept.mark == mark)) else {
+            return;
+        };
+        if let Ok(number) = serde_json::from_str(kept.text.trim()) {
+            *value = number;
         }
     }
 
@@ -121,13 +148,16 @@ impl Secrets {
     }
 }
 
+/// Stands behind the mark of a secret that was a number.
+const AS_NUMBER: &str = " as a number";
+
 /// What stands for the answer of an action.
 pub(crate) fn mark(action_id: &str) -> String {
     format!("[secret {action_id}]")
 }
 
 /// Changes the words in an event: everything that people, models and programs said.
-fn words(event: &mut Event, change: &dyn Fn(&str) -> String) {
+fn words(event: &mut Event, change: &dyn Fn(&str) -> String, other: &dyn Fn(&mut Value)) {
     let in_option = |text: &mut Option<String>| {
         if let Some(text) = text {
             *text = change(text);
@@ -142,7 +172,7 @@ fn words(event: &mut Event, change: &dyn Fn(&str) -> String) {
         Event::UserMessage(message) => message.text = change(&message.text),
         Event::Thought(thought) => in_option(&mut thought.text),
         Event::ActionRequest(request) => {
-            in_value(&mut request.tool_args, change);
+            in_value(&mut request.tool_args, change, other);
             in_option(&mut request.tool_args_raw);
         }
         Event::ActionResult(result) => result.observation_content = change(&result.observation_content),
@@ -150,12 +180,19 @@ fn words(event: &mut Event, change: &dyn Fn(&str) -> String) {
     }
 }
 
-fn in_value(value: &mut Value, change: &dyn Fn(&str) -> String) {
+fn in_value(value: &mut Value, change: &dyn Fn(&str) -> String, other: &dyn Fn(&mut Value)) {
     match value {
-        Value::String(text) => *text = change(text),
-        Value::Array(values) => values.iter_mut().for_each(|value| in_value(value, change)),
-        Value::Object(fields) => fields.iter_mut().for_each(|(_, value)| in_value(value, change)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        Value::String(text) => {
+            let before = text.clone();
+            other(value);
+            if let Value::String(text) = value {
+                *text = change(&before);
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| in_value(value, change, other)),
+        Value::Object(fields) => fields.iter_mut().for_each(|(_, value)| in_value(value, change, other)),
+        Value::Number(_) => other(value),
+        Value::Null | Value::Bool(_) => {}
     }
 }
 
@@ -188,6 +225,14 @@ mod tests {
             request(json!({ "with": ["x [secret act_1] y"] }), Some(r#"{"with": "[secret act_1 in JSON]"#));
         assert_eq!(event, hidden);
         Secrets::open(folder.path()).unwrap().reveal(&mut event);
+        assert_eq!(event, meant);
+        assert_eq!(secrets.keep("act_2", "1234").unwrap(), "[secret act_2]");
+        let meant = request(json!({ "pin": 1234, "text": "1234" }), None);
+        let mut event = meant.clone();
+        secrets.hide(&mut event);
+        let hidden = json!({ "pin": "[secret act_2] as a number", "text": "[secret act_2]" });
+        assert_eq!(event, request(hidden, None));
+        secrets.reveal(&mut event);
         assert_eq!(event, meant);
         secrets.forget().unwrap();
         assert!(!folder.path().join("secrets").exists());

@@ -10,6 +10,7 @@ mod orders;
 mod output;
 mod poller;
 mod repair;
+mod settle;
 mod signals;
 mod stdin;
 mod stop;
@@ -104,6 +105,8 @@ struct Holder {
     descriptors: procs::Descriptors,
     hold: Hold,
     stdin: stdin::Stdin,
+    /// Who waits for the child to read again.
+    settling: Option<settle::Settling>,
     prompter: Option<Prompter>,
     lanes: BTreeMap<u64, Lane>,
     /// The lane that the shell prints into.
@@ -193,6 +196,7 @@ impl Holder {
             child,
             hold,
             stdin: stdin::Stdin::default(),
+            settling: None,
             prompter,
             spool,
             clients: Clients::default(),
@@ -308,7 +312,8 @@ impl Holder {
         }
         let ladder = self.job.as_ref().and_then(|job| job.ladder.wakes_at());
         let ending = self.ending.as_ref().map(Ending::wakes_at);
-        [ladder, ending, pushing]
+        let settling = self.settling.as_ref().map(settle::Settling::wakes_at);
+        [ladder, ending, pushing, settling]
             .into_iter()
             .flatten()
             .min()
@@ -331,6 +336,7 @@ impl Holder {
             self.watch_at = now + commands::WATCH / 2;
             self.watch();
         }
+        self.go_on_settling(now);
         self.go_on_ending(now);
     }
 
@@ -374,6 +380,7 @@ impl Holder {
             };
             self.spool.end(outcome);
         }
+        self.settle_ended(&exit);
         self.clients.tell_all(&News::Exited(exit.clone()));
         // Who waits hears of the end before the disk does: the record is for those who come later.
         self.pump();

@@ -23,6 +23,7 @@ mod holder;
 mod job;
 mod lane;
 mod procs;
+mod reading;
 mod script;
 mod ticker;
 

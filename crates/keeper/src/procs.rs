@@ -88,6 +88,31 @@ pub(crate) fn descendants(root: u32, spared: &[u32]) -> Vec<u32> {
     found
 }
 
+/// Everything below `root`, zombies included, without looking at everybody else where the kernel keeps lists.
+pub(crate) fn tree(root: u32) -> Vec<u32> {
+    if !Path::new("/proc/thread-self/children").exists() {
+        return descendants(root, &[]);
+    }
+    let (mut found, mut parents) = (Vec::new(), vec![root]);
+    while let Some(parent) = parents.pop() {
+        for thread in threads(parent) {
+            let list = fs::read_to_string(format!("/proc/{parent}/task/{thread}/children"));
+            let children = list.unwrap_or_default();
+            for child in children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()) {
+                found.push(child);
+                parents.push(child);
+            }
+        }
+    }
+    found
+}
+
+/// The threads of a process.
+pub(crate) fn threads(pid: u32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
 /// Sends a signal; a process that is gone already is no error.
 pub(crate) fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {

@@ -140,6 +140,30 @@ pub enum Act {
         /// Nothing more will come.
         eof: bool,
     },
+    /// As [`Act::Follow`], but the child is held back instead of running away from whoever follows.
+    FollowClosely {
+        /// Which job.
+        job: JobId,
+        /// Where to begin: stdout, stderr.
+        from: [u64; 2],
+    },
+    /// Text for the child, answered by [`News::Settled`] when it has dealt with it.
+    Say(Say),
+}
+
+/// Text for a child that is no shell of ours, and how its answer is waited for.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Say {
+    /// The text; with none, the child is only waited for.
+    #[serde(with = "serde_bytes")]
+    pub bytes: Vec<u8>,
+    /// What the child prints when it wants more, if that is known.
+    #[serde(with = "serde_bytes")]
+    pub prompt: Vec<u8>,
+    /// How long it has to be silent where the kernel does not tell what it waits for.
+    pub quiet_ms: u64,
+    /// When the waiting is given up.
+    pub timeout_ms: u64,
 }
 
 /// A command for the shell.
@@ -234,6 +258,36 @@ pub enum News {
     Piece(Piece),
     /// The held child has ended.
     Exited(Exit),
+    /// Answers [`Act::Say`].
+    Settled(Settled),
+}
+
+/// How a child was found after it was told something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settled {
+    /// What it does now.
+    pub rest: Rest,
+    /// How much each stream had had by then. All of it is said before or after this news, if it is followed.
+    pub printed: [u64; 2],
+    /// How it ended, if it has.
+    pub exit: Option<Exit>,
+}
+
+/// What a child does that was told something, from known to guessed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Rest {
+    /// It has taken everything and reads its input, and nothing else.
+    Reads,
+    /// It waits for several things, its input among them, and has printed its prompt.
+    Prompts,
+    /// It waits for several things, its input among them, and was silent: whether it has finished is guessed.
+    Waits,
+    /// The kernel does not tell what it waits for, and it was silent: whether it has finished is guessed.
+    Silent,
+    /// It is at work, and the waiting was given up.
+    Busy,
+    /// It has ended.
+    Ended,
 }
 
 /// Bytes of a job.

@@ -14,6 +14,7 @@ mod handle;
 mod runtime;
 mod screen;
 mod session;
+mod shell;
 mod text;
 
 pub use abide_keeper::launch::Launcher;
@@ -26,6 +27,7 @@ pub use error::{Code, TerminalError};
 pub use handle::{Client, Flow, Handle, Listener};
 pub use runtime::{Config, Limits, Own, Runtime, Wait};
 pub use rustix::event::epoll::EventFlags;
-pub use screen::ScreenText;
+pub use screen::{ScreenText, draw};
 pub use session::{SessionId, SessionMeta};
+pub use shell::Shell;
 pub use text::{Utf8Pieces, whole_characters};

@@ -19,7 +19,7 @@ pub struct ScreenText {
 }
 
 /// Draws these bytes on an empty screen. An emulator that fails on hostile output gives an empty screen, not a crash.
-pub(crate) fn draw(bytes: &[u8], size: Size) -> ScreenText {
+pub fn draw(bytes: &[u8], size: Size) -> ScreenText {
     let drawn = catch_unwind(AssertUnwindSafe(|| {
         let mut parser = vt100::Parser::new(at_least_one(size.rows), at_least_one(size.cols), 0);
         parser.process(bytes);

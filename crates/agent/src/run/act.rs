@@ -96,7 +96,9 @@ impl Agent<'_> {
     /// A person answered.
     pub(crate) fn answer(&mut self, question: &Question, answer: &str) -> Result<(), RunError> {
         let text = if question.sensitive {
-            self.memory.keep_secret(&question.interaction_id, answer)?
+            let mark = self.memory.keep_secret(&question.interaction_id, answer)?;
+            self.around.hands.keep_out(self.memory.secrets.texts());
+            mark
         } else {
             answer.to_owned()
         };

@@ -164,6 +164,8 @@ impl Hands for HandsOf<'_> {
     fn end_others(&mut self, known: &[&str]) {
         self.0.living.borrow_mut().retain(|id| known.contains(&id.as_str()));
     }
+
+    fn keep_out(&mut self, _: Vec<String>) {}
 }
 
 struct VoiceOf<'a>(&'a Stage);

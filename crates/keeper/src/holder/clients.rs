@@ -175,6 +175,17 @@ impl Clients {
         }
     }
 
+    /// Whether somebody has not taken yet what was meant for them, of those who hold back what they follow.
+    pub(super) fn is_owed(&self, spool: &Spool) -> bool {
+        self.all.values().flat_map(|client| client.follows.iter().map(move |follow| (client, follow))).any(
+            |(client, follow)| {
+                let printed = spool.printed(follow.job);
+                let behind = follow.at[0] < printed[0] || follow.at[1] < printed[1];
+                follow.holds_back && (behind || client.link.pending() > 0)
+            },
+        ) || self.all.values().any(|client| client.link.pending() > BEHIND / 16)
+    }
+
     pub(super) fn flush_all(&mut self) {
         for client in self.all.values_mut() {
             for _ in 0..100 {

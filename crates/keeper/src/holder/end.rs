@@ -16,11 +16,15 @@ pub(super) struct Ending {
     kill_at: u64,
     next: u64,
     tell: Vec<(u64, u64)>,
+    /// Until when those are waited for who have not taken the last output yet.
+    lingers_until: Option<u64>,
     over: bool,
 }
 
 /// How often what is left is looked at, in microseconds.
 const LOOK: u64 = 20_000;
+/// How long somebody may take for the last output, in microseconds.
+const LINGER: u64 = 2_000_000;
 
 impl Ending {
     pub(super) fn wakes_at(&self) -> u64 {
@@ -40,8 +44,13 @@ impl Holder {
                 ending.tell.extend(client);
             }
             None => {
-                self.ending =
-                    Some(Ending { kill_at, next: now, tell: client.into_iter().collect(), over: false });
+                self.ending = Some(Ending {
+                    kill_at,
+                    next: now,
+                    tell: client.into_iter().collect(),
+                    lingers_until: None,
+                    over: false,
+                });
                 self.cancel_for_end();
                 if let Some((_, from)) = self.waiting.take() {
                     self.clients.tell(from, News::Refused(Refusal::Ended));
@@ -83,7 +92,12 @@ impl Holder {
             // The child's exit code is on its way with SIGCHLD.
             return self.reap();
         }
+        let owed = self.clients.is_owed(&self.spool);
         if let Some(ending) = &mut self.ending {
+            let until = *ending.lingers_until.get_or_insert(now + LINGER);
+            if owed && now < until {
+                return;
+            }
             ending.over = true;
         }
         // The directory goes first: who is told that the session has ended finds nothing of it.

@@ -54,6 +54,14 @@ impl Holder {
                 self.clients.follow(from, job, at, false);
                 return;
             }
+            Act::FollowClosely { job, from: at } => {
+                self.clients.follow(from, job, at, true);
+                return;
+            }
+            Act::Say(say) => match self.say(say, from) {
+                Ok(()) => return,
+                Err(refusal) => Err(refusal),
+            },
             Act::End { force } => return self.end(force, Some(from)),
         };
         self.clients.tell(from, answer.unwrap_or_else(News::Refused));
@@ -71,7 +79,7 @@ impl Holder {
         Ok(News::Status(Box::new(self.status())))
     }
 
-    fn input(&mut self, bytes: &[u8], eof: bool) -> Result<News, Refusal> {
+    pub(super) fn input(&mut self, bytes: &[u8], eof: bool) -> Result<News, Refusal> {
         if self.exit.is_some() {
             return Err(Refusal::Ended);
         }

@@ -122,6 +122,9 @@ impl Holder {
             let room = running.keep.saturating_sub(kept.len());
             kept.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
         }
+        if let Some(settling) = self.settling.as_mut().filter(|_| job == 0) {
+            settling.heard(stream, bytes);
+        }
         self.clients.pass_on(&Output { job, stream, offset, bytes: Vec::new() }, bytes);
     }
 

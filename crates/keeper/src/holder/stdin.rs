@@ -21,6 +21,13 @@ pub(super) struct Stdin {
     armed: bool,
 }
 
+impl Stdin {
+    /// Whether something has not even reached the pipe.
+    pub(super) fn waits(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+}
+
 /// How much may wait for a child that does not read.
 const MOST_UNSENT: usize = 4 * MAX_ORDER_BYTES;
 

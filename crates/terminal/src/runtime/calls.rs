@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use abide_keeper::place::Place;
-use abide_keeper::protocol::{Act, Input, MAX_KEPT_BYTES, MAX_ORDER_BYTES, Range, Run, Shape, Spec, Stream};
+use abide_keeper::protocol::{Act, Input, MAX_KEPT_BYTES, MAX_ORDER_BYTES, Range, Run, Spec, Stream};
 
 use super::Runtime;
 use crate::call::{Call, Create, Execute, OutputRange, Reply, Size, State, Stats, Ticket};
 use crate::dialect::Dialect;
 use crate::error::{Code, TerminalError};
 use crate::session::{Session, SessionId, SessionMeta, Waiting, reply};
+use crate::shell::Shell;
 
 /// How much of each stream a result carries if nothing is asked for.
 const MAX_OUTPUT: u64 = 1 << 20;
@@ -83,26 +84,15 @@ impl Runtime {
         if [&shell, &cwd].iter().any(|text| text.is_empty() || text.contains('\0')) {
             return Err(TerminalError::new(Code::InvalidParams, "an empty shell or cwd"));
         }
-        let shell = find_program(&shell, &self.config.env)?;
-        let dialect = Dialect::of(&shell);
+        let shell = Shell::find(&shell, &self.config.env)?;
         let meta = SessionMeta {
             name: create.name,
-            shell: shell.clone(),
+            shell: shell.program().to_owned(),
             cwd: cwd.clone(),
             env_keys: create.env.iter().map(|(name, _)| name.clone()).collect(),
             pty: create.pty.map(|size| (size.rows.max(1), size.cols.max(1))),
         };
-        let mut argv = vec![shell];
-        let shape = match meta.pty {
-            Some((rows, cols)) => {
-                argv.push("-i".to_owned());
-                Shape::Pty { rows, cols, script: Some(dialect.script()) }
-            }
-            None => {
-                argv.extend(dialect.arguments().iter().map(|argument| (*argument).to_owned()));
-                Shape::Shell(dialect.script())
-            }
-        };
+        let (argv, shape) = shell.start(meta.pty.map(|(rows, cols)| Size { rows, cols }));
         let mut env: BTreeMap<String, String> = self.config.env.iter().cloned().collect();
         if meta.pty.is_some() {
             env.insert("TERM".to_owned(), "xterm-256color".to_owned());
@@ -234,17 +224,4 @@ fn check_env(env: &[(String, String)]) -> Result<(), TerminalError> {
         }
     }
     Ok(())
-}
-
-/// The path of a shell that may have been named without one.
-fn find_program(shell: &str, env: &[(String, String)]) -> Result<String, TerminalError> {
-    if shell.contains('/') {
-        return Ok(shell.to_owned());
-    }
-    let path =
-        env.iter().find(|(name, _)| name == "PATH").map_or("/usr/bin:/bin", |(_, value)| value.as_str());
-    path.split(':')
-        .map(|directory| format!("{directory}/{shell}"))
-        .find(|candidate| rustix::fs::access(candidate.as_str(), rustix::fs::Access::EXEC_OK).is_ok())
-        .ok_or_else(|| TerminalError::new(Code::ShellNotFound, format!("there is no shell {shell}")))
 }

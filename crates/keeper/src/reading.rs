@@ -1,0 +1,242 @@
+//! Whether a program waits for its input, as the kernel tells it: which system call each thread of it is blocked in.
+//!
+//! A parent may look at this in its children even where strangers may not. Nothing is stopped or traced. What is not
+//! told (a foreign user's process, an unknown system call interface) is said to be untold, never taken for an answer.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::procs;
+
+/// What a tree of processes does about an input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// One thread is blocked until there is input, and waits for nothing else.
+    Reads(Reader),
+    /// One waits for several things or a time, and the input is among them.
+    Waits(Reader),
+    /// Everything could be seen, and nobody waits for the input.
+    Elsewhere,
+    /// Nobody was seen waiting for it, but not everything could be seen.
+    Untold,
+}
+
+/// A thread and how often it has gone to sleep: one that was woken since has another number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reader {
+    thread: u32,
+    sleeps: u64,
+}
+
+/// Looks at everything below `root`. `input` is what `/proc` calls the input.
+pub(crate) fn look(root: u32, input: &Path) -> Found {
+    let Some(calls) = Calls::of_this_machine() else { return Found::Untold };
+    let mut found = Found::Elsewhere;
+    for pid in procs::tree(root) {
+        for thread in procs::threads(pid) {
+            let Ok(line) = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")) else {
+                // Gone is nothing to see; what is there and cannot be looked into is.
+                if Path::new(&format!("/proc/{pid}/task/{thread}")).exists() && found == Found::Elsewhere {
+                    found = Found::Untold;
+                }
+                continue;
+            };
+            let Some(call) = Blocked::parse(&line) else { continue };
+            match calls.waits(pid, &call, input) {
+                Wait::Alone => return Found::Reads(reader(pid, thread)),
+                Wait::Among => found = Found::Waits(reader(pid, thread)),
+                Wait::Untold if found == Found::Elsewhere => found = Found::Untold,
+                Wait::Untold | Wait::No => {}
+            }
+        }
+    }
+    found
+}
+
+fn reader(pid: u32, thread: u32) -> Reader {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).unwrap_or_default();
+    let sleeps = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    Reader { thread, sleeps: sleeps.and_then(|count| count.trim().parse().ok()).unwrap_or(0) }
+}
+
+/// How a thread waits for the input.
+#[derive(Debug, PartialEq, Eq)]
+enum Wait {
+    Alone,
+    Among,
+    No,
+    Untold,
+}
+
+/// A system call that a thread is blocked in.
+#[derive(Debug, PartialEq, Eq)]
+struct Blocked {
+    number: u64,
+    arguments: [u64; 6],
+}
+
+impl Blocked {
+    /// Reads `/proc/PID/syscall`: a number and six arguments, or `running`, or `-1` outside of any call.
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace();
+        let number = words.next()?.parse().ok()?;
+        let mut arguments = [0; 6];
+        for argument in &mut arguments {
+            *argument = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+        }
+        Some(Self { number, arguments })
+    }
+}
+
+/// The numbers of the calls by which programs wait for input. A call that a machine does not have is [`NONE`].
+#[derive(Debug)]
+struct Calls {
+    read: u64,
+    readv: u64,
+    poll: u64,
+    ppoll: u64,
+    select: u64,
+    pselect: u64,
+    epoll_wait: u64,
+    epoll_pwait: u64,
+    epoll_pwait2: u64,
+    io_uring_enter: u64,
+}
+
+const NONE: u64 = u64::MAX;
+
+impl Calls {
+    fn of_this_machine() -> Option<&'static Self> {
+        match std::env::consts::ARCH {
+            "x86_64" => Some(&Self {
+                read: 0,
+                readv: 19,
+                poll: 7,
+                ppoll: 271,
+                select: 23,
+                pselect: 270,
+                epoll_wait: 232,
+                epoll_pwait: 281,
+                epoll_pwait2: 441,
+                io_uring_enter: 426,
+            }),
+            "aarch64" | "riscv64" => Some(&Self {
+                read: 63,
+                readv: 65,
+                poll: NONE,
+                ppoll: 73,
+                select: NONE,
+                pselect: 72,
+                epoll_wait: NONE,
+                epoll_pwait: 22,
+                epoll_pwait2: 441,
+                io_uring_enter: 426,
+            }),
+            _ => None,
+        }
+    }
+
+    fn waits(&self, pid: u32, call: &Blocked, input: &Path) -> Wait {
+        let [first, second, third, fourth, fifth, _] = call.arguments;
+        let is_input = |fd: u64| {
+            let fd = u32::try_from(fd).ok();
+            fd.and_then(|fd| procs::descriptor(pid, fd)).is_some_and(|leads_to| leads_to == input)
+        };
+        let number = call.number;
+        if number == self.read || number == self.readv {
+            return if is_input(first) { Wait::Alone } else { Wait::No };
+        }
+        let (ends, for_ever) = if number == self.poll {
+            (polled(pid, first, second), is_minus_one(third))
+        } else if number == self.ppoll {
+            (polled(pid, first, second), third == 0)
+        } else if number == self.select || number == self.pselect {
+            let only_reads = third == 0 && fourth == 0;
+            (selected(pid, first, second), only_reads && fifth == 0)
+        } else if number == self.epoll_wait || number == self.epoll_pwait {
+            (registered(pid, first), is_minus_one(fourth))
+        } else if number == self.epoll_pwait2 {
+            (registered(pid, first), fourth == 0)
+        } else if number == self.io_uring_enter {
+            return Wait::Untold;
+        } else {
+            return Wait::No;
+        };
+        match ends {
+            None => Wait::Untold,
+            Some(ends) if !ends.iter().any(|end| is_input(*end)) => Wait::No,
+            Some(ends) if ends.len() == 1 && for_ever => Wait::Alone,
+            Some(_) => Wait::Among,
+        }
+    }
+}
+
+/// A timeout is an `int`, and the kernel shows the whole register.
+fn is_minus_one(argument: u64) -> bool {
+    u32::try_from(argument & 0xffff_ffff) == Ok(u32::MAX)
+}
+
+/// The most descriptors of one call that are looked at.
+const MOST_ENDS: u64 = 1024;
+/// That something can be read, in the masks of poll and epoll.
+const READABLE: u32 = 1;
+
+/// The descriptors of a `poll` that wait for something to read.
+fn polled(pid: u32, at: u64, count: u64) -> Option<Vec<u64>> {
+    let bytes = memory(pid, at, count.min(MOST_ENDS) * 8)?;
+    let ends = bytes.chunks_exact(8).filter_map(|entry| {
+        let fd = i32::from_ne_bytes(entry.get(..4)?.try_into().ok()?);
+        let events = u16::from_ne_bytes(entry.get(4..6)?.try_into().ok()?);
+        u64::try_from(fd).ok().filter(|_| u32::from(events) & READABLE != 0)
+    });
+    Some(ends.collect())
+}
+
+/// The descriptors of a `select` that wait for something to read.
+fn selected(pid: u32, count: u64, at: u64) -> Option<Vec<u64>> {
+    if at == 0 {
+        return Some(Vec::new());
+    }
+    let count = count.min(MOST_ENDS);
+    let bytes = memory(pid, at, count.div_ceil(64) * 8)?;
+    let is_set = |fd: &u64| {
+        let byte = usize::try_from(fd / 8).ok().and_then(|at| bytes.get(at)).copied().unwrap_or(0);
+        byte >> (fd % 8) & 1 == 1
+    };
+    Some((0..count).filter(is_set).collect())
+}
+
+/// The descriptors of an `epoll` that wait for something to read.
+fn registered(pid: u32, epoll: u64) -> Option<Vec<u64>> {
+    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{epoll}")).ok()?;
+    let ends = info.lines().filter_map(|line| {
+        let mut words = line.strip_prefix("tfd:")?.split_ascii_whitespace();
+        let fd = words.next()?.parse().ok()?;
+        let events = words.nth(1).and_then(|mask| u32::from_str_radix(mask, 16).ok())?;
+        (events & READABLE != 0).then_some(fd)
+    });
+    Some(ends.collect())
+}
+
+fn memory(pid: u32, at: u64, length: u64) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(length).ok()?];
+    File::open(format!("/proc/{pid}/mem")).ok()?.read_exact_at(&mut bytes, at).ok()?;
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_says_of_a_blocked_thread_is_read_and_a_running_one_is_no_call() {
+        let read = "0 0x0 0x7ff44b9f1b03 0x1 0x7ff44b8270e0 0x1 0x0 0x7ffe4adcd4a8 0x7ff44b9162ad\n";
+        let arguments = [0, 0x7ff4_4b9f_1b03, 1, 0x7ff4_4b82_70e0, 1, 0];
+        assert_eq!(Blocked::parse(read), Some(Blocked { number: 0, arguments }));
+        for nothing in ["running\n", "-1 0x7ffe 0x7ff4\n", "", "0 0x0 0x1\n"] {
+            assert_eq!(Blocked::parse(nothing), None, "{nothing:?}");
+        }
+        assert!(is_minus_one(u64::from(u32::MAX)) && is_minus_one(u64::MAX) && !is_minus_one(0x1fa2));
+    }
+}
