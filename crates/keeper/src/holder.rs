@@ -78,7 +78,7 @@ pub fn main() -> Result<(), KeeperError> {
 /// Leaves the parent's session and terminal, and takes what was handed over.
 fn detach() -> Result<(Link, Signals), KeeperError> {
     let failed = |what: &'static str| move |error: Errno| KeeperError::system(what, error);
-    let _already_leader_is_fine = rustix::process::setsid();
+    leave_session();
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(failed("cannot be a sub-reaper"))?;
     let channel = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(failed("no channel"))?;
@@ -87,6 +87,21 @@ fn detach() -> Result<(Link, Signals), KeeperError> {
     rustix::stdio::dup2_stdin(&null).map_err(failed("cannot leave the standard input"))?;
     let signals = Signals::install().map_err(|error| KeeperError::system("cannot take signals", error))?;
     Ok((Link::new(channel), signals))
+}
+
+/// Leaves the session of whoever started us, and with it the terminal: what is held must not read from it, be stopped by
+/// it, or ask somebody there for a password.
+///
+/// We were started as the leader of a group, so that no ctrl-c reached us before now; and a leader cannot begin a
+/// session. So we go back into our parent's group for an instant.
+fn leave_session() {
+    use rustix::process::{getpgid, getppid, setpgid, setsid};
+    if setsid().is_err()
+        && let Ok(group) = getpgid(getppid())
+        && setpgid(None, Some(group)).is_ok()
+    {
+        let _without_one_then = setsid();
+    }
 }
 
 /// A keeper at work.

@@ -30,6 +30,11 @@ impl ProcessIdentity {
         Self::of(pid).unwrap_or(Self { pid, start_time: 0, boot_id: boot_id() })
     }
 
+    /// Whether it was started in this boot of the machine.
+    pub(crate) fn is_of_this_boot(&self) -> bool {
+        self.boot_id == boot_id()
+    }
+
     /// Whether that same process still runs.
     pub fn is_alive(&self) -> bool {
         Self::of(self.pid).as_ref() == Some(self)
@@ -41,6 +46,8 @@ impl ProcessIdentity {
 pub(crate) struct Stat {
     pub(crate) state: u8,
     pub(crate) parent: u32,
+    pub(crate) group: u32,
+    pub(crate) session: u32,
     pub(crate) start_time: u64,
 }
 
@@ -55,8 +62,10 @@ impl Stat {
         let mut fields = rest.split(' ');
         let state = *fields.next()?.as_bytes().first()?;
         let parent = fields.next()?.parse().ok()?;
-        let start_time = fields.nth(17)?.parse().ok()?;
-        Some(Self { state, parent, start_time })
+        let group = fields.next()?.parse().ok()?;
+        let session = fields.next()?.parse().ok()?;
+        let start_time = fields.nth(15)?.parse().ok()?;
+        Some(Self { state, parent, group, session, start_time })
     }
 }
 
@@ -72,6 +81,7 @@ mod tests {
     fn a_name_with_brackets_and_spaces_does_not_shift_the_fields() {
         let stat = Stat::parse("7 (a) R (b) S 3 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0").unwrap();
         assert_eq!((stat.state, stat.parent, stat.start_time), (b'S', 3, 4242));
+        assert_eq!((stat.group, stat.session), (7, 7));
     }
 
     #[test]

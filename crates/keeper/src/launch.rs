@@ -202,6 +202,15 @@ pub fn sweep(place: &Place) -> bool {
         }
         procs::signal(child.pid, Signal::KILL);
     }
+    // What the child had left in its own group; a child that is somebody else by now has no such group.
+    if keeper.is_of_this_boot() && ProcessIdentity::of(child.pid).is_none_or(|now| now == child) {
+        // On pipes it is in its keeper's session, on a terminal in its own.
+        for session in [keeper.pid, child.pid] {
+            for pid in procs::left_in_group(child.pid, session) {
+                procs::signal(pid, Signal::KILL);
+            }
+        }
+    }
     place.remove().is_ok()
 }
 

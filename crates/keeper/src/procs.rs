@@ -113,6 +113,13 @@ pub(crate) fn threads(pid: u32) -> Vec<u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// Who is left in a process group of a session whose leaders are gone. Both numbers stay taken while anybody is left, so
+/// nobody else can have come by them.
+pub(crate) fn left_in_group(group: u32, session: u32) -> Vec<u32> {
+    let left = |stat: &Stat| stat.group == group && stat.session == session && stat.state != b'Z';
+    all().into_iter().filter(|(_, stat)| left(stat)).map(|(pid, _)| pid).collect()
+}
+
 /// Sends a signal; a process that is gone already is no error.
 pub(crate) fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {

@@ -132,6 +132,16 @@ fn messages_out_of_order_are_refused_with_the_reason() {
 }
 
 #[test]
+fn an_answer_may_come_in_one_piece_and_for_another_reason() {
+    let script = Script::new().then(Answer::say("cut sho").finishing("length").in_one_piece());
+    let server = ModelServer::start(script);
+    let (_, body, _) = ask(&server, &streamed("hello"));
+    let answer: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(answer["choices"][0]["finish_reason"], "length");
+    assert_eq!(answer["choices"][0]["message"]["content"], "cut sho");
+}
+
+#[test]
 fn a_held_answer_comes_when_its_gate_opens() {
     let gate = Gate::new();
     let server = ModelServer::start(Script::new().then(Answer::say("late").held(&gate)));

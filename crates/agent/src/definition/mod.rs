@@ -1,15 +1,28 @@
 //! What an agent is: its model, its limits, its tools and its system prompt.
 //!
+//! Reading order: the types here, `load` (from a folder and the environment to a definition), `file` (what can be
+//! written, and its schema), `check` and `rules` (what can be wrong), `yaml` and `problem` (where), `example`.
+//!
 //! Not here: how a call of a tool becomes a process; that is [`crate::tool`].
 
+mod check;
+mod example;
+mod file;
+mod load;
 mod nearest;
 mod offer;
+mod problem;
+mod rules;
+mod yaml;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+pub use example::{InitError, Written, init, schema_text};
+pub use load::{API_KEY_VARIABLE, BASE_URL_VARIABLE, CONFIG, Environment, MODEL_VARIABLE, SYSTEM_PROMPT};
 pub(crate) use nearest::nearest;
 pub use offer::{SESSION_ID, offer};
+pub use problem::{Place, Problem, Problems};
 
 /// An agent's folder, read and checked.
 #[derive(Clone, Debug, PartialEq)]

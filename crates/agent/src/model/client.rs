@@ -23,7 +23,10 @@ use super::{
     reply::{Piece, Reply},
     request::{AskUsage, MostTokens, Request, Spelling},
 };
-use crate::definition::{ModelConfig, nearest};
+use crate::{
+    clock,
+    definition::{ModelConfig, nearest},
+};
 
 /// A connection to a model server.
 #[derive(Debug)]
@@ -111,10 +114,9 @@ impl Client {
             let wait = asked.or_else(|| waits.next()).unwrap_or(self.patience.longest_wait);
             attempt += 1;
             said(Piece::Retry { attempt, of: self.patience.retries + 1, wait, why: &why });
-            let stop = Arc::clone(&self.stop);
-            self.runtime
-                .block_on(until(&stop, tokio::time::sleep(wait)))
-                .map_err(|Stopped| ModelError::Interrupted)?;
+            // The sleep is made inside: its clock is the runtime's.
+            let slept = self.runtime.block_on(until(&self.stop, async { tokio::time::sleep(wait).await }));
+            slept.map_err(|Stopped| ModelError::Interrupted)?;
         }
     }
 
@@ -403,7 +405,7 @@ fn deepest(error: &reqwest::Error) -> String {
 }
 
 fn fresh_id() -> String {
-    format!("call_{}", uuid::Uuid::now_v7().simple())
+    format!("call_{}", clock::fresh(16))
 }
 
 /// The flag was raised.

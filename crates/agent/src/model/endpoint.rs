@@ -93,6 +93,11 @@ impl Endpoint {
     }
 }
 
+/// What is wrong with a base URL, if anything.
+pub(crate) fn check(base_url: &str) -> Result<(), String> {
+    Endpoint::parse(base_url).map(|_| ())
+}
+
 /// `v1`, `v3`, `v1beta`: a path with such a part is whole.
 fn is_version(part: &str) -> bool {
     let mut chars = part.chars();

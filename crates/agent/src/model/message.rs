@@ -73,7 +73,8 @@ pub fn is_wire_name(name: &str) -> bool {
     (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(is_wire_char)
 }
 
-fn wire_name(name: &str) -> String {
+/// The nearest name that servers take.
+pub(crate) fn wire_name(name: &str) -> String {
     if is_wire_name(name) {
         return name.to_owned();
     }

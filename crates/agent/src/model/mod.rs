@@ -21,8 +21,10 @@ mod request;
 mod sse;
 
 pub use client::Client;
+pub(crate) use endpoint::check as check_base_url;
 pub use error::ModelError;
 pub use key::ApiKey;
+pub(crate) use message::wire_name;
 pub use message::{LONGEST_NAME, Message, ToolCall, is_wire_name};
 pub use patience::Patience;
 pub use reply::{Finish, Piece, Reply, Usage};

@@ -1,3 +1,22 @@
 //! A call's arguments become an invocation, and what came of it a bounded observation.
 //!
-//! Not here: programs that stay between calls; those are [`crate::session`].
+//! Reading order: what the model is offered ([`offer`]), what it asked for ([`arguments`], [`invocation`]), how that is
+//! carried out once and kept ([`once`], [`execution`], [`recorder`]), and what the model sees of it ([`observation`]).
+//! [`workbench`] is the one door for the loop. Not here: programs that stay between calls; those are
+//! [`crate::session`].
+
+pub mod arguments;
+pub mod bad_call;
+pub mod execution;
+pub mod invocation;
+pub mod observation;
+pub mod offer;
+pub mod once;
+pub mod recorder;
+pub mod workbench;
+
+pub(crate) mod clock;
+
+pub use bad_call::BadCall;
+pub use observation::{Observation, SessionEvent, Status};
+pub use workbench::{Recovered, Setup, ToolError, Workbench};

@@ -11,6 +11,19 @@ pub struct Answer {
     pub(super) what: What,
     pub(super) manner: Manner,
     pub(super) usage: Option<Usage>,
+    /// The reason to stop that is told instead of the true one; only on chat completions.
+    pub(super) finish: Option<String>,
+    pub(super) form: Form,
+}
+
+/// In how many pieces an answer comes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As many as the request asks for.
+    #[default]
+    AsAsked,
+    /// One, even when a stream was asked for, as some servers do it.
+    Whole,
 }
 
 /// What an answer is said to have cost. Without it, the request's own length and a constant are told.
@@ -80,12 +93,12 @@ impl Answer {
     /// A failure, told as the wire tells failures.
     pub fn status(code: u16, message: impl Into<String>) -> Self {
         let what = What::Status { code, message: message.into(), retry_after: None };
-        Self { what, manner: Manner::default(), usage: None }
+        Self::new(what)
     }
 
     /// A status with any body at all, such as a proxy's page or half a JSON object.
     pub fn raw(code: u16, body: impl Into<String>) -> Self {
-        Self { what: What::Raw { code, body: body.into() }, manner: Manner::default(), usage: None }
+        Self::new(What::Raw { code, body: body.into() })
     }
 
     /// And then this text, in the same answer.
@@ -119,6 +132,20 @@ impl Answer {
     #[must_use]
     pub fn costing(mut self, input: u64, output: u64) -> Self {
         self.usage = Some(Usage { input, output });
+        self
+    }
+
+    /// Tells this as the reason to stop, such as `length`; only on chat completions.
+    #[must_use]
+    pub fn finishing(mut self, reason: impl Into<String>) -> Self {
+        self.finish = Some(reason.into());
+        self
+    }
+
+    /// It comes as one JSON object even when a stream was asked for.
+    #[must_use]
+    pub fn in_one_piece(mut self) -> Self {
+        self.form = Form::Whole;
         self
     }
 
@@ -163,7 +190,11 @@ impl Answer {
     }
 
     fn parts(parts: Vec<Part>) -> Self {
-        Self { what: What::Parts(parts), manner: Manner::default(), usage: None }
+        Self::new(What::Parts(parts))
+    }
+
+    fn new(what: What) -> Self {
+        Self { what, manner: Manner::default(), usage: None, finish: None, form: Form::AsAsked }
     }
 
     fn and(mut self, part: Part) -> Self {

@@ -109,8 +109,9 @@ pub(super) fn error(code: u16, message: &str) -> Value {
     json!({ "error": { "message": message, "type": kind, "param": null, "code": null } })
 }
 
-fn finish(reply: &Reply<'_>) -> &'static str {
-    if reply.calls() { "tool_calls" } else { "stop" }
+fn finish<'a>(reply: &'a Reply<'_>) -> &'a str {
+    let own = if reply.calls() { "tool_calls" } else { "stop" };
+    reply.finish.as_deref().unwrap_or(own)
 }
 
 fn usage(reply: &Reply<'_>) -> Value {

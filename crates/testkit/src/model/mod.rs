@@ -20,6 +20,7 @@ mod answer;
 mod anthropic;
 mod chat;
 mod errand;
+mod form;
 mod gate;
 mod gemini;
 mod heard;

@@ -15,6 +15,8 @@ pub(super) struct Reply<'a> {
     pub mark: String,
     pub said: Vec<Said>,
     pub usage: Usage,
+    /// The reason to stop that is told instead of the true one.
+    pub finish: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -42,7 +44,7 @@ impl<'a> Reply<'a> {
             }
         }
         let usage = usage.unwrap_or_else(|| Usage { input: tokens(&heard.raw), output: 10 });
-        Self { model: &heard.model, mark, said, usage }
+        Self { model: &heard.model, mark, said, usage, finish: None }
     }
 
     pub(super) fn calls(&self) -> bool {

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use super::{answer::Answer, errand, heard::Heard, order, record::Treatment, stub};
+use super::{answer::Answer, errand, form, heard::Heard, order, record::Treatment, stub};
 
 /// Its functions look at nothing but the request, so that the same requests always get the same answers; they are
 /// called while the server's memory is locked and must not ask the server.
@@ -112,7 +112,7 @@ impl Script {
         self
     }
 
-    /// Requests whose messages are in an order that real services refuse are refused, with the reason.
+    /// Requests whose messages are in an order or a form that real services refuse are refused, with the reason.
     #[must_use]
     pub fn demand_order(mut self) -> Self {
         self.order = Order::Checked;
@@ -124,7 +124,8 @@ impl Script {
             return (Answer::status(401, "the key is not the one that is demanded"), Treatment::Unauthorised);
         }
         if self.order == Order::Checked {
-            let faults = order::faults(heard);
+            let mut faults = order::faults(heard);
+            faults.extend(form::faults(heard));
             if !faults.is_empty() {
                 return (Answer::status(400, faults.join("; ")), Treatment::Faulty(faults));
             }

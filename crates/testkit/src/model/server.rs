@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::{
-    answer::What,
+    answer::{Form, What},
     heard::Heard,
     pace,
     record::{End, Ending, Exchange, Record, Treatment, Visit},
@@ -251,8 +251,9 @@ async fn answer(shared: &Shared, mut heard: Heard) -> Response {
     let mut response = Response::builder();
     let (kind, pieces) = match answer.what {
         What::Parts(parts) => {
-            let reply = Reply::new(&heard, shared.port, &parts, answer.usage);
-            if heard.streaming {
+            let mut reply = Reply::new(&heard, shared.port, &parts, answer.usage);
+            reply.finish = answer.finish;
+            if heard.streaming && answer.form == Form::AsAsked {
                 ("text/event-stream", heard.wire.stream(&reply, &heard))
             } else {
                 ("application/json", vec![heard.wire.whole(&reply, &heard).to_string()])

@@ -1,0 +1,315 @@
+//! A tree of YAML against the schema: unknown keys, missing keys, values of another kind, each with its place.
+//!
+//! Not a validator of JSON Schema: it knows the words that our own schema uses, and says what is wrong in ours.
+
+use serde_json::{Map, Value, json};
+use serde_saphyr::Location;
+
+use super::{
+    nearest::nearest,
+    problem::Problem,
+    yaml::{Document, Node, Yaml},
+};
+
+/// What a tree says, as JSON that fits the schema, and what is wrong with it.
+pub(super) fn check(document: &Document<'_>, schema: &Value) -> (Value, Vec<Problem>) {
+    let mut checking = Checking { document, problems: Vec::new() };
+    let value = match &document.root.value {
+        Yaml::Null => json!({}),
+        Yaml::Bool(_) | Yaml::Integer(_) | Yaml::Number(_) | Yaml::Text(_) | Yaml::List(_) | Yaml::Map(_) => {
+            checking.value("", &document.root, schema)
+        }
+    };
+    (value, checking.problems)
+}
+
+struct Checking<'a> {
+    document: &'a Document<'a>,
+    problems: Vec<Problem>,
+}
+
+impl Checking<'_> {
+    fn value(&mut self, name: &str, node: &Node, schema: &Value) -> Value {
+        let fitting = alternatives(schema).into_iter().find(|kind| fits(node, kind));
+        let Some(schema) = fitting else {
+            self.misfit(name, node, schema);
+            return Value::Null;
+        };
+        match &node.value {
+            Yaml::Null => Value::Null,
+            Yaml::Map(_) => self.map(name, node, schema),
+            Yaml::List(items) => {
+                if items.len() < least(schema, "minItems") {
+                    self.say(node.at, format!("{}expected at least one", prefix(name)), None);
+                }
+                let each = items.iter().enumerate();
+                let kind = &schema["items"];
+                each.map(|(at, item)| self.value(&format!("{name}[{at}]"), item, kind)).collect()
+            }
+            Yaml::Bool(_) | Yaml::Integer(_) | Yaml::Number(_)
+                if schema["type"] == "string" || is_text(schema) =>
+            {
+                // A word of a command may look like a number; what counts is how it was written.
+                Value::from(self.document.written(node.at))
+            }
+            Yaml::Bool(is) => Value::from(*is),
+            Yaml::Integer(number) => {
+                self.range(name, node, schema, number_of(*number));
+                u64::try_from(*number).map_or_else(|_| json!(number_of(*number)), Value::from)
+            }
+            Yaml::Number(number) => {
+                self.range(name, node, schema, *number);
+                json!(number)
+            }
+            Yaml::Text(text) => {
+                if text.trim().is_empty() && least(schema, "minLength") > 0 {
+                    self.say(node.at, format!("{}must not be empty", prefix(name)), None);
+                }
+                let words = choice(schema);
+                if !words.is_empty() && !words.contains(&text.as_str()) {
+                    let synonym = WORDS.iter().find(|(other, _)| text.eq_ignore_ascii_case(other));
+                    let synonym = synonym.map(|(_, word)| *word).filter(|word| words.contains(word));
+                    let suggestion =
+                        synonym.or_else(|| nearest(&text.to_lowercase(), words.iter().copied())).map(meant);
+                    let exact =
+                        words.iter().find(|word| text.eq_ignore_ascii_case(word)).map(|word| meant(word));
+                    let message = format!("{}expected {}, not {text:?}", prefix(name), one_of(&words));
+                    self.say(node.at, message, exact.or(suggestion));
+                }
+                Value::from(text.as_str())
+            }
+        }
+    }
+
+    fn map(&mut self, name: &str, node: &Node, schema: &Value) -> Value {
+        let none = Map::new();
+        let known = schema["properties"].as_object().unwrap_or(&none);
+        let mut map = Map::new();
+        for (key, inner) in node.entries() {
+            let under = if name.is_empty() { key.value.clone() } else { format!("{name}.{}", key.value) };
+            let kind = match known.get(&key.value) {
+                Some(kind) => kind,
+                None if schema["additionalProperties"].is_object() => &schema["additionalProperties"],
+                None => {
+                    self.unknown(key.referenced, name, &key.value, known);
+                    continue;
+                }
+            };
+            let needed = required(schema).any(|needed| needed == key.value);
+            match inner.value {
+                // A key without a value is one that was left out.
+                Yaml::Null if !needed => {}
+                Yaml::Null => self.say(key.referenced, format!("{under} has no value"), None),
+                Yaml::Bool(_)
+                | Yaml::Integer(_)
+                | Yaml::Number(_)
+                | Yaml::Text(_)
+                | Yaml::List(_)
+                | Yaml::Map(_) => {
+                    let value = self.value(&under, inner, kind);
+                    map.insert(key.value.clone(), value);
+                }
+            }
+        }
+        for needed in required(schema) {
+            if node.key(needed).is_none() {
+                let message = format!("{}{needed} is missing", prefix(name));
+                self.say(node.at, message, None);
+            }
+        }
+        Value::Object(map)
+    }
+
+    fn unknown(&mut self, at: Location, name: &str, key: &str, known: &Map<String, Value>) {
+        let alike = nearest(&key.to_lowercase(), known.keys().map(String::as_str)).map(meant);
+        let synonym = SYNONYMS.iter().find(|(wrong, right)| *wrong == key && known.contains_key(*right));
+        let synonym = synonym.map(|(_, right)| meant(right));
+        let all: Vec<&str> = known.keys().map(String::as_str).collect();
+        let suggestion = synonym.or(alike).unwrap_or_else(|| format!("there are {}", all.join(", ")));
+        let place = if name.is_empty() { String::new() } else { format!(" in {name}") };
+        self.say(at, format!("unknown key {key}{place}"), Some(suggestion));
+    }
+
+    fn misfit(&mut self, name: &str, node: &Node, schema: &Value) {
+        let kinds: Vec<&str> =
+            alternatives(schema).into_iter().map(kind_name).filter(|kind| !kind.is_empty()).collect();
+        let wanted = kinds.join(" or ");
+        let found = match &node.value {
+            Yaml::Null => "nothing".to_owned(),
+            Yaml::Bool(is) => is.to_string(),
+            Yaml::Integer(number) => number.to_string(),
+            Yaml::Number(number) => number.to_string(),
+            Yaml::Text(_) => "a text".to_owned(),
+            Yaml::List(_) => "a list".to_owned(),
+            Yaml::Map(_) => "a map".to_owned(),
+        };
+        let suggestion = node.text().and_then(|text| instead(text, schema));
+        let name = if name.is_empty() { "the file" } else { name };
+        self.say(node.at, format!("{name}: expected {wanted}, not {found}"), suggestion);
+    }
+
+    fn range(&mut self, name: &str, node: &Node, schema: &Value, number: f64) {
+        let (least, most) = (schema["minimum"].as_f64(), schema["maximum"].as_f64());
+        let message = match (least, most) {
+            (Some(least), _) if number < least => format!("{name}: expected at least {least}"),
+            (_, Some(most)) if number > most => format!("{name}: expected at most {most}"),
+            (_, _) => return,
+        };
+        self.say(node.at, message, None);
+    }
+
+    fn say(&mut self, at: Location, message: String, suggestion: Option<String>) {
+        self.problems.push(self.document.problem(at, message).suggesting(suggestion));
+    }
+}
+
+/// Names that other programs give to the same things.
+const SYNONYMS: &[(&str, &str)] = &[
+    ("api_key", "api_key_env"),
+    ("key", "api_key_env"),
+    ("url", "base_url"),
+    ("api_base", "base_url"),
+    ("endpoint", "base_url"),
+    ("model", "name"),
+    ("id", "name"),
+    ("max_tokens", "max_output_tokens"),
+    ("context_window", "context_tokens"),
+    ("timeout", "timeout_sec"),
+    ("timeout_ms", "timeout_sec"),
+    ("retries", "max_retries"),
+    ("args", "command"),
+    ("cmd", "command"),
+    ("params", "parameters"),
+    ("arguments", "parameters"),
+    ("environment", "env"),
+    ("working_dir", "cwd"),
+    ("workdir", "cwd"),
+    ("session", "stateful"),
+    ("kind", "type"),
+    ("inject", "inject_as"),
+    ("option", "option_name"),
+    ("flag", "option_name"),
+    ("optional", "required"),
+];
+
+/// Words that others use for the same.
+const WORDS: &[(&str, &str)] = &[
+    ("str", "string"),
+    ("text", "string"),
+    ("int", "integer"),
+    ("float", "number"),
+    ("bool", "boolean"),
+    ("arg", "argument"),
+    ("positional", "argument"),
+    ("flag", "option"),
+    ("input", "stdin"),
+];
+
+fn meant(word: &str) -> String {
+    format!("did you mean {word}?")
+}
+
+fn prefix(name: &str) -> String {
+    if name.is_empty() { String::new() } else { format!("{name}: ") }
+}
+
+/// The kinds of value that a schema takes.
+fn alternatives(schema: &Value) -> Vec<&Value> {
+    match schema["anyOf"].as_array() {
+        Some(kinds) => kinds.iter().flat_map(alternatives).collect(),
+        None => vec![schema],
+    }
+}
+
+fn types(schema: &Value) -> Vec<&str> {
+    match &schema["type"] {
+        Value::String(kind) => vec![kind],
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+            if choice(schema).is_empty() {
+                vec![]
+            } else {
+                vec!["string"]
+            }
+        }
+    }
+}
+
+fn is_text(schema: &Value) -> bool {
+    let types = types(schema);
+    types.contains(&"string") && !types.contains(&"integer") && !types.contains(&"number")
+}
+
+fn fits(node: &Node, schema: &Value) -> bool {
+    let types = types(schema);
+    let has = |kind| types.contains(&kind);
+    match &node.value {
+        Yaml::Null => has("null"),
+        Yaml::Bool(_) => has("boolean") || (has("string") && choice(schema).is_empty()),
+        Yaml::Integer(_) => has("integer") || has("number") || (has("string") && choice(schema).is_empty()),
+        Yaml::Number(_) => has("number") || (has("string") && choice(schema).is_empty()),
+        Yaml::Text(_) => has("string"),
+        Yaml::List(_) => has("array"),
+        Yaml::Map(_) => has("object"),
+    }
+}
+
+fn kind_name(schema: &Value) -> &'static str {
+    match types(schema).into_iter().find(|kind| *kind != "null") {
+        Some("object") => "a map",
+        Some("array") => "a list",
+        Some("string") => "a text",
+        Some("integer") => "a whole number",
+        Some("number") => "a number",
+        Some("boolean") => "true or false",
+        Some(_) | None => "",
+    }
+}
+
+/// What a text was perhaps meant to be.
+fn instead(text: &str, schema: &Value) -> Option<String> {
+    let wants = |kind: &str| alternatives(schema).into_iter().any(|schema| types(schema).contains(&kind));
+    let lower = text.to_lowercase();
+    if wants("boolean") {
+        return match lower.as_str() {
+            "yes" | "on" | "y" | "true" => Some("write true".to_owned()),
+            "no" | "off" | "n" | "false" => Some("write false".to_owned()),
+            _ => None,
+        };
+    }
+    if (wants("integer") || wants("number")) && text.trim().parse::<f64>().is_ok() {
+        return Some("write it without quotes".to_owned());
+    }
+    if wants("array") {
+        return Some("write a list: one item a line with a - before it, or [in, brackets]".to_owned());
+    }
+    None
+}
+
+fn choice(schema: &Value) -> Vec<&str> {
+    if let Some(words) = schema["enum"].as_array() {
+        return words.iter().filter_map(Value::as_str).collect();
+    }
+    let each = schema["oneOf"].as_array().map_or(&[][..], Vec::as_slice);
+    each.iter().filter_map(|word| word["const"].as_str()).collect()
+}
+
+fn one_of(words: &[&str]) -> String {
+    match words.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        Some(_) | None => words.concat(),
+    }
+}
+
+fn required(schema: &Value) -> impl Iterator<Item = &str> {
+    schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn least(schema: &Value, bound: &str) -> usize {
+    schema[bound].as_u64().and_then(|least| usize::try_from(least).ok()).unwrap_or(0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "only compared with bounds that are far from the edge")]
+fn number_of(number: i128) -> f64 {
+    number as f64
+}

@@ -1,0 +1,231 @@
+//! From a folder and the environment to a [`Definition`], or to everything that is wrong with it.
+
+use std::io::{ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
+
+use super::{
+    Definition, Inject, Kind, Limits, ModelConfig, Parameter, Pty, Tool, check,
+    file::{self, Command, File, FileInject, FileKind, FileParameter, FilePty, FileSize, FileTool},
+    problem::{Problem, Problems},
+    rules,
+    yaml::Document,
+};
+use crate::model::{self, ApiKey};
+
+/// What the environment says, by the name of a variable. An empty variable is one that is not set.
+pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// The file that holds model, limits and tools.
+pub const CONFIG: &str = "config.yaml";
+/// The file that holds the instructions.
+pub const SYSTEM_PROMPT: &str = "system_prompt.md";
+
+/// Goes over `model.base_url`.
+pub const BASE_URL_VARIABLE: &str = "ABIDE_MODEL_BASE_URL";
+/// Goes over `model.name`.
+pub const MODEL_VARIABLE: &str = "ABIDE_MODEL";
+/// Goes over the variable that `model.api_key_env` names.
+pub const API_KEY_VARIABLE: &str = "ABIDE_MODEL_API_KEY";
+
+/// The longest file that is read.
+const LONGEST: u64 = 1 << 20;
+
+impl Definition {
+    /// Reads and checks the agent in `folder`.
+    pub fn load(folder: &Path, environment: Environment<'_>) -> Result<Self, Problems> {
+        let mut problems = Vec::new();
+        let prompt = system_prompt(folder).map_err(|problem| problems.push(problem)).ok();
+        let path = folder.join(CONFIG);
+        let file = match read(&path).map_err(|problem| vec![absent(folder, problem)]) {
+            Ok(text) => parse(&path, &text, environment),
+            Err(problems) => Err(problems),
+        };
+        match (file, prompt) {
+            (Ok((file, model)), Some(system_prompt)) => Ok(Self {
+                model,
+                limits: Limits {
+                    max_iterations: file.limits.max_iterations,
+                    max_total_tokens: file.limits.max_total_tokens,
+                    observation_bytes: file.limits.observation_bytes,
+                },
+                tools: file.tools.into_iter().map(tool).collect(),
+                system_prompt,
+                folder: folder.to_owned(),
+            }),
+            (Ok(_), None) => Err(Problems(problems)),
+            (Err(mut of_config), _) => {
+                of_config.append(&mut problems);
+                Err(Problems(of_config))
+            }
+        }
+    }
+
+    /// The key for the model, if one is wanted. What is missing is told with how to give it.
+    pub fn api_key(&self, environment: Environment<'_>) -> Result<Option<ApiKey>, Problems> {
+        let given = |name: &str| environment(name).filter(|key| !key.trim().is_empty());
+        if let Some(key) = given(API_KEY_VARIABLE) {
+            return Ok(Some(ApiKey::new(&key, API_KEY_VARIABLE)));
+        }
+        let Some(name) = &self.model.api_key_env else { return Ok(None) };
+        match given(name) {
+            Some(key) => Ok(Some(ApiKey::new(&key, name.as_str()))),
+            None => {
+                let message = format!("model.api_key_env: the variable {name} is not set");
+                let suggestion =
+                    format!("export {name}=…, or {API_KEY_VARIABLE}; remove api_key_env if none is wanted");
+                let problem = Problem::new(self.folder.join(CONFIG), message).suggesting(Some(suggestion));
+                Err(Problems(vec![problem]))
+            }
+        }
+    }
+}
+
+fn parse(path: &Path, text: &str, environment: Environment<'_>) -> Result<(File, ModelConfig), Vec<Problem>> {
+    let document = Document::parse(path, text).map_err(|problem| vec![problem])?;
+    let (value, mut problems) = check::check(&document, &file::schema());
+    problems.extend(rules::check(&document));
+    // People read from the top.
+    problems.sort_by_key(|problem| problem.place.as_ref().map(|place| (place.line, place.column)));
+    let file: File = match serde_json::from_value(value) {
+        Ok(file) => file,
+        // What the check has told already is not said again in other words.
+        Err(error) if problems.is_empty() => return Err(vec![Problem::new(path, error.to_string())]),
+        Err(_) => return Err(problems),
+    };
+    let at = document.root.get("model").map_or(document.root.at, |node| node.at);
+    let missing = |key: &str, variable: &str, example: &str| {
+        let problem = document.problem(at, format!("model.{key} is missing"));
+        problem.suggesting(Some(format!("write {key}: {example}, or set {variable}")))
+    };
+    let given =
+        |name: &str| environment(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    let base_url = given(BASE_URL_VARIABLE);
+    if let Some(url) = &base_url
+        && let Err(error) = model::check_base_url(url)
+    {
+        problems.push(Problem::new(BASE_URL_VARIABLE, error));
+    }
+    // A key is for the server that it was written with: elsewhere it would only be given away.
+    let elsewhere = base_url.is_some() && file.model.base_url.is_some() && base_url != file.model.base_url;
+    let api_key_env = file.model.api_key_env.clone().filter(|_| !elsewhere);
+    let base_url = base_url.or_else(|| file.model.base_url.clone());
+    let name = given(MODEL_VARIABLE).or_else(|| file.model.name.clone());
+    if base_url.is_none() {
+        problems.push(missing("base_url", BASE_URL_VARIABLE, "https://api.openai.com/v1"));
+    }
+    if name.is_none() {
+        problems.push(missing("name", MODEL_VARIABLE, "gpt-4.1"));
+    }
+    let (Some(base_url), Some(name), true) = (base_url, name, problems.is_empty()) else {
+        return Err(problems);
+    };
+    let model = ModelConfig {
+        base_url,
+        name,
+        api_key_env,
+        context_tokens: file.model.context_tokens,
+        temperature: file.model.temperature,
+        max_output_tokens: file.model.max_output_tokens,
+        timeout_sec: file.model.timeout_sec,
+        max_retries: file.model.max_retries,
+    };
+    Ok((file, model))
+}
+
+fn tool(tool: FileTool) -> Tool {
+    Tool {
+        name: tool.name,
+        description: tool.description,
+        command: match tool.command {
+            Command::Words(words) => words,
+            Command::Text(text) => vec![text],
+        },
+        parameters: tool.parameters.into_iter().map(parameter).collect(),
+        timeout_sec: tool.timeout_sec,
+        stateful: tool.stateful,
+        pty: match tool.pty {
+            None | Some(FilePty::Wanted(false)) => None,
+            Some(FilePty::Wanted(true)) => Some(Pty { cols: 80, rows: 24 }),
+            Some(FilePty::Size(FileSize { cols, rows })) => Some(Pty { cols, rows }),
+        },
+        shell: tool.shell,
+        env: tool.env,
+        cwd: tool.cwd,
+    }
+}
+
+fn parameter(parameter: FileParameter) -> Parameter {
+    let inject_as = match parameter.inject_as {
+        FileInject::Argument => Inject::Argument,
+        FileInject::Option => Inject::Option,
+        FileInject::Stdin => Inject::Stdin,
+    };
+    let usual = || format!("--{}", parameter.name.replace('_', "-"));
+    Parameter {
+        option_name: match inject_as {
+            Inject::Option => Some(parameter.option_name.clone().unwrap_or_else(usual)),
+            Inject::Argument | Inject::Stdin => None,
+        },
+        kind: match parameter.kind {
+            FileKind::String => Kind::String,
+            FileKind::Integer => Kind::Integer,
+            FileKind::Number => Kind::Number,
+            FileKind::Boolean => Kind::Boolean,
+        },
+        name: parameter.name,
+        description: parameter.description,
+        required: parameter.required,
+        inject_as,
+    }
+}
+
+fn system_prompt(folder: &Path) -> Result<String, Problem> {
+    let path = folder.join(SYSTEM_PROMPT);
+    let text = read(&path)?;
+    if text.trim().is_empty() {
+        let problem = Problem::new(path, "it is empty");
+        return Err(problem.suggesting(Some("tell the model who it is and how to work".to_owned())));
+    }
+    Ok(text)
+}
+
+fn read(path: &Path) -> Result<String, Problem> {
+    let wrong = |message: String| Problem::new(path, message);
+    let file = std::fs::File::open(path).map_err(|error| {
+        if error.kind() == ErrorKind::NotFound {
+            let example = "`abide agent init DIR` writes an example".to_owned();
+            return wrong("there is no such file".to_owned()).suggesting(Some(example));
+        }
+        wrong(format!("cannot be read: {error}"))
+    })?;
+    let mut bytes = Vec::new();
+    file.take(LONGEST + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(wrong(format!("it has more than {LONGEST} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let line =
+            error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
+        wrong(format!("line {line} is no UTF-8"))
+    })
+}
+
+/// A file that is missing under this name may be there under another.
+fn absent(folder: &Path, problem: Problem) -> Problem {
+    let other =
+        ["config.yml", "agent.yaml", "config.json"].into_iter().find(|name| folder.join(name).is_file());
+    if !folder.is_dir() {
+        let said = Problem::new(folder, "there is no such folder");
+        return said.suggesting(Some("--agent names the folder of a definition".to_owned()));
+    }
+    match (folder.join(CONFIG).exists(), other) {
+        (false, Some(other)) => {
+            let path: PathBuf = folder.join(CONFIG);
+            Problem::new(path, "there is no such file")
+                .suggesting(Some(format!("rename {other} to {CONFIG}")))
+        }
+        (true | false, _) => problem,
+    }
+}

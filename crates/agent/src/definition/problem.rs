@@ -1,0 +1,129 @@
+//! What is wrong with a definition: everything at once, each with its place, the line itself, and what was perhaps meant.
+//!
+//! Lines that look as if they held a secret are not shown.
+
+use std::{fmt, path::PathBuf};
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file, or the variable of the environment.
+    pub source: PathBuf,
+    /// Where in the file, if it is about a place.
+    pub place: Option<Place>,
+    /// What, as a fragment.
+    pub message: String,
+    /// What to write instead, or to do.
+    pub suggestion: Option<String>,
+}
+
+/// A place in a file; both numbers count from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub line: usize,
+    /// The character in the line.
+    pub column: usize,
+    /// How many characters it is about.
+    pub length: usize,
+    /// The line itself.
+    pub text: String,
+}
+
+/// Everything that is wrong; never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems(pub Vec<Problem>);
+
+impl Problem {
+    pub(super) fn new(source: impl Into<PathBuf>, message: impl Into<String>) -> Self {
+        Self { source: source.into(), place: None, message: message.into(), suggestion: None }
+    }
+
+    pub(super) fn suggesting(mut self, suggestion: Option<String>) -> Self {
+        self.suggestion = suggestion;
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.source.display())?;
+        if let Some(place) = &self.place {
+            write!(f, ":{}:{}", place.line, place.column)?;
+        }
+        write!(f, ": {}", self.message)?;
+        if let Some(suggestion) = &self.suggestion {
+            write!(f, "; {suggestion}")?;
+        }
+        let Some(Place { line, column, length, text }) = &self.place else { return Ok(()) };
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        let number = line.to_string();
+        let margin = " ".repeat(number.len());
+        // A tab is as wide in the line below as in the line above.
+        let before: String =
+            text.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        write!(f, "\n {number} | {}\n {margin} | {before}{}", masked(text), "^".repeat((*length).max(1)))
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.0.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// A line without the value of a key that sounds secret, and without what looks like a key of a model server.
+fn masked(line: &str) -> String {
+    let Some((key, value)) = line.split_once(':') else { return line.to_owned() };
+    let name = key.trim().trim_start_matches("- ").to_lowercase();
+    let sounds = ["key", "token", "secret", "password"].iter().any(|word| name.ends_with(word));
+    let value = value.trim().trim_matches(['"', '\'']);
+    if sounds || looks_secret(value) { format!("{key}: ***") } else { line.to_owned() }
+}
+
+/// Whether a text looks like a key itself and not like the name of anything.
+pub(super) fn looks_secret(text: &str) -> bool {
+    let prefixed =
+        ["sk-", "sk_", "gsk_", "xai-", "AIza", "hf_"].iter().any(|prefix| text.starts_with(prefix));
+    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    let mixed = text.chars().any(|c| c.is_ascii_digit()) && text.chars().any(|c| c.is_ascii_lowercase());
+    plain && ((prefixed && text.len() > 8) || (text.len() >= 32 && mixed && !text.contains('.')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(text: &str, column: usize, length: usize) -> Problem {
+        let place = Place { line: 12, column, length, text: text.to_owned() };
+        let problem = Problem::new("a/config.yaml", "unknown key comand");
+        Problem { place: Some(place), ..problem }.suggesting(Some("did you mean command?".to_owned()))
+    }
+
+    #[test]
+    fn a_problem_points_at_its_place() {
+        let expected = "a/config.yaml:12:5: unknown key comand; did you mean command?\n 12 |     comand: [ls]\n    |     ^^^^^^";
+        assert_eq!(problem("    comand: [ls]", 5, 6).to_string(), expected);
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        for line in ["  api_key: sk-abcdef", "  name: 'sk-proj-0123456789'", "- token: x"] {
+            assert!(problem(line, 1, 1).to_string().contains(": ***"), "{line}");
+        }
+        for line in
+            ["  api_key_env: OPENAI_API_KEY", "  name: gpt-4.1-mini-2025-04-14", "  description: a: b"]
+        {
+            assert!(!problem(line, 1, 1).to_string().contains("***"), "{line}");
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! A call of a tool whose program stays: which session is meant, whether it has to be started, what is said to it, and
+//! what the model sees of that.
+
+use abide_keeper::launch::Keeper;
+use abide_terminal::{ScreenText, Shell};
+
+use super::found::{Found, Living, all, find};
+use super::program::Program;
+use super::record::{Heard, SessionRecord, new_id, sessions};
+use super::start::Opening;
+use super::{shell, talk};
+use crate::definition::Tool;
+use crate::tool::arguments::Arguments;
+use crate::tool::clock::{now, ticks_ms};
+use crate::tool::execution::{CallRecord, Execution, ExitRecord};
+use crate::tool::invocation::{Invocation, text_to_send};
+use crate::tool::observation::{Observation, SessionEvent, Status, View, view};
+use crate::tool::offer::NEW_SESSION;
+use crate::tool::recorder::Recorder;
+use crate::tool::workbench::{Setup, ToolError};
+
+/// What came of something that was said to a session.
+#[derive(Debug, Default)]
+pub(crate) struct Spoken {
+    /// The exit code of the command, where there are commands.
+    pub(crate) exit_code: Option<i32>,
+    /// The session is over; with its exit code, if that is known.
+    pub(crate) ended: Option<Option<i32>>,
+    pub(crate) timed_out: bool,
+    pub(crate) interrupted: bool,
+    /// Why it did not go as it should.
+    pub(crate) trouble: Option<String>,
+    /// What the model has to know besides.
+    pub(crate) remark: Option<String>,
+}
+
+/// A call.
+#[derive(Debug)]
+pub(crate) struct SessionCall<'a> {
+    pub(crate) setup: &'a Setup,
+    pub(crate) action: &'a str,
+    pub(crate) tool: &'a Tool,
+    pub(crate) arguments: &'a Arguments,
+}
+
+/// What a call leaves to whoever made it.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) observation: Observation,
+    /// The keeper that was started for it.
+    pub(crate) keeper: Option<Keeper>,
+}
+
+impl From<Observation> for Made {
+    fn from(observation: Observation) -> Self {
+        Self { observation, keeper: None }
+    }
+}
+
+/// The session that is meant.
+enum Meant {
+    Living(Box<Living>),
+    Start { default: bool },
+    None(Box<Observation>),
+}
+
+impl SessionCall<'_> {
+    pub(crate) fn carry_out(&self) -> Result<Made, ToolError> {
+        let text = match text_to_send(self.tool, self.arguments) {
+            Ok(text) => text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+            Err(bad) => return Ok(Observation::refused(bad.to_string()).into()),
+        };
+        let began = ticks_ms();
+        let execution = Execution::new(&self.setup.state, &self.setup.cwd, self.action);
+        let mut recorder = Recorder::new(&execution.path, self.setup.window());
+        let (mut living, started) = match self.meant() {
+            Meant::None(observation) => return Ok((*observation).into()),
+            Meant::Living(living) => {
+                self.begin(&execution, &living.id, Vec::new(), text.as_deref())?;
+                (*living, None)
+            }
+            Meant::Start { default } => {
+                match self.start(default, &execution, text.as_deref(), &mut recorder)? {
+                    Ok((living, spoken)) => (living, Some(spoken)),
+                    Err(observation) => return Ok((*observation).into()),
+                }
+            }
+        };
+        living.own()?;
+        let is_new = started.is_some();
+        let spoken = match started {
+            // What ended at once, or was stopped, hears nothing more.
+            Some(first) if first.ended.is_some() || first.interrupted || text.is_none() => first,
+            Some(_) | None => self.say(&mut living, text.as_deref(), &mut recorder)?,
+        };
+        recorder.finish();
+        let shown = self.shown(&mut living, &recorder, &execution);
+        let keeper = is_new.then_some(living.keeper);
+        let observation = compose(&living.id, is_new, &shown, &spoken, &execution);
+        let exit = ExitRecord {
+            exit_code: observation.exit_code,
+            timed_out: spoken.timed_out,
+            interrupted: spoken.interrupted,
+            printed: [abide_keeper::protocol::Stream::Stdout, abide_keeper::protocol::Stream::Stderr]
+                .map(|stream| recorder.stream(stream).printed),
+            duration_ms: ticks_ms().saturating_sub(began),
+            ended_at: now(),
+        };
+        execution.end(&exit).map_err(|error| ToolError::system("cannot record how a call ended", error))?;
+        Ok(Made { observation, keeper })
+    }
+
+    fn meant(&self) -> Meant {
+        let place = sessions(&self.setup.state);
+        match self.arguments.session.as_deref() {
+            Some(NEW_SESSION) => Meant::Start { default: false },
+            Some(id) => match find(&place, id) {
+                Found::Living(living) if self.is_ours(&living.record) => Meant::Living(living),
+                Found::Dead(code)
+                    if SessionRecord::read(&place.join(id)).is_some_and(|of| self.is_ours(&of)) =>
+                {
+                    Meant::None(Box::new(dead(id, code)))
+                }
+                Found::Living(_) | Found::Dead(_) | Found::Unknown => {
+                    Meant::None(Box::new(Observation::refused(self.no_such_session(id))))
+                }
+            },
+            None => {
+                let default =
+                    all(&place).into_iter().find(|(_, record)| record.default && self.is_ours(record));
+                match default.map(|(id, _)| (find(&place, &id), id)) {
+                    Some((Found::Living(living), _)) => Meant::Living(living),
+                    // What it had in mind is lost. Going on in another one as if nothing were would be a lie.
+                    Some((Found::Dead(code), id)) => Meant::None(Box::new(dead(&id, code))),
+                    Some((Found::Unknown, _)) | None => Meant::Start { default: true },
+                }
+            }
+        }
+    }
+
+    fn is_ours(&self, record: &SessionRecord) -> bool {
+        record.tool == self.tool.name && record.run == self.setup.run
+    }
+
+    fn no_such_session(&self, id: &str) -> String {
+        let place = sessions(&self.setup.state);
+        let open: Vec<String> = all(&place)
+            .into_iter()
+            .filter(|(id, record)| self.is_ours(record) && matches!(find(&place, id), Found::Living(_)))
+            .map(|(id, _)| id)
+            .collect();
+        let open = if open.is_empty() { "none".to_owned() } else { open.join(", ") };
+        format!(
+            "the call was not carried out: \"{}\" has no session \"{id}\"; open sessions of it: {open}; leave session_id out for \
+             the default session, or give \"{NEW_SESSION}\" for another one",
+            self.tool.name
+        )
+    }
+
+    fn begin(
+        &self,
+        execution: &Execution,
+        id: &str,
+        argv: Vec<String>,
+        text: Option<&str>,
+    ) -> Result<(), ToolError> {
+        let call = CallRecord {
+            tool: self.tool.name.clone(),
+            argv: argv.iter().map(|word| self.setup.hide(word)).collect(),
+            cwd: self.setup.tool_cwd(self.tool),
+            stdin_bytes: text.map_or(0, |text| text.len() as u64),
+            session: Some(id.to_owned()),
+            started_at: now(),
+        };
+        execution.begin(&call).map_err(|error| ToolError::system("cannot record a call", error))
+    }
+
+    /// Starts a session and waits until it is ready. What it prints by then belongs to this call.
+    fn start(
+        &self,
+        default: bool,
+        execution: &Execution,
+        text: Option<&str>,
+        recorder: &mut Recorder,
+    ) -> Result<Result<(Living, Spoken), Box<Observation>>, ToolError> {
+        let refused = |words: String| Ok(Err(Box::new(Observation::refused(words))));
+        if !self.arguments.missing_to_start.is_empty() {
+            let missing = self.arguments.missing_to_start.join("; ");
+            return refused(format!("the call was not carried out: to start a session, {missing}"));
+        }
+        let Invocation { argv, env, .. } = match Invocation::new(self.tool, self.arguments) {
+            Ok(invocation) => invocation,
+            Err(bad) => return refused(bad.to_string()),
+        };
+        let pty = self.tool.pty.map(|size| (size.rows.max(1), size.cols.max(1)));
+        let env = self.setup.tool_env(env, pty.is_some());
+        let program = match Program::of(argv.clone(), &env, pty.is_some()) {
+            Ok(program) => program,
+            Err(error) => return refused(format!("the session could not be started: {error}")),
+        };
+        let place = sessions(&self.setup.state);
+        let opening = Opening {
+            id: new_id(&self.tool.name, |id| place.join(id).exists()),
+            program,
+            env,
+            cwd: self.setup.tool_cwd(self.tool),
+            record: SessionRecord {
+                tool: self.tool.name.clone(),
+                run: self.setup.run.clone(),
+                default,
+                shell: None,
+                pty,
+                started_at: now(),
+            },
+        };
+        self.begin(execution, &opening.id, argv, text)?;
+        let mut living = match opening.start(&place, &self.setup.launcher)? {
+            Ok(living) => living,
+            Err(why) => {
+                let mut observation =
+                    Observation::refused(format!("the session could not be started: {why}"));
+                observation.execution_ref = Some(execution.reference.clone());
+                return Ok(Err(Box::new(observation)));
+            }
+        };
+        if living.record.shell.is_some() {
+            return Ok(Ok((living, Spoken::default())));
+        }
+        let patience = self.timeout_ms(&living).min(talk::FIRST_MS);
+        let spoken = talk::say(&mut living, None, patience, recorder, &self.setup.stop)?;
+        // What it says before it is told anything is guessed to be whole for every program that waits for several things.
+        Ok(Ok((living, Spoken { remark: None, timed_out: false, ..spoken })))
+    }
+
+    fn say(
+        &self,
+        living: &mut Living,
+        text: Option<&str>,
+        recorder: &mut Recorder,
+    ) -> Result<Spoken, ToolError> {
+        let timeout_ms = self.timeout_ms(living);
+        let stop = &self.setup.stop;
+        let Some(path) = living.record.shell.clone() else {
+            return talk::say(living, text, timeout_ms, recorder, stop);
+        };
+        let Some(command) = text else {
+            let busy = living.status.running.is_some();
+            let remark =
+                format!("the session {}", if busy { "runs a command" } else { "waits for a command" });
+            return Ok(Spoken { remark: Some(remark), ..Spoken::default() });
+        };
+        if command.contains('\0') {
+            let trouble = Some("a command cannot hold a NUL character".to_owned());
+            return Ok(Spoken { trouble, ..Spoken::default() });
+        }
+        match Shell::find(&path, &[]) {
+            Ok(shell) => shell::run(living, &shell, command, timeout_ms, recorder, stop),
+            Err(error) => Ok(Spoken { trouble: Some(error.to_string()), ..Spoken::default() }),
+        }
+    }
+
+    fn timeout_ms(&self, living: &Living) -> u64 {
+        let default = if living.record.shell.is_some() { COMMAND_SEC } else { TALK_SEC };
+        self.tool.timeout_sec.unwrap_or(default).saturating_mul(1_000)
+    }
+
+    fn shown(&self, living: &mut Living, recorder: &Recorder, execution: &Execution) -> String {
+        if let Some(screen) = talk::screen(living) {
+            return screen_text(&screen, &execution.shown);
+        }
+        let heard = Heard::read(living.keeper.place.path());
+        // What Python and others print when a text is not finished.
+        let prompts = [heard.prompt.as_str(), "... "];
+        let prompts = if heard.prompt.is_empty() { &[][..] } else { &prompts[..] };
+        view(recorder, View { budget: self.setup.window(), path: &execution.shown, prompts })
+    }
+}
+
+/// How long a command in a shell may take if the tool does not say: then it is stopped.
+const COMMAND_SEC: u64 = 600;
+/// How long another program is waited for: then it goes on, and the model is told.
+const TALK_SEC: u64 = 60;
+
+fn dead(id: &str, code: Option<i32>) -> Observation {
+    let how = code.map_or(String::new(), |code| format!(" with exit code {code}"));
+    Observation {
+        session_id: Some(id.to_owned()),
+        session_event: Some(SessionEvent::Ended),
+        ..Observation::refused(format!(
+            "the call was not carried out: session {id} is not running any more; its program has ended{how} and what it \
+             held is lost; the next call without session_id starts a new session"
+        ))
+    }
+}
+
+fn screen_text(screen: &ScreenText, path: &str) -> String {
+    let lines: Vec<&str> = screen.lines.iter().map(String::as_str).collect();
+    let used = lines.iter().rposition(|line| !line.is_empty()).map_or(0, |last| last + 1);
+    let mut text = lines.get(..used).unwrap_or_default().join("\n");
+    text.push_str(&format!(
+        "\n[screen of {} rows and {} columns, cursor in row {}, column {}; everything that was printed is in {path}/stdout]\n",
+        screen.size.rows,
+        screen.size.cols,
+        screen.row + 1,
+        screen.col + 1
+    ));
+    text
+}
+
+fn compose(id: &str, is_new: bool, shown: &str, spoken: &Spoken, execution: &Execution) -> Observation {
+    let mut text = String::new();
+    if is_new {
+        text.push_str(&format!("Session started with session_id: {id}\n"));
+    }
+    let said_nothing =
+        shown == "(no output)\n" && spoken.exit_code.is_none() && (is_new || spoken.trouble.is_some());
+    if !said_nothing {
+        text.push_str(shown);
+    }
+    for words in [&spoken.trouble, &spoken.remark].into_iter().flatten() {
+        text.push_str(&format!("[{words}]\n"));
+    }
+    if spoken.timed_out && spoken.exit_code.is_some() {
+        text.push_str("[stopped because its time was over; the session is still there]\n");
+    }
+    if spoken.interrupted {
+        text.push_str("[interrupted: the agent was stopped while this ran]\n");
+    }
+    if let Some(code) = spoken.exit_code {
+        text.push_str(&format!("[exit code {code}]\n"));
+    }
+    if let Some(code) = spoken.ended {
+        let how = code.map_or("its exit code is not known".to_owned(), |code| format!("exit code {code}"));
+        text.push_str(&format!("[session {id} has ended; {how}]\n"));
+    }
+    let exit_code = spoken.exit_code.or(spoken.ended.flatten());
+    let status = match (spoken.timed_out, exit_code) {
+        (true, _) => Status::TimedOut,
+        (false, Some(code)) if code != 0 => Status::Error,
+        (false, _) if spoken.trouble.is_some() => Status::Error,
+        (false, _) => Status::Success,
+    };
+    Observation {
+        text: text.trim_end().to_owned(),
+        status,
+        exit_code,
+        timed_out: spoken.timed_out,
+        interrupted: spoken.interrupted,
+        execution_ref: Some(execution.reference.clone()),
+        session_id: Some(id.to_owned()),
+        session_event: match (is_new, spoken.ended.is_some()) {
+            (_, true) => Some(SessionEvent::Ended),
+            (true, false) => Some(SessionEvent::Started),
+            (false, false) => None,
+        },
+    }
+}

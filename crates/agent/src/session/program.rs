@@ -1,0 +1,107 @@
+//! Which kind of program a session holds: a shell that takes commands, or anything else that reads and prints.
+//!
+//! Pure, except that a shell is looked for.
+
+use abide_terminal::{Shell, TerminalError};
+
+/// A program for a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// The end and exit code of each command are known.
+    Shell(Shell),
+    /// Its answer ends when it reads again.
+    Other(Vec<String>),
+}
+
+impl Program {
+    /// What these words start. Flags of a shell that takes commands are dropped: it has its own.
+    pub(crate) fn of(
+        argv: Vec<String>,
+        env: &[(String, String)],
+        on_terminal: bool,
+    ) -> Result<Self, TerminalError> {
+        let program = argv.first().cloned().unwrap_or_default();
+        // Who asks for a terminal wants to type into it, also into what a shell there starts.
+        if on_terminal {
+            return Ok(Self::Other(argv));
+        }
+        if Shell::is_one(&program) && is_bare(argv.get(1..).unwrap_or_default(), SHELL_VALUES, &["-c"]) {
+            return Shell::find(&program, env).map(Self::Shell);
+        }
+        Ok(Self::Other(made_interactive(argv)))
+    }
+}
+
+/// Options of shells that are followed by a value.
+const SHELL_VALUES: &[&str] = &["-o", "+o", "-O", "+O", "--rcfile", "--init-file"];
+
+/// On a pipe these read to the end of their input before they do anything, unless they are told not to.
+fn made_interactive(mut argv: Vec<String>) -> Vec<String> {
+    let name = argv.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
+    let python = name
+        .strip_prefix("python")
+        .is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'));
+    let (values, scripts): (&[&str], &[&str]) = match name {
+        _ if python => (&["-W", "-X"], &["-c", "-m", "-i"]),
+        "node" | "nodejs" => {
+            (&["-r", "--require", "--import"], &["-e", "-p", "-i", "--eval", "--print", "--interactive"])
+        }
+        _ => return argv,
+    };
+    if is_bare(argv.get(1..).unwrap_or_default(), values, scripts) {
+        argv.insert(1, "-i".to_owned());
+    }
+    argv
+}
+
+/// Whether these words are flags only: no script, and none of the flags that stand for one.
+fn is_bare(words: &[String], values: &[&str], scripts: &[&str]) -> bool {
+    let mut words = words.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        if values.contains(&word) {
+            words.next();
+        } else if !word.starts_with(['-', '+']) || word == "--" || word == "-" || scripts.contains(&word) {
+            return false;
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(words: &[&str]) -> Vec<String> {
+        let argv = words.iter().map(|word| (*word).to_owned()).collect();
+        match Program::of(argv, &[("PATH".to_owned(), "/usr/bin:/bin".to_owned())], false).unwrap() {
+            Program::Shell(shell) => vec!["a shell:".to_owned(), shell.program().to_owned()],
+            Program::Other(argv) => argv,
+        }
+    }
+
+    #[test]
+    fn a_shell_with_any_flags_takes_commands_and_one_with_a_script_does_not() {
+        assert_eq!(of(&["/bin/bash", "-i"]), ["a shell:", "/bin/bash"]);
+        assert_eq!(of(&["/bin/sh", "-o", "pipefail", "-l"]), ["a shell:", "/bin/sh"]);
+        assert_eq!(of(&["/bin/sh", "-c", "cat"]), ["/bin/sh", "-c", "cat"]);
+        assert_eq!(of(&["bash", "serve.sh"]), ["bash", "serve.sh"]);
+        assert!(
+            Program::of(vec!["zsh".to_owned()], &[("PATH".to_owned(), "/none".to_owned())], false).is_err()
+        );
+    }
+
+    #[test]
+    fn an_interpreter_that_would_read_to_the_end_of_its_input_is_told_to_be_interactive() {
+        assert_eq!(of(&["python3"]), ["python3", "-i"]);
+        assert_eq!(
+            of(&["/usr/bin/python3.11", "-q", "-X", "utf8"]),
+            ["/usr/bin/python3.11", "-i", "-q", "-X", "utf8"]
+        );
+        assert_eq!(of(&["node"]), ["node", "-i"]);
+        for as_it_is in
+            [&["python3", "-i"][..], &["python3", "a.py"], &["python3", "-m", "pdb"], &["psql", "db"]]
+        {
+            assert_eq!(of(as_it_is), as_it_is);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! A new session: its keeper, its directory, and what people can read there.
+
+use std::path::Path;
+
+use abide_keeper::KeeperError;
+use abide_keeper::identity::ProcessIdentity;
+use abide_keeper::launch::{Keeper, Launcher};
+use abide_keeper::place::Place;
+use abide_keeper::protocol::{Owner, Shape, Spec};
+use abide_terminal::Size;
+
+use super::found::Living;
+use super::program::Program;
+use super::record::SessionRecord;
+use crate::tool::once::{reap, why_not};
+use crate::tool::workbench::ToolError;
+
+/// What a session is started with.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub(crate) id: String,
+    pub(crate) program: Program,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) cwd: String,
+    pub(crate) record: SessionRecord,
+}
+
+/// A session, or why there is none, for the model.
+pub(crate) type Opened = Result<Living, String>;
+
+/// How long a program or shell may take to begin.
+const START_MS: u64 = 30_000;
+/// How much of a session's output is kept on disk while nobody takes it.
+const SPOOL: u64 = 32 << 20;
+
+impl Opening {
+    pub(crate) fn start(mut self, sessions: &Path, launcher: &Launcher) -> Result<Opened, ToolError> {
+        let size = self.record.pty.map(|(rows, cols)| Size { rows, cols });
+        let (argv, shape) = match &self.program {
+            Program::Shell(shell) => {
+                self.record.shell = Some(shell.program().to_owned());
+                shell.start(None)
+            }
+            Program::Other(argv) => {
+                let shape =
+                    size.map_or(Shape::Pipes, |Size { rows, cols }| Shape::Pty { rows, cols, script: None });
+                (argv.clone(), shape)
+            }
+        };
+        let spec = Spec {
+            argv,
+            env: self.env,
+            cwd: self.cwd,
+            shape,
+            retention: SPOOL,
+            meta: serde_json::to_vec(&self.record).unwrap_or_default(),
+            owner: Owner::Process(ProcessIdentity::own()),
+        };
+        let mut keeper: Keeper = launcher.start(Place::new(sessions, &self.id), spec, None)?;
+        let status = match keeper.status(START_MS) {
+            Ok(status) => status,
+            Err(KeeperError::Refused(refusal)) => {
+                reap(&mut keeper);
+                return Ok(Err(why_not(&refusal)));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.record
+            .write(keeper.place.path(), status.child.pid)
+            .map_err(|error| ToolError::system("cannot write down a session", error))?;
+        Ok(Ok(Living { id: self.id, keeper, status, record: self.record }))
+    }
+}

@@ -1,0 +1,65 @@
+//! Why a call was not carried out, said so that a model can do better the next time.
+//!
+//! Not here: what went wrong while it was carried out; that is an observation.
+
+use std::fmt;
+
+/// A call that cannot be carried out as it is. Everything that is wrong with it is said at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadCall {
+    problems: Vec<String>,
+}
+
+impl BadCall {
+    /// One problem.
+    pub fn new(problem: impl Into<String>) -> Self {
+        Self { problems: vec![problem.into()] }
+    }
+
+    /// Nothing if there is no problem.
+    pub fn unless_empty(problems: Vec<String>) -> Result<(), Self> {
+        if problems.is_empty() { Ok(()) } else { Err(Self { problems }) }
+    }
+}
+
+impl fmt::Display for BadCall {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "the call was not carried out: {}", self.problems.join("; "))
+    }
+}
+
+impl std::error::Error for BadCall {}
+
+/// The known name that somebody may have meant, in brackets for a sentence.
+pub fn suggestion<'a>(meant: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let near = |name: &&str| strsim::jaro_winkler(meant, name) > 0.75 || known_by_other_letters(meant, name);
+    let best = known
+        .into_iter()
+        .filter(near)
+        .max_by(|a, b| strsim::jaro_winkler(meant, a).total_cmp(&strsim::jaro_winkler(meant, b)));
+    best.map(|name| format!(" (did you mean \"{name}\"?)")).unwrap_or_default()
+}
+
+/// `readFile`, `read-file` and `read_file` are the same to whoever writes them.
+fn known_by_other_letters(meant: &str, name: &str) -> bool {
+    let letters = |text: &str| {
+        text.chars()
+            .filter(|letter| letter.is_alphanumeric())
+            .flat_map(char::to_lowercase)
+            .collect::<String>()
+    };
+    letters(meant) == letters(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_name_is_answered_with_the_one_that_was_meant() {
+        let known = ["read_file", "write_file", "session_end"];
+        assert_eq!(suggestion("readFile", known), " (did you mean \"read_file\"?)");
+        assert_eq!(suggestion("sesion_end", known), " (did you mean \"session_end\"?)");
+        assert_eq!(suggestion("quux", known), "");
+    }
+}

@@ -1,0 +1,262 @@
+//! What a call asks to be started: a pure function of a tool and its arguments.
+//!
+//! No value ever passes through a shell, unless the tool is a shell command; and then as an argument of it, never as
+//! part of its text. Not here: starting anything.
+
+use super::arguments::{Arguments, own_parameters, text_of};
+use super::bad_call::BadCall;
+use crate::definition::{Inject, Kind, Parameter, Tool};
+
+/// What is started, and what it reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invocation {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// On top of the environment of all tools.
+    pub env: Vec<(String, String)>,
+    /// What it reads; with nothing, its input is at its end from the beginning.
+    pub stdin: Option<Vec<u8>>,
+}
+
+/// The longest value of a single argument. The kernel takes words of 128 KiB; some stand in one with their option.
+const MOST_ARGUMENT: usize = 120 << 10;
+/// The most that all arguments together may take: well below what any system gives.
+const MOST_ARGUMENTS: usize = 1 << 20;
+/// The most that a program is given to read: what a keeper takes in one order.
+const MOST_STDIN: usize = 8 << 20;
+
+impl Invocation {
+    /// What these arguments ask of this tool.
+    pub fn new(tool: &Tool, arguments: &Arguments) -> Result<Self, BadCall> {
+        let given: Vec<(&Parameter, String)> = own_parameters(tool)
+            .filter_map(|parameter| {
+                let value = arguments.values.get(&parameter.name)?;
+                Some((parameter, text_of(parameter.kind, value)))
+            })
+            .collect();
+        check_sizes(&given)?;
+        let (mut argv, env) = beginning(tool, &given)?;
+        // What follows the text of `sh -c` and the name after it is never an option of the shell.
+        let guards = !tool.shell && !argv.iter().any(|word| word == "--") && !takes_a_script(&argv);
+        let guarded = guards && given.iter().any(|(parameter, value)| is_dashed(parameter, value));
+        if guarded {
+            // Nothing after `--` is an option, so our own options come before it.
+            push_words(&mut argv, &given, |parameter| parameter.inject_as == Inject::Option);
+            argv.push("--".to_owned());
+            push_words(&mut argv, &given, |parameter| parameter.inject_as == Inject::Argument);
+        } else {
+            push_words(&mut argv, &given, |parameter| parameter.inject_as != Inject::Stdin);
+        }
+        if argv.iter().map(|word| word.len() + 1).sum::<usize>() > MOST_ARGUMENTS {
+            return Err(BadCall::new(format!(
+                "all arguments together may have at most {MOST_ARGUMENTS} bytes; put long text into a file and pass its path"
+            )));
+        }
+        Ok(Self { argv, env, stdin: stdin(&given) })
+    }
+}
+
+/// The text for a program that is running already.
+pub fn text_to_send(tool: &Tool, arguments: &Arguments) -> Result<Option<Vec<u8>>, BadCall> {
+    let given: Vec<(&Parameter, String)> = own_parameters(tool)
+        .filter(|parameter| parameter.inject_as == Inject::Stdin)
+        .filter_map(|parameter| {
+            Some((parameter, text_of(parameter.kind, arguments.values.get(&parameter.name)?)))
+        })
+        .collect();
+    check_sizes(&given)?;
+    Ok(stdin(&given).filter(|text| !text.is_empty()))
+}
+
+fn stdin(given: &[(&Parameter, String)]) -> Option<Vec<u8>> {
+    let texts = given.iter().filter(|(parameter, _)| parameter.inject_as == Inject::Stdin);
+    let texts: Vec<&[u8]> = texts.map(|(_, text)| text.as_bytes()).collect();
+    (!texts.is_empty()).then(|| texts.concat())
+}
+
+type Beginning = (Vec<String>, Vec<(String, String)>);
+
+/// The command of the tool itself, and its environment.
+fn beginning(tool: &Tool, given: &[(&Parameter, String)]) -> Result<Beginning, BadCall> {
+    let mut env: Vec<(String, String)> =
+        tool.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    if !tool.shell {
+        if tool.command.is_empty() {
+            return Err(BadCall::new(format!("the tool \"{}\" has no command", tool.name)));
+        }
+        return Ok((tool.command.clone(), env));
+    }
+    // The prefix keeps a parameter from being PATH or LD_PRELOAD.
+    for (parameter, value) in given.iter().filter(|(parameter, _)| parameter.inject_as != Inject::Stdin) {
+        env.push((format!("ARG_{}", parameter.name), value.clone()));
+    }
+    Ok((vec!["/bin/sh".to_owned(), "-c".to_owned(), tool.command.join(" "), tool.name.clone()], env))
+}
+
+/// Whether a shell is given its script on the command line: what follows are the script's words, not options.
+fn takes_a_script(argv: &[String]) -> bool {
+    let program = argv.first().map_or("", String::as_str);
+    abide_terminal::Shell::is_one(program) && argv.iter().skip(1).any(|word| word == "-c")
+}
+
+fn is_dashed(parameter: &Parameter, value: &str) -> bool {
+    parameter.inject_as == Inject::Argument && value.starts_with('-')
+}
+
+fn push_words(argv: &mut Vec<String>, given: &[(&Parameter, String)], wanted: impl Fn(&Parameter) -> bool) {
+    for (parameter, value) in given.iter().filter(|(parameter, _)| wanted(parameter)) {
+        match parameter.inject_as {
+            Inject::Argument => argv.push(value.clone()),
+            Inject::Option => push_option(argv, parameter, value),
+            Inject::Stdin => {}
+        }
+    }
+}
+
+fn push_option(argv: &mut Vec<String>, parameter: &Parameter, value: &str) {
+    let default = || format!("--{}", parameter.name.replace('_', "-"));
+    let option = parameter.option_name.clone().unwrap_or_else(default);
+    if parameter.kind == Kind::Boolean {
+        if value == "true" {
+            argv.push(option);
+        }
+    } else if option.ends_with('=') || option.starts_with("--") && value.starts_with('-') {
+        // In one word with its option, a value cannot be taken for another option.
+        argv.push(format!("{}={value}", option.trim_end_matches('=')));
+    } else {
+        argv.push(option);
+        argv.push(value.to_owned());
+    }
+}
+
+fn check_sizes(given: &[(&Parameter, String)]) -> Result<(), BadCall> {
+    let mut problems = Vec::new();
+    for (parameter, value) in given {
+        let name = &parameter.name;
+        let most = match parameter.inject_as {
+            Inject::Argument | Inject::Option => MOST_ARGUMENT,
+            Inject::Stdin => MOST_STDIN,
+        };
+        if value.len() > most {
+            problems.push(format!(
+                "\"{name}\" has {} bytes, and at most {most} can be passed; put long text into a file and pass its path",
+                value.len()
+            ));
+        } else if parameter.inject_as != Inject::Stdin && value.contains('\0') {
+            problems.push(format!("\"{name}\" holds a NUL character, which no argument of a program can"));
+        }
+    }
+    BadCall::unless_empty(problems)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::tool::arguments::check;
+
+    pub(crate) fn tool(name: &str, command: &[&str]) -> Tool {
+        Tool {
+            name: name.to_owned(),
+            description: format!("What {name} does."),
+            command: command.iter().map(|word| (*word).to_owned()).collect(),
+            parameters: Vec::new(),
+            timeout_sec: None,
+            stateful: false,
+            pty: None,
+            shell: false,
+            env: BTreeMap::new(),
+            cwd: None,
+        }
+    }
+
+    pub(crate) fn parameter(name: &str, kind: Kind, inject_as: Inject) -> Parameter {
+        Parameter {
+            name: name.to_owned(),
+            kind,
+            description: format!("The {name}."),
+            required: true,
+            inject_as,
+            option_name: None,
+        }
+    }
+
+    fn grep() -> Tool {
+        let option = |name: &str, option: &str, kind| Parameter {
+            required: false,
+            option_name: Some(option.to_owned()),
+            ..parameter(name, kind, Inject::Option)
+        };
+        Tool {
+            parameters: vec![
+                parameter("pattern", Kind::String, Inject::Argument),
+                option("after", "-A", Kind::Integer),
+                option("label", "--label", Kind::String),
+                option("ignore_case", "-i", Kind::Boolean),
+                Parameter { required: false, ..parameter("text", Kind::String, Inject::Stdin) },
+            ],
+            ..tool("grep", &["grep", "-n"])
+        }
+    }
+
+    fn invoked(tool: &Tool, sent: serde_json::Value) -> Result<Invocation, BadCall> {
+        let sent = sent.as_object().cloned().unwrap();
+        Invocation::new(tool, &check(tool, &sent)?)
+    }
+
+    #[test]
+    fn values_become_words_in_the_order_of_the_parameters_and_never_text_for_a_shell() {
+        let sent = json!({"text": "x\n", "ignore_case": true, "after": 2, "pattern": "$(rm -rf /) 'a b'"});
+        let invocation = invoked(&grep(), sent).unwrap();
+        assert_eq!(invocation.argv, ["grep", "-n", "$(rm -rf /) 'a b'", "-A", "2", "-i"]);
+        assert_eq!(invocation.stdin.as_deref(), Some(&b"x\n"[..]));
+        assert_eq!(
+            invoked(&grep(), json!({"pattern": "a", "ignore_case": false})).unwrap().argv,
+            ["grep", "-n", "a"]
+        );
+    }
+
+    #[test]
+    fn a_value_that_begins_with_a_dash_does_not_become_an_option() {
+        let sent = json!({"pattern": "--output=/etc/passwd", "label": "-x", "after": -1});
+        let argv = invoked(&grep(), sent).unwrap().argv;
+        assert_eq!(argv, ["grep", "-n", "-A", "-1", "--label=-x", "--", "--output=/etc/passwd"]);
+        let mut own = grep();
+        own.command.push("--".to_owned());
+        assert_eq!(invoked(&own, json!({"pattern": "-a"})).unwrap().argv, ["grep", "-n", "--", "-a"]);
+    }
+
+    #[test]
+    fn a_shell_command_gets_values_as_arguments_and_variables_only() {
+        let greet = Tool {
+            shell: true,
+            parameters: vec![parameter("who", Kind::String, Inject::Argument)],
+            ..tool("greet", &["echo \"hello $1 $ARG_who\""])
+        };
+        let invocation = invoked(&greet, json!({"who": "-$(id)"})).unwrap();
+        assert_eq!(invocation.argv, ["/bin/sh", "-c", "echo \"hello $1 $ARG_who\"", "greet", "-$(id)"]);
+        assert_eq!(invocation.env, [("ARG_who".to_owned(), "-$(id)".to_owned())]);
+    }
+
+    #[test]
+    fn what_no_program_can_be_given_is_told_to_the_model() {
+        let bad = |sent| invoked(&grep(), sent).unwrap_err().to_string();
+        assert!(bad(json!({"pattern": "a\0b"})).contains("\"pattern\" holds a NUL"));
+        assert!(
+            bad(json!({"pattern": "a".repeat(200_000)})).contains("has 200000 bytes, and at most 122880")
+        );
+        assert!(invoked(&grep(), json!({"pattern": "a", "text": "\0".repeat(300_000)})).is_ok());
+        let many = Tool {
+            parameters: (0..20)
+                .map(|n| parameter(&format!("p{n}"), Kind::String, Inject::Argument))
+                .collect(),
+            ..tool("many", &["echo"])
+        };
+        let sent: serde_json::Map<_, _> =
+            (0..20).map(|n| (format!("p{n}"), json!("x".repeat(60_000)))).collect();
+        assert!(invoked(&many, sent.into()).unwrap_err().to_string().contains("all arguments together"));
+    }
+}

@@ -1,0 +1,230 @@
+//! What a model sees of a call: within bounds, cut between characters, with the way to the rest.
+//!
+//! Pure: bytes and figures in, text out.
+
+use abide_keeper::protocol::Stream;
+use abide_terminal::whole_characters;
+
+use super::recorder::{Recorded, Recorder, file_name};
+
+/// What came of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observation {
+    /// For the model, within bounds.
+    pub text: String,
+    /// How it went.
+    pub status: Status,
+    /// Exit code of the program or command, 128 + n for death by signal n; none if there was none.
+    pub exit_code: Option<i32>,
+    /// Its time was over. A session stays all the same.
+    pub timed_out: bool,
+    /// Somebody stopped us while it ran.
+    pub interrupted: bool,
+    /// Where everything of it lies, relative to the state directory; none if nothing was carried out.
+    pub execution_ref: Option<String>,
+    /// The session that it was about.
+    pub session_id: Option<String>,
+    /// What became of that session by it.
+    pub session_event: Option<SessionEvent>,
+}
+
+/// How a call went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Carried out, with exit code 0 or none.
+    Success,
+    /// Not carried out, or with another exit code.
+    Error,
+    /// Stopped, or not waited for any longer, because its time was over.
+    TimedOut,
+}
+
+/// What became of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionEvent {
+    /// It began.
+    Started,
+    /// It is over.
+    Ended,
+}
+
+impl Observation {
+    /// A call that was not carried out.
+    pub fn refused(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            status: Status::Error,
+            exit_code: None,
+            timed_out: false,
+            interrupted: false,
+            execution_ref: None,
+            session_id: None,
+            session_event: None,
+        }
+    }
+}
+
+/// How a record is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// About how many bytes at most.
+    pub budget: usize,
+    /// What the model can read the rest by.
+    pub path: &'a str,
+    /// What a program prints when it wants more, left out at the edges.
+    pub prompts: &'a [&'a str],
+}
+
+/// What was printed, as text.
+pub fn view(recorder: &Recorder, view: View<'_>) -> String {
+    let View { budget, path: shown_path, prompts } = view;
+    let streams = Stream::ALL.map(|stream| recorder.stream(stream));
+    let shares = shares(budget, streams.map(|recorded| recorded.printed));
+    let mut text = String::new();
+    for (stream, share) in Stream::ALL.into_iter().zip(shares) {
+        let recorded = recorder.stream(stream);
+        if recorded.dropped == 0 && recorded.is_whole() && without(prompts, &recorded.all()).is_empty() {
+            continue;
+        }
+        if stream == Stream::Stderr {
+            text.push_str("[stderr]\n");
+        }
+        let path = format!("{shown_path}/{}", file_name(stream));
+        push_stream(&mut text, recorded, View { budget: share, path: &path, prompts });
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    if text.is_empty() {
+        text.push_str("(no output)\n");
+    }
+    text
+}
+
+/// How much of the budget each stream gets: what it needs, or half and what the other leaves.
+fn shares(budget: usize, printed: [u64; 2]) -> [usize; 2] {
+    let wants = printed.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+    let half = budget / 2;
+    let left = |other: usize| budget.saturating_sub(other.min(half)).max(half);
+    [wants[0].min(left(wants[1])), wants[1].min(left(wants[0]))]
+}
+
+/// Text without what stands at its beginning and at its end and means nothing.
+fn without<'a>(prompts: &[&str], bytes: &'a [u8]) -> &'a [u8] {
+    let mut rest = bytes;
+    while let Some(shorter) = prompts.iter().filter(|prompt| !prompt.is_empty()).find_map(|prompt| {
+        let prompt = prompt.as_bytes();
+        rest.strip_prefix(prompt).or_else(|| rest.strip_suffix(prompt))
+    }) {
+        rest = shorter;
+    }
+    rest
+}
+
+fn push_stream(text: &mut String, recorded: &Recorded, view: View<'_>) {
+    let View { budget: share, path, prompts } = view;
+    if recorded.dropped > 0 {
+        text.push_str(&format!("[{} bytes that were printed before this are not kept]\n", recorded.dropped));
+    }
+    let tail = recorded.tail();
+    if is_binary(&recorded.head) {
+        text.push_str(&format!("[binary output, {} bytes{}]\n", recorded.printed, kept(recorded, path)));
+        return;
+    }
+    if (recorded.head.len() + tail.len()) as u64 == recorded.printed && recorded.printed <= share as u64 {
+        text.push_str(&String::from_utf8_lossy(without(prompts, &recorded.all())));
+        return;
+    }
+    let part = share / 2;
+    let first = whole_characters(recorded.head.get(..part.min(recorded.head.len())).unwrap_or_default());
+    let after_head = [recorded.head.get(first.len()..).unwrap_or_default(), &tail].concat();
+    let last = from_character(after_head.get(after_head.len().saturating_sub(part)..).unwrap_or_default());
+    let left_out = recorded.printed.saturating_sub((first.len() + last.len()) as u64);
+    text.push_str(&String::from_utf8_lossy(first));
+    text.push_str(&format!(
+        "\n[… {left_out} of {} bytes left out here{} …]\n",
+        recorded.printed,
+        kept(recorded, path)
+    ));
+    text.push_str(&String::from_utf8_lossy(last));
+}
+
+fn kept(recorded: &Recorded, path: &str) -> String {
+    if recorded.kept == recorded.printed {
+        format!("; everything is in {path}")
+    } else if recorded.kept == 0 {
+        "; they could not be kept".to_owned()
+    } else {
+        format!("; the first {} bytes are in {path}, the last in {path}.tail", recorded.kept)
+    }
+}
+
+/// What begins with a whole character: continuation bytes of one that was cut are left out.
+fn from_character(bytes: &[u8]) -> &[u8] {
+    let continued = bytes.iter().take(3).take_while(|byte| matches!(byte, 0x80..=0xbf)).count();
+    bytes.get(continued..).unwrap_or_default()
+}
+
+/// How much is looked at to tell text from anything else.
+const SAMPLE: usize = 8 << 10;
+
+/// Text has no NUL, and hardly anything that is no character.
+fn is_binary(head: &[u8]) -> bool {
+    let sample = whole_characters(head.get(..SAMPLE.min(head.len())).unwrap_or_default());
+    if sample.contains(&0) {
+        return true;
+    }
+    let broken: usize = sample.utf8_chunks().map(|chunk| chunk.invalid().len()).sum();
+    broken * 10 > sample.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(stdout: &[u8], stderr: &[u8], budget: usize) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let mut recorder = Recorder::new(folder.path(), budget);
+        for (stream, bytes) in [(Stream::Stdout, stdout), (Stream::Stderr, stderr)] {
+            for piece in bytes.chunks(7) {
+                recorder.push(stream, piece);
+            }
+        }
+        recorder.finish();
+        view(&recorder, View { budget, path: "E", prompts: &["> "] })
+    }
+
+    #[test]
+    fn what_fits_is_shown_whole_and_the_streams_apart() {
+        assert_eq!(shown(b"out", b"err\n", 100), "out\n[stderr]\nerr\n");
+        assert_eq!(shown(b"", b"", 100), "(no output)\n");
+        assert_eq!(shown(b"2\n", b"> > ", 100), "2\n");
+        assert_eq!(shown(&[b'a'; 20], b"", 20), format!("{}\n", "a".repeat(20)));
+    }
+
+    #[test]
+    fn what_does_not_fit_shows_its_beginning_and_its_end_and_where_the_rest_is() {
+        let numbers: String = (0..1000).map(|n| format!("{n}\n")).collect();
+        let text = shown(numbers.as_bytes(), b"", 40);
+        let told = "[… 3850 of 3890 bytes left out here; everything is in E/stdout …]";
+        assert_eq!(text, format!("0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n\n{told}\n995\n996\n997\n998\n999\n"));
+        let both = shown(numbers.as_bytes(), numbers.as_bytes(), 40);
+        assert!(both.len() < 250 && both.contains("E/stdout") && both.contains("E/stderr"), "{both}");
+    }
+
+    #[test]
+    fn no_cut_is_inside_a_character_whatever_the_budget() {
+        let text = "aé€😀".repeat(50);
+        for budget in 0..80 {
+            let shown = shown(text.as_bytes(), b"", budget);
+            assert!(!shown.contains('\u{fffd}'), "budget {budget}: {shown}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_said_to_be_binary_and_not_shown() {
+        let picture: Vec<u8> = (0..=255).cycle().take(5_000).collect();
+        assert_eq!(shown(&picture, b"", 100), "[binary output, 5000 bytes; everything is in E/stdout]\n");
+        assert_eq!(shown(b"caf\xe9 is latin", b"", 100), "caf\u{fffd} is latin\n");
+    }
+}

@@ -1,0 +1,248 @@
+//! A program that is started for one call, under a keeper, and of which nothing is left afterwards.
+//!
+//! The keeper outlives us, so whoever comes after a crash can still end it and read what it printed. Not here: programs
+//! that stay; those are [`crate::session`].
+
+use std::path::Path;
+
+use abide_keeper::KeeperError;
+use abide_keeper::identity::ProcessIdentity;
+use abide_keeper::launch::{Keeper, Launcher, Stage, prevent, stage, sweep};
+use abide_keeper::place::Place;
+use abide_keeper::protocol::{Act, Answer, News, Order, Owner, Range, Refusal, Shape, Spec, Stream};
+
+use super::clock::ticks_ms;
+use super::recorder::{Recorder, file_name};
+use super::workbench::{Stop, ToolError};
+
+/// What is started and how long it may take.
+#[derive(Debug)]
+pub struct Once<'a> {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// The whole environment.
+    pub env: Vec<(String, String)>,
+    /// Where it begins.
+    pub cwd: String,
+    /// On pipes or on a terminal.
+    pub shape: Shape,
+    /// What it reads.
+    pub stdin: Vec<u8>,
+    /// When it is stopped.
+    pub timeout_ms: u64,
+    /// Where its keeper lies.
+    pub place: &'a Path,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// By itself, or because it was stopped.
+    Exit {
+        /// 128 + n for death by signal n.
+        code: i32,
+        /// Its time was over.
+        timed_out: bool,
+        /// Somebody stopped us.
+        interrupted: bool,
+    },
+    /// It could not be started, and why.
+    NotStarted(String),
+    /// Its keeper was killed, so nobody knows.
+    Lost,
+}
+
+/// How long a keeper may take for its first word.
+const START_MS: u64 = 20_000;
+/// How long a keeper may take to end everything: longer than its own ladder.
+const END_MS: u64 = 20_000;
+/// How often we look up while nothing happens.
+const LOOK_MS: u64 = 50;
+/// What a keeper holds on disk of output that was not taken yet: for whoever comes after a crash.
+const SPOOL: u64 = 8 << 20;
+
+const FOLLOW: u64 = 1;
+const INPUT: u64 = 2;
+const END: u64 = 3;
+
+impl Once<'_> {
+    /// Runs it to its end, records what it prints, and sees to it that nothing of it is left.
+    pub fn run(self, launcher: &Launcher, recorder: &mut Recorder, stop: &Stop) -> Result<Ended, ToolError> {
+        let on_terminal = matches!(self.shape, Shape::Pty { .. });
+        let spec = Spec {
+            argv: self.argv,
+            env: self.env,
+            cwd: self.cwd,
+            shape: self.shape,
+            retention: SPOOL,
+            meta: Vec::new(),
+            owner: Owner::Process(ProcessIdentity::own()),
+        };
+        let place = Place::at(self.place.to_owned());
+        let mut keeper = launcher.start(place, spec, None)?;
+        match keeper.status(START_MS) {
+            Ok(_) => {}
+            Err(KeeperError::Refused(refusal)) => {
+                reap(&mut keeper);
+                return Ok(Ended::NotStarted(why_not(&refusal)));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let began = ticks_ms();
+        keeper.link.send(&Order { tag: FOLLOW, act: Act::FollowClosely { job: 0, from: [0; 2] } })?;
+        let act = if on_terminal {
+            Act::Input { bytes: self.stdin, eof: false }
+        } else {
+            Act::Write { key: 1, bytes: self.stdin, eof: true }
+        };
+        // A program that leaves without reading is no trouble of ours.
+        keeper.link.send(&Order { tag: INPUT, act })?;
+        let ended = watch(&mut keeper, recorder, stop, began.saturating_add(self.timeout_ms));
+        reap(&mut keeper);
+        if keeper.place.path().exists() {
+            sweep(&keeper.place);
+        }
+        ended
+    }
+}
+
+/// Takes what it prints until it has ended, and then ends whatever it left behind.
+fn watch(
+    keeper: &mut Keeper,
+    recorder: &mut Recorder,
+    stop: &Stop,
+    deadline: u64,
+) -> Result<Ended, ToolError> {
+    let (mut timed_out, mut interrupted, mut code) = (false, false, None);
+    let mut given_up_at = None;
+    loop {
+        let now = ticks_ms();
+        if given_up_at.is_none() && code.is_none() {
+            interrupted = stop.is_asked();
+            timed_out = now >= deadline && !interrupted;
+        }
+        if given_up_at.is_none() && (timed_out || interrupted || code.is_some()) {
+            given_up_at = Some(now + END_MS);
+            keeper.link.send(&Order { tag: END, act: Act::End { force: false } })?;
+        }
+        let wait = if given_up_at.is_some() { LOOK_MS } else { deadline.saturating_sub(now).min(LOOK_MS) };
+        match keeper.link.wait::<Answer>(wait)? {
+            Some(Answer { news: News::Output(output), .. }) => recorder.push(output.stream, &output.bytes),
+            Some(Answer { tag: FOLLOW, news: News::Ended(outcome) }) => code = Some(outcome.code),
+            Some(Answer { news: News::Exited(exit), .. }) if given_up_at.is_some() => {
+                code.get_or_insert(exit.code);
+            }
+            Some(Answer { tag: END, .. }) => break,
+            Some(_) => {}
+            None if keeper.link.is_closed() => break,
+            None if given_up_at.is_some_and(|at| now >= at) => break,
+            None => {}
+        }
+    }
+    Ok(match code {
+        Some(code) => Ended::Exit { code, timed_out, interrupted },
+        None => Ended::Lost,
+    })
+}
+
+/// Waits until the keeper is gone and takes its exit code, so that no zombie is left.
+pub(crate) fn reap(keeper: &mut Keeper) {
+    let give_up_at = ticks_ms() + END_MS;
+    while !keeper.link.is_closed() && ticks_ms() < give_up_at {
+        if keeper.link.wait::<Answer>(LOOK_MS).is_err() {
+            break;
+        }
+    }
+    if keeper.link.is_closed()
+        && let Some(mut process) = keeper.take_process()
+    {
+        // Its connections close with it and not before.
+        let _gone = process.wait();
+    }
+}
+
+/// Connects to the keeper in a place, also to one that is only just beginning; none if there is none and never will be.
+pub(crate) fn attach(place: &Place) -> Option<Keeper> {
+    let give_up_at = ticks_ms() + START_MS;
+    loop {
+        if let Ok(keeper) = Keeper::attach(place.clone()) {
+            return Some(keeper);
+        }
+        match stage(place) {
+            Stage::Alive if ticks_ms() < give_up_at && place.path().exists() => {}
+            // Told what to hold by somebody who is dead by now, or only meant to be: it must not begin behind our back.
+            Stage::Unclaimed if place.path().exists() => prevent(place),
+            Stage::Alive | Stage::Unclaimed | Stage::Dead | Stage::Never => return None,
+        }
+        let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+        let _looked_at_again = rustix::event::poll(&mut [], Some(&moment));
+    }
+}
+
+/// Ends what an earlier process of ours started for a call, if it still runs, after taking what it has printed into the
+/// files of `directory`. Returns its exit code, if it had ended by itself.
+pub fn recover(place: &Path, directory: &Path) -> Option<Left> {
+    if !place.exists() {
+        return None;
+    }
+    let place = Place::at(place.to_owned());
+    let Some(mut keeper) = attach(&place) else {
+        sweep(&place);
+        return Some(Left { exit_code: None, was_running: false });
+    };
+    let status = keeper.status(START_MS).ok()?;
+    let mut recorder = Recorder::new(directory, 0);
+    for (tag, stream) in (1..).zip(Stream::ALL) {
+        let mut offset = std::fs::metadata(directory.join(file_name(stream))).map_or(0, |file| file.len());
+        loop {
+            let range = Range { job: 0, stream, offset, limit: 1 << 20 };
+            let Ok(News::Piece(piece)) = keeper.ask(tag, Act::Read(range), START_MS) else { break };
+            // What lies between was dropped; the file goes on with what is there.
+            offset = piece.offset + piece.bytes.len() as u64;
+            if piece.bytes.is_empty() {
+                break;
+            }
+            recorder.push(stream, &piece.bytes);
+        }
+    }
+    let _gone_is_fine = keeper.ask(END, Act::End { force: false }, END_MS);
+    reap(&mut keeper);
+    if place.path().exists() {
+        sweep(&place);
+    }
+    Some(Left { exit_code: status.exit.as_ref().map(|exit| exit.code), was_running: status.exit.is_none() })
+}
+
+/// What was found of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left {
+    /// How its program ended, if it had.
+    pub exit_code: Option<i32>,
+    /// It still ran.
+    pub was_running: bool,
+}
+
+/// Why a program could not be started, for a model and for whoever wrote the tool.
+pub(crate) fn why_not(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::Program(program) if program.contains("os error 2") => {
+            let name = program.split(':').next().unwrap_or(program);
+            format!("there is no program \"{name}\": it is not installed, or not in PATH")
+        }
+        Refusal::Program(program) if !program.contains(": ") => {
+            format!("there is no program \"{program}\", or it may not be executed")
+        }
+        Refusal::Program(program) => format!("the program cannot be started: {program}"),
+        Refusal::Directory(directory) => format!("there is no directory \"{directory}\" to start it in"),
+        Refusal::Stranger
+        | Refusal::Owned
+        | Refusal::Busy
+        | Refusal::NotRunning
+        | Refusal::Ended
+        | Refusal::NoInput
+        | Refusal::Full(_)
+        | Refusal::Unknown
+        | Refusal::Unsupported(_)
+        | Refusal::System(_) => refusal.to_string(),
+    }
+}

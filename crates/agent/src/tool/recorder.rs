@@ -1,0 +1,171 @@
+//! What a call prints, as it comes: whole on disk up to a bound, and its beginning and end in memory for the model.
+//!
+//! Memory stays the same however much is printed. Not here: how it is shown; that is [`super::observation`].
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use abide_keeper::protocol::Stream;
+
+/// How many bytes of each stream are kept on disk. Of what is beyond, only the last [`Recorder::new`] `window` bytes.
+pub const MOST_ON_DISK: u64 = 256 << 20;
+
+/// The two streams of one call.
+#[derive(Debug)]
+pub struct Recorder {
+    streams: [Recorded; 2],
+}
+
+/// One stream.
+#[derive(Debug)]
+pub struct Recorded {
+    path: PathBuf,
+    file: Option<File>,
+    window: usize,
+    /// The first bytes.
+    pub head: Vec<u8>,
+    tail: VecDeque<u8>,
+    /// How many bytes came.
+    pub printed: u64,
+    /// How many of them are in the file.
+    pub kept: u64,
+    /// How many were lost before they reached us.
+    pub dropped: u64,
+}
+
+impl Recorder {
+    /// Records into `stdout` and `stderr` of this directory, which are made when something comes. `window` is how much of
+    /// the beginning and of the end is held in memory.
+    pub fn new(directory: &Path, window: usize) -> Self {
+        let recorded = |stream: Stream| Recorded {
+            path: directory.join(file_name(stream)),
+            file: None,
+            window,
+            head: Vec::new(),
+            tail: VecDeque::new(),
+            printed: 0,
+            kept: 0,
+            dropped: 0,
+        };
+        Self { streams: Stream::ALL.map(recorded) }
+    }
+
+    /// Takes bytes. A disk that refuses is no reason to stop: the model still sees what fits into its window.
+    pub fn push(&mut self, stream: Stream, bytes: &[u8]) {
+        self.streams[stream.index()].push(bytes);
+    }
+
+    /// Bytes that came from the program and are gone.
+    pub fn lost(&mut self, stream: Stream, count: u64) {
+        self.streams[stream.index()].dropped += count;
+    }
+
+    /// Writes the last bytes of what was too much, beside the rest.
+    pub fn finish(&mut self) {
+        for recorded in &mut self.streams {
+            if recorded.kept < recorded.printed {
+                let path = recorded.path.with_extension("tail");
+                let tail: Vec<u8> = recorded.tail.iter().copied().collect();
+                let _shown_without = create(&path).and_then(|mut file| file.write_all(&tail));
+            }
+            recorded.file = None;
+        }
+    }
+
+    /// What was pushed came from the files themselves.
+    pub fn is_on_disk(&mut self) {
+        for recorded in &mut self.streams {
+            recorded.kept = recorded.printed;
+        }
+    }
+
+    /// A stream.
+    pub fn stream(&self, stream: Stream) -> &Recorded {
+        &self.streams[stream.index()]
+    }
+}
+
+/// The file of a stream in an execution's directory.
+pub fn file_name(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    }
+}
+
+impl Recorded {
+    fn push(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let room = usize::try_from(MOST_ON_DISK.saturating_sub(self.kept)).unwrap_or(usize::MAX);
+        // After a gap the file must not go on, or its bytes would stand where others did.
+        if self.kept == self.printed && room > 0 {
+            let part = bytes.get(..room.min(bytes.len())).unwrap_or_default();
+            if self.write(part).is_ok() {
+                self.kept += part.len() as u64;
+            }
+        }
+        self.printed += bytes.len() as u64;
+        let to_head = self.window.saturating_sub(self.head.len()).min(bytes.len());
+        let (head, rest) = bytes.split_at(to_head);
+        self.head.extend_from_slice(head);
+        let rest = rest.get(rest.len().saturating_sub(self.window)..).unwrap_or_default();
+        let surplus = (self.tail.len() + rest.len()).saturating_sub(self.window);
+        self.tail.drain(..surplus.min(self.tail.len()));
+        self.tail.extend(rest);
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.file.is_none() {
+            self.file = Some(create(&self.path)?);
+        }
+        self.file.as_mut().map_or(Ok(()), |file| file.write_all(bytes))
+    }
+
+    /// The last bytes, after those of the head.
+    pub fn tail(&self) -> Vec<u8> {
+        self.tail.iter().copied().collect()
+    }
+
+    /// Head and tail.
+    pub fn all(&self) -> Vec<u8> {
+        [self.head.as_slice(), &self.tail()].concat()
+    }
+
+    /// Whether head and tail are everything.
+    pub fn is_whole(&self) -> bool {
+        (self.head.len() + self.tail.len()) as u64 == self.printed && self.dropped == 0
+    }
+}
+
+/// What a tool prints is for whoever owns the directory, and nobody else.
+fn create(path: &Path) -> io::Result<File> {
+    File::options().append(true).create(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_and_the_end_are_held_and_everything_is_on_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut recorder = Recorder::new(folder.path(), 4);
+        for piece in ["a", "bcd", "efghijk", "", "lm"] {
+            recorder.push(Stream::Stdout, piece.as_bytes());
+        }
+        recorder.finish();
+        let stdout = recorder.stream(Stream::Stdout);
+        assert_eq!(
+            (stdout.head.as_slice(), stdout.tail().as_slice(), stdout.printed),
+            (&b"abcd"[..], &b"jklm"[..], 13)
+        );
+        assert!(!stdout.is_whole());
+        assert_eq!(std::fs::read(folder.path().join("stdout")).unwrap(), b"abcdefghijklm");
+        assert!(!folder.path().join("stderr").exists(), "a stream that had nothing has no file");
+    }
+}

@@ -1,0 +1,410 @@
+//! The one door to tools: calls in, observations out, and what is left behind after a crash found and cleared away.
+//!
+//! Everything that a model can do something about is an observation; an error here is the machine's. Nothing is
+//! remembered that the state directory does not hold as well, so the next process goes on where this one ended.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use abide_keeper::KeeperError;
+use abide_keeper::launch::Launcher;
+use abide_keeper::protocol::{Shape, Stream};
+use abide_terminal::{Size, draw};
+use serde_json::{Map, Value};
+
+use super::arguments::check;
+use super::clock::{now, ticks_ms};
+use super::execution::{CallRecord, Execution, ExitRecord};
+use super::invocation::Invocation;
+use super::observation::{Observation, SessionEvent, Status, View, view};
+use super::once::{Ended, Once, recover};
+use super::recorder::{Recorder, file_name};
+use crate::definition::Tool;
+use crate::session::call::{Made, SessionCall};
+use crate::session::found::{self, Found, all, find};
+use crate::session::record::sessions;
+use crate::session::shell::stop_running;
+
+/// What a workbench is told when it is opened.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The state directory, `.abide`.
+    pub state: PathBuf,
+    /// The working directory of the agent and of its tools.
+    pub cwd: PathBuf,
+    /// How this program becomes a keeper.
+    pub launcher: Launcher,
+    /// The environment of all tools.
+    pub env: Vec<(String, String)>,
+    /// The run whose sessions these are; the same over restarts.
+    pub run: String,
+    /// How much of an observation the model is shown.
+    pub observation_bytes: u64,
+    /// Asked when we are to stop.
+    pub stop: Stop,
+    /// Texts that are not written down in what was called.
+    pub secrets: Vec<String>,
+}
+
+/// Whether somebody wants us to stop. Clones are about the same wish.
+#[derive(Debug, Clone, Default)]
+pub struct Stop(pub Arc<AtomicBool>);
+
+impl Stop {
+    /// Whether it was asked for.
+    pub fn is_asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What the machine refused; nothing that a model could do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolError {
+    /// A keeper could not be started or does not answer.
+    #[error("a tool could not be held: {0}")]
+    Keeper(#[from] KeeperError),
+    /// A file could not be written.
+    #[error("{what}: {source}")]
+    System {
+        /// What was being done.
+        what: &'static str,
+        /// What the system answered.
+        #[source]
+        source: std::io::Error,
+    },
+    /// An action id that cannot be the name of a directory.
+    #[error("{0:?} cannot be the id of an action")]
+    ActionId(String),
+}
+
+impl ToolError {
+    pub(crate) fn system(what: &'static str, source: std::io::Error) -> Self {
+        Self::System { what, source }
+    }
+}
+
+/// The tools of one run.
+#[derive(Debug)]
+pub struct Workbench {
+    setup: Setup,
+    /// Keepers of sessions that we started, by pid, to be reaped when they are gone.
+    children: BTreeMap<u32, Child>,
+}
+
+/// A session that is open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenSession {
+    /// Its id.
+    pub id: String,
+    /// Whose it is.
+    pub tool: String,
+    /// Whether calls without a session id go there.
+    pub default: bool,
+}
+
+/// What was found of a call that nobody heard the end of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Whether it was begun at all: without this, nothing of it ever ran.
+    pub begun: bool,
+    /// Whether something of it still ran, and was ended.
+    pub was_running: bool,
+    /// How its program ended, if that is known.
+    pub exit_code: Option<i32>,
+    /// What it had printed, bounded; empty if nothing.
+    pub output: String,
+    /// Where everything of it lies.
+    pub execution_ref: Option<String>,
+    /// A session that it had started, which was ended because nobody was ever told of it.
+    pub ended_session: Option<String>,
+}
+
+/// How long a program may take if its tool does not say.
+const TIMEOUT_SEC: u64 = 600;
+
+impl Setup {
+    pub(crate) fn window(&self) -> usize {
+        usize::try_from(self.observation_bytes).unwrap_or(usize::MAX).clamp(256, 4 << 20)
+    }
+
+    /// Where a tool begins: a relative directory is below the agent's.
+    pub(crate) fn tool_cwd(&self, tool: &Tool) -> String {
+        let cwd = tool.cwd.as_ref().map_or_else(|| self.cwd.clone(), |cwd| self.cwd.join(cwd));
+        cwd.to_string_lossy().into_owned()
+    }
+
+    /// The whole environment of a tool.
+    pub(crate) fn tool_env(&self, own: Vec<(String, String)>, on_terminal: bool) -> Vec<(String, String)> {
+        let mut env: BTreeMap<String, String> = self.env.iter().cloned().collect();
+        if on_terminal {
+            env.insert("TERM".to_owned(), "xterm-256color".to_owned());
+        }
+        env.extend(own);
+        env.into_iter().collect()
+    }
+
+    pub(crate) fn hide(&self, text: &str) -> String {
+        let secrets = self.secrets.iter().filter(|secret| !secret.is_empty());
+        secrets.fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "***"))
+    }
+}
+
+impl Workbench {
+    /// Tools in this state directory. Nothing is started and nothing ended by that.
+    pub fn open(setup: Setup) -> Self {
+        Self { setup, children: BTreeMap::new() }
+    }
+
+    /// What it was told. The secrets may grow.
+    pub fn setup_mut(&mut self) -> &mut Setup {
+        &mut self.setup
+    }
+
+    /// Carries out a call.
+    pub fn run(
+        &mut self,
+        action: &str,
+        tool: &Tool,
+        arguments: &Map<String, Value>,
+    ) -> Result<Observation, ToolError> {
+        check_action(action)?;
+        let arguments = match check(tool, arguments) {
+            Ok(arguments) => arguments,
+            Err(bad) => return Ok(Observation::refused(bad.to_string())),
+        };
+        if !tool.stateful {
+            return match Invocation::new(tool, &arguments) {
+                Ok(invocation) => self.run_once(action, tool, invocation),
+                Err(bad) => Ok(Observation::refused(bad.to_string())),
+            };
+        }
+        let call = SessionCall { setup: &self.setup, action, tool, arguments: &arguments };
+        let Made { observation, keeper } = call.carry_out()?;
+        if let Some(process) = keeper.and_then(|mut keeper| keeper.take_process()) {
+            self.children.insert(process.id(), process);
+        }
+        if let (Some(SessionEvent::Ended), Some(id)) = (observation.session_event, &observation.session_id) {
+            self.end(id);
+        }
+        Ok(observation)
+    }
+
+    fn run_once(&self, action: &str, tool: &Tool, invocation: Invocation) -> Result<Observation, ToolError> {
+        let Invocation { argv, env, stdin } = invocation;
+        let stdin = stdin.unwrap_or_default();
+        let setup = &self.setup;
+        let execution = Execution::new(&setup.state, &setup.cwd, action);
+        let cwd = setup.tool_cwd(tool);
+        let call = CallRecord {
+            tool: tool.name.clone(),
+            argv: argv.iter().map(|word| setup.hide(word)).collect(),
+            cwd: cwd.clone(),
+            stdin_bytes: stdin.len() as u64,
+            session: None,
+            started_at: now(),
+        };
+        execution.begin(&call).map_err(|error| ToolError::system("cannot record a call", error))?;
+        let began = ticks_ms();
+        let mut recorder = Recorder::new(&execution.path, setup.window());
+        let size = tool.pty.map(|size| Size { rows: size.rows.max(1), cols: size.cols.max(1) });
+        let timeout_sec = tool.timeout_sec.unwrap_or(TIMEOUT_SEC);
+        let once = Once {
+            argv,
+            env: setup.tool_env(env, size.is_some()),
+            cwd,
+            shape: size.map_or(Shape::Pipes, |Size { rows, cols }| Shape::Pty { rows, cols, script: None }),
+            stdin,
+            timeout_ms: timeout_sec.saturating_mul(1_000),
+            place: &execution.held(),
+        };
+        let ended = once.run(&setup.launcher, &mut recorder, &setup.stop)?;
+        recorder.finish();
+        let mut observation = match size {
+            Some(size) => compose(&on_screen(&recorder, size), &ended, timeout_sec),
+            None => {
+                let view =
+                    view(&recorder, View { budget: setup.window(), path: &execution.shown, prompts: &[] });
+                compose(&view, &ended, timeout_sec)
+            }
+        };
+        observation.execution_ref = Some(execution.reference.clone());
+        let exit = ExitRecord {
+            exit_code: observation.exit_code,
+            timed_out: observation.timed_out,
+            interrupted: observation.interrupted,
+            printed: Stream::ALL.map(|stream| recorder.stream(stream).printed),
+            duration_ms: ticks_ms().saturating_sub(began),
+            ended_at: now(),
+        };
+        execution.end(&exit).map_err(|error| ToolError::system("cannot record how a call ended", error))?;
+        Ok(observation)
+    }
+
+    /// Ends a session because the model said so.
+    pub fn end_session(&mut self, id: &str) -> Observation {
+        let place = sessions(&self.setup.state);
+        let is_ours = |(known, record): &(String, _)| {
+            let record: &crate::session::record::SessionRecord = record;
+            known == id && record.run == self.setup.run
+        };
+        if !all(&place).iter().any(is_ours) {
+            let open: Vec<String> = self.sessions().into_iter().map(|session| session.id).collect();
+            let open = if open.is_empty() { "none".to_owned() } else { open.join(", ") };
+            return Observation::refused(format!("there is no session \"{id}\"; open sessions: {open}"));
+        }
+        let wholly = self.end(id);
+        let text = if wholly {
+            format!("Session {id} terminated.")
+        } else {
+            format!("Session {id} was told to end, but something of it may be left.")
+        };
+        Observation {
+            status: if wholly { Status::Success } else { Status::Error },
+            session_id: Some(id.to_owned()),
+            session_event: Some(SessionEvent::Ended),
+            ..Observation::refused(text)
+        }
+    }
+
+    /// Whether the program of a session still runs: the very one that was started, not another with its pid (B8).
+    pub fn is_alive(&self, id: &str) -> bool {
+        matches!(find(&sessions(&self.setup.state), id), Found::Living(_))
+    }
+
+    /// The sessions of this run that are there, living or not.
+    pub fn sessions(&self) -> Vec<OpenSession> {
+        let ours =
+            all(&sessions(&self.setup.state)).into_iter().filter(|(_, record)| record.run == self.setup.run);
+        ours.map(|(id, record)| OpenSession { id, tool: record.tool, default: record.default }).collect()
+    }
+
+    /// Ends these sessions and clears away what is left of those that are dead. Returns those that were there.
+    pub fn end_all(&mut self, ids: &[String]) -> Vec<String> {
+        let place = sessions(&self.setup.state);
+        let there: Vec<String> =
+            ids.iter().filter(|id| !matches!(find(&place, id), Found::Unknown)).cloned().collect();
+        for id in &there {
+            self.end(id);
+        }
+        there
+    }
+
+    /// Leaves everything as it is for the next process.
+    pub fn leave(self) {
+        drop(self);
+    }
+
+    /// Looks after a call that an earlier process began and nobody heard the end of: whatever of it still runs is ended,
+    /// and what it printed is kept. A session that it only spoke to stays.
+    pub fn recover(&mut self, action: &str) -> Result<Recovered, ToolError> {
+        check_action(action)?;
+        let execution = Execution::new(&self.setup.state, &self.setup.cwd, action);
+        let Some(call) = execution.call() else { return Ok(Recovered::default()) };
+        let mut recovered = Recovered {
+            begun: true,
+            execution_ref: Some(execution.reference.clone()),
+            exit_code: execution.exit().and_then(|exit| exit.exit_code),
+            ..Recovered::default()
+        };
+        if let Some(left) = recover(&execution.held(), &execution.path) {
+            recovered.was_running = left.was_running;
+            recovered.exit_code = recovered.exit_code.or(left.exit_code);
+        }
+        if let Some(id) = &call.session {
+            let place = sessions(&self.setup.state);
+            // A call that was to start a session has the words for it in its record.
+            if !call.argv.is_empty() {
+                recovered.was_running = matches!(find(&place, id), Found::Living(_));
+                if place.join(id).exists() {
+                    self.end(id);
+                    recovered.ended_session = Some(id.clone());
+                }
+            } else if let Found::Living(mut living) = find(&place, id)
+                && living.own().is_ok()
+            {
+                recovered.was_running = stop_running(&mut living);
+            }
+        }
+        recovered.output = self.output_on_disk(&execution);
+        Ok(recovered)
+    }
+
+    fn output_on_disk(&self, execution: &Execution) -> String {
+        let mut recorder = Recorder::new(std::path::Path::new("/nowhere"), self.setup.window());
+        let mut any = false;
+        for stream in Stream::ALL {
+            let Ok(mut file) = fs::File::open(execution.path.join(file_name(stream))) else { continue };
+            let mut buffer = vec![0; 256 << 10];
+            while let Ok(count @ 1..) = std::io::Read::read(&mut file, &mut buffer) {
+                any = true;
+                recorder.push(stream, buffer.get(..count).unwrap_or_default());
+            }
+        }
+        recorder.is_on_disk();
+        let shown = View { budget: self.setup.window(), path: &execution.shown, prompts: &[] };
+        if any { view(&recorder, shown).trim_end().to_owned() } else { String::new() }
+    }
+
+    fn end(&mut self, id: &str) -> bool {
+        let gone = found::end(&sessions(&self.setup.state), id);
+        if let Some(mut keeper) = gone.keeper.and_then(|pid| self.children.remove(&pid)) {
+            let _gone_already = keeper.wait();
+        }
+        // Those that were killed meanwhile.
+        self.children.retain(|_, keeper| keeper.try_wait().is_ok_and(|status| status.is_none()));
+        gone.wholly
+    }
+}
+
+fn check_action(action: &str) -> Result<(), ToolError> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    if action.is_empty() || action.starts_with('.') || action.len() > 128 || !action.bytes().all(allowed) {
+        return Err(ToolError::ActionId(action.to_owned()));
+    }
+    Ok(())
+}
+
+fn on_screen(recorder: &Recorder, size: Size) -> String {
+    let screen = draw(&recorder.stream(Stream::Stdout).all(), size);
+    let lines: Vec<&str> = screen.lines.iter().map(String::as_str).collect();
+    format!("{}\n", lines.join("\n").trim_end())
+}
+
+fn compose(shown: &str, ended: &Ended, timeout_sec: u64) -> Observation {
+    let (code, timed_out, interrupted) = match ended {
+        Ended::NotStarted(why) => {
+            return Observation::refused(format!("the tool could not be started: {why}"));
+        }
+        Ended::Lost => {
+            return Observation::refused(format!(
+                "{shown}[whoever held the program was killed; how it ended is not known]"
+            ));
+        }
+        Ended::Exit { code, timed_out, interrupted } => (*code, *timed_out, *interrupted),
+    };
+    let mut text = shown.to_owned();
+    if timed_out {
+        text.push_str(&format!(
+            "[stopped because it took longer than {timeout_sec} s; it and everything that it had started was ended]\n"
+        ));
+    }
+    if interrupted {
+        text.push_str("[interrupted: the agent was stopped while this ran]\n");
+    }
+    text.push_str(&format!("[exit code {code}]"));
+    Observation {
+        status: match (timed_out, code) {
+            (true, _) => Status::TimedOut,
+            (false, 0) => Status::Success,
+            (false, _) => Status::Error,
+        },
+        exit_code: Some(code),
+        timed_out,
+        interrupted,
+        ..Observation::refused(text)
+    }
+}

@@ -1,0 +1,152 @@
+//! A workbench in a folder of its own, and the ways to look at what tools do to the machine.
+//!
+//! Keepers need a program that becomes one; here it is this test program, told to run the one test that does.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use abide_agent::definition::{Inject, Kind, Parameter, Pty, Tool};
+use abide_agent::tool::workbench::Stop;
+use abide_agent::tool::{Observation, Setup, Workbench};
+use abide_keeper::launch::Launcher;
+use serde_json::Value;
+
+/// Not a test: this is how the test program becomes a keeper.
+#[test]
+#[ignore = "becomes a keeper when a test asks for it"]
+fn as_a_keeper() {
+    if std::env::args().any(|argument| argument == "--exact") {
+        let _said_by_its_absence = abide_keeper::main();
+    }
+}
+
+/// A folder with a workbench.
+pub(crate) struct Bench {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) workbench: Workbench,
+    calls: u32,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().expect("there is room for a folder");
+        let workbench = Workbench::open(setup(folder.path()));
+        Self { folder, workbench, calls: 0 }
+    }
+
+    /// The next process, in the same folder.
+    pub(crate) fn next_process(&mut self) {
+        let next = Workbench::open(setup(self.folder.path()));
+        std::mem::replace(&mut self.workbench, next).leave();
+    }
+
+    pub(crate) fn call(&mut self, tool: &Tool, arguments: Value) -> Observation {
+        self.calls += 1;
+        let action = format!("act_{}", self.calls);
+        let arguments = arguments.as_object().cloned().expect("arguments are an object");
+        self.workbench.run(&action, tool, &arguments).expect("the machine does as it is told")
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.folder.path().join(".abide")
+    }
+
+    /// What was written down under the newest call.
+    pub(crate) fn written(&self, file: &str) -> Vec<u8> {
+        let path = self.state().join(format!("executions/act_{}/{file}", self.calls));
+        fs::read(&path).unwrap_or_default()
+    }
+
+    /// The pid that a session's directory tells.
+    pub(crate) fn pid(&self, session: &str) -> u32 {
+        let text = fs::read_to_string(self.state().join("sessions").join(session).join("pid.txt"));
+        text.expect("a session has a pid").trim().parse().expect("a pid is a number")
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let ids: Vec<String> = self.workbench.sessions().into_iter().map(|session| session.id).collect();
+        self.workbench.end_all(&ids);
+    }
+}
+
+pub(crate) fn setup(folder: &Path) -> Setup {
+    let program = std::env::current_exe().expect("this program has a path");
+    let words = ["bench::as_a_keeper", "--exact", "--include-ignored", "--test-threads=1", "--quiet"];
+    let path = std::env::vars().find(|(name, _)| name == "PATH");
+    Setup {
+        state: folder.join(".abide"),
+        cwd: folder.to_owned(),
+        launcher: Launcher { program, arguments: words.map(str::to_owned).to_vec() },
+        env: path.into_iter().chain([("HOME".to_owned(), folder.to_string_lossy().into_owned())]).collect(),
+        run: "run_1".to_owned(),
+        observation_bytes: 16 << 10,
+        stop: Stop::default(),
+        secrets: Vec::new(),
+    }
+}
+
+/// A tool without parameters.
+pub(crate) fn tool(name: &str, command: &[&str]) -> Tool {
+    Tool {
+        name: name.to_owned(),
+        description: String::new(),
+        command: command.iter().map(|word| (*word).to_owned()).collect(),
+        parameters: Vec::new(),
+        timeout_sec: None,
+        stateful: false,
+        pty: None,
+        shell: false,
+        env: BTreeMap::new(),
+        cwd: None,
+    }
+}
+
+/// A tool that stays, with one parameter `text` that is said to it.
+pub(crate) fn session(name: &str, command: &[&str]) -> Tool {
+    Tool { stateful: true, parameters: vec![parameter("text", Inject::Stdin)], ..tool(name, command) }
+}
+
+/// The same on a terminal.
+pub(crate) fn on_terminal(tool: Tool) -> Tool {
+    Tool { pty: Some(Pty { rows: 24, cols: 80 }), ..tool }
+}
+
+pub(crate) fn parameter(name: &str, inject_as: Inject) -> Parameter {
+    Parameter {
+        name: name.to_owned(),
+        kind: Kind::String,
+        description: String::new(),
+        required: true,
+        inject_as,
+        option_name: None,
+    }
+}
+
+/// Whether a program is installed.
+pub(crate) fn is_there(program: &str) -> bool {
+    let path = std::env::vars().find(|(name, _)| name == "PATH").map(|(_, value)| value).unwrap_or_default();
+    path.split(':').any(|folder| Path::new(folder).join(program).exists())
+}
+
+/// The processes whose command line holds this text.
+pub(crate) fn running(text: &str) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let alive = fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+        alive && String::from_utf8_lossy(&line).replace('\0', " ").contains(text)
+    })
+    .collect()
+}
+
+/// Children of this process that ended and were not reaped.
+pub(crate) fn zombies() -> usize {
+    let own = std::process::id();
+    let Ok(entries) = fs::read_dir("/proc") else { return 0 };
+    let stats = entries.filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok());
+    stats.filter(|stat| stat.contains(&format!(") Z {own} "))).count()
+}

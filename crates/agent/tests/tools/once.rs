@@ -1,0 +1,163 @@
+//! Programs that run for one call.
+
+use abide_agent::definition::{Inject, Tool};
+use abide_agent::tool::{Status, Workbench};
+use serde_json::json;
+
+use crate::bench::{Bench, on_terminal, parameter, running, setup, tool};
+
+/// A script with its words.
+fn script(text: &str) -> Tool {
+    tool("script", &["sh", "-c", text])
+}
+
+#[test]
+fn what_a_tool_prints_is_seen_and_everything_about_the_call_is_written_down() {
+    let mut bench = Bench::new();
+    let greet = Tool {
+        parameters: vec![parameter("who", Inject::Argument), parameter("text", Inject::Stdin)],
+        ..tool("greet", &["sh", "-c", "echo \"hello $1\"; cat; echo oops >&2; exit 3", "greet"])
+    };
+    let seen = bench.call(&greet, json!({"who": "you; rm x", "text": "from stdin\n"}));
+    assert_eq!(seen.text, "hello you; rm x\nfrom stdin\n[stderr]\noops\n[exit code 3]");
+    assert_eq!((seen.exit_code, seen.status, seen.timed_out), (Some(3), Status::Error, false));
+    assert_eq!(seen.execution_ref.as_deref(), Some("executions/act_1"));
+    assert_eq!(bench.written("stdout"), b"hello you; rm x\nfrom stdin\n");
+    assert_eq!(bench.written("stderr"), b"oops\n");
+    let call: serde_json::Value = serde_json::from_slice(&bench.written("call.json")).unwrap();
+    assert_eq!((&call["tool"], &call["stdin_bytes"]), (&json!("greet"), &json!(11)));
+    let exit: serde_json::Value = serde_json::from_slice(&bench.written("exit.json")).unwrap();
+    assert_eq!((&exit["exit_code"], &exit["printed"]), (&json!(3), &json!([27, 5])));
+    assert!(!bench.state().join("executions/act_1/held").exists(), "nothing of the keeper is left");
+}
+
+#[test]
+fn a_tool_that_reads_what_it_was_not_given_finds_the_end_at_once() {
+    let seen = Bench::new().call(&script("cat; echo done"), json!({}));
+    assert_eq!(seen.text, "done\n[exit code 0]");
+}
+
+#[test]
+fn a_missing_program_and_a_missing_directory_are_told_to_the_model() {
+    let mut bench = Bench::new();
+    let seen = bench.call(&tool("t", &["no-such-program-here"]), json!({}));
+    assert_eq!(
+        seen.text,
+        "the tool could not be started: there is no program \"no-such-program-here\": it is not installed, or not in PATH"
+    );
+    assert_eq!((seen.status, seen.exit_code), (Status::Error, None));
+    let seen = bench.call(&tool("t", &["./not-here.sh"]), json!({}));
+    assert!(seen.text.contains("there is no program \"./not-here.sh\""), "{}", seen.text);
+    let seen = bench.call(&Tool { cwd: Some("gone".to_owned()), ..tool("t", &["true"]) }, json!({}));
+    assert!(seen.text.contains("there is no directory"), "{}", seen.text);
+}
+
+#[test]
+fn a_tool_that_takes_too_long_is_stopped_with_everything_that_it_started_and_keeps_what_it_printed() {
+    let mut bench = Bench::new();
+    let slow = Tool { timeout_sec: Some(1), ..script("echo begun; setsid sleep 71901 & sleep 71902") };
+    let seen = bench.call(&slow, json!({}));
+    assert_eq!((seen.timed_out, seen.status), (true, Status::TimedOut));
+    assert!(seen.text.starts_with("begun\n[stopped because it took longer than 1 s"), "{}", seen.text);
+    assert!(running("sleep 71901").is_empty() && running("sleep 71902").is_empty());
+}
+
+#[test]
+fn a_tool_that_does_not_listen_is_killed_after_the_grace() {
+    let mut bench = Bench::new();
+    let deaf =
+        Tool { timeout_sec: Some(1), ..script("trap '' TERM HUP; echo deaf; while :; do sleep 0.2; done") };
+    let seen = bench.call(&deaf, json!({}));
+    assert_eq!((seen.timed_out, seen.exit_code), (true, Some(137)));
+    assert!(seen.text.starts_with("deaf\n"), "{}", seen.text);
+}
+
+#[test]
+fn a_child_that_keeps_the_pipes_open_neither_holds_the_call_up_nor_survives_it() {
+    let mut bench = Bench::new();
+    let leaving = script("setsid sleep 71903 & (sleep 71904 &) ; echo left");
+    let seen = bench.call(&leaving, json!({}));
+    assert_eq!(seen.text, "left\n[exit code 0]");
+    assert!(running("sleep 71903").is_empty() && running("sleep 71904").is_empty());
+}
+
+#[test]
+fn a_gigabyte_is_survived_with_its_beginning_its_end_and_the_way_to_the_rest() {
+    let mut bench = Bench::new();
+    let loud = script("echo first; head -c 1000000000 /dev/zero | tr '\\0' x; echo; echo last");
+    let before = resident();
+    let seen = bench.call(&loud, json!({}));
+    assert!(resident() < before + (64 << 10), "memory grew from {before} to {} KiB", resident());
+    assert_eq!(seen.exit_code, Some(0));
+    assert!(seen.text.len() < 17 << 10, "{} bytes are shown", seen.text.len());
+    assert!(seen.text.starts_with("first\nxxx") && seen.text.ends_with("xxx\nlast\n[exit code 0]"));
+    let told = "the first 268435456 bytes are in .abide/executions/act_1/stdout, the last in .abide/executions/act_1/stdout.tail";
+    assert!(seen.text.contains(told), "{}", seen.text.replace('x', ""));
+    assert_eq!(bench.written("stdout").len(), 256 << 20);
+    assert!(bench.written("stdout.tail").ends_with(b"x\nlast\n"));
+}
+
+/// Resident memory of this process, in KiB.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("this process is there");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("memory is told");
+    line.trim().trim_end_matches(" kB").parse().expect("it is a number")
+}
+
+#[test]
+fn binary_output_is_said_to_be_binary() {
+    let seen = Bench::new().call(&script("head -c 4096 /dev/urandom; printf '\\0'"), json!({}));
+    assert_eq!(
+        seen.text,
+        "[binary output, 4097 bytes; everything is in .abide/executions/act_1/stdout]\n[exit code 0]"
+    );
+}
+
+#[test]
+fn a_tool_on_a_terminal_has_one_and_shows_its_screen() {
+    let seen = Bench::new().call(&on_terminal(script("test -t 1 && printf 'a\\033[2;5Hb'")), json!({}));
+    assert_eq!(seen.text, "a\n    b\n[exit code 0]");
+}
+
+#[test]
+fn a_tool_is_ended_when_the_agent_is_stopped() {
+    let mut bench = Bench::new();
+    let stop = bench.workbench.setup_mut().stop.clone();
+    let marker = bench.folder.path().join("begun");
+    let waiting = script("echo here; touch begun; sleep 71905");
+    let watcher = std::thread::spawn(move || {
+        while !marker.exists() {
+            std::thread::yield_now();
+        }
+        stop.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    let seen = bench.call(&waiting, json!({}));
+    watcher.join().unwrap();
+    assert!(seen.interrupted && seen.text.starts_with("here\n[interrupted"), "{}", seen.text);
+    assert!(running("sleep 71905").is_empty());
+}
+
+#[test]
+fn what_a_dead_agent_left_running_is_ended_and_what_it_printed_is_kept() {
+    let bench = Bench::new();
+    let folder = bench.folder.path().to_owned();
+    // A thread stands in for the agent that dies: it never hears the end of its call.
+    let marker = folder.join("begun");
+    let begun = marker.clone();
+    let doomed = std::thread::spawn(move || {
+        let mut workbench = Workbench::open(setup(&folder));
+        let long = script("echo so far; touch begun; exec sleep 71906");
+        workbench.run("act_9", &long, &serde_json::Map::new()).expect("the machine does as it is told")
+    });
+    while !begun.exists() {
+        std::thread::yield_now();
+    }
+    let mut next = Workbench::open(setup(bench.folder.path()));
+    let found = next.recover("act_9").unwrap();
+    assert!(found.begun && found.was_running, "{found:?}");
+    assert_eq!((found.output.as_str(), found.exit_code), ("so far", None));
+    assert_eq!(found.execution_ref.as_deref(), Some("executions/act_9"));
+    assert!(running("sleep 71906").is_empty());
+    assert!(!next.recover("act_10").unwrap().begun);
+    drop(doomed.join());
+}
