@@ -142,7 +142,12 @@ fn exec(session: &str, command: String, timeout: Option<f64>, json: bool) -> any
                 return exit_with(outcome.code);
             }
             News::Refused(refusal) => bail!("session {session}: {refusal}"),
-            News::Done | News::Status(_) | News::Started(_) | News::Piece(_) | News::Exited(_) => {}
+            News::Done
+            | News::Status(_)
+            | News::Started(_)
+            | News::Piece(_)
+            | News::Exited(_)
+            | News::Settled(_) => {}
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn run(mut keeper: Keeper) -> anyhow::Result<ExitCode> {
     match keeper.ask(1, Act::Resize { rows: size.rows, cols: size.cols }, 5_000)? {
         News::Refused(refusal) => bail!("{refusal}; start it with `abide sessions new --pty`"),
         News::Done | News::Status(_) | News::Started(_) | News::Ran(_) | News::Output(_) => {}
-        News::Ended(_) | News::Piece(_) | News::Exited(_) => {}
+        News::Ended(_) | News::Piece(_) | News::Exited(_) | News::Settled(_) => {}
     }
     eprintln!("attached; ctrl-] leaves");
     let raw = Raw::enter();
@@ -73,7 +73,8 @@ fn copy(keeper: &mut Keeper, mut size: Size) -> anyhow::Result<ExitCode> {
                 | News::Status(_)
                 | News::Started(_)
                 | News::Ran(_)
-                | News::Piece(_) => {}
+                | News::Piece(_)
+                | News::Settled(_) => {}
             }
         }
         out.flush()?;
