@@ -24,6 +24,7 @@ pub mod outcome;
 pub mod run;
 pub mod story;
 
+mod bench;
 mod clock;
 mod lock;
 mod recovery;

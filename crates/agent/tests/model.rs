@@ -392,12 +392,36 @@ fn nothing_at_the_address_is_told_with_the_address() {
 }
 
 #[test]
+fn a_page_for_people_is_no_model_server() {
+    let page = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/html; charset=utf-8\r\n\r\n\
+                <!doctype html><title>Open WebUI</title>";
+    let (port, serving) = canned(vec![page, page]);
+    let mut client = client(&config(&format!("http://127.0.0.1:{port}")), None, &Arc::default());
+    let error = ask_with(&mut client).outcome.unwrap_err().to_string();
+    assert!(error.contains("(200): an HTML page, \"Open WebUI\"; check model.base_url"), "{error}");
+    serving.join().expect("the server is content");
+}
+
+#[test]
 fn a_connection_that_speaks_no_http_is_told() {
     let (port, serving) = canned(vec!["SSH-2.0-OpenSSH\r\n"]);
     let config = ModelConfig { max_retries: 0, ..config(&format!("http://127.0.0.1:{port}/v1")) };
     let error = ask_with(&mut client(&config, None, &Arc::default())).outcome.unwrap_err();
     assert!(matches!(error, ModelError::Unavailable { attempts: 1, .. }), "{error:?}");
     serving.join().expect("the server is content");
+}
+
+#[test]
+fn a_server_without_encryption_is_told_from_a_dead_one() {
+    let server = strict(Script::new());
+    let url = server.url("/v1").replace("http://", "https://");
+    let asked = ask_with(&mut client(&config(&url), None, &Arc::default()));
+    let expected = format!(
+        "cannot reach {url}/chat/completions: received corrupt message of type InvalidContentType; does the server speak \
+         https? Perhaps model.base_url should begin with http://"
+    );
+    assert_eq!(asked.outcome.unwrap_err().to_string(), expected);
+    assert_eq!(asked.retries, []);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What can be typed. Usage errors end with exit code 2, by clap.
 
+mod agent;
 mod runs;
 
 use std::path::PathBuf;
@@ -8,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::Given;
 
+pub(crate) use agent::{AgentCommand, AgentInit, AgentPlace, AgentRun, AgentShow};
 pub(crate) use runs::{Attach, Inbox, Logs, Ls, Order, Reply, Run, Send, Show};
 
 /// A durable runtime for coding agents.
@@ -81,6 +83,14 @@ pub(crate) enum Command {
     /// End a run
     #[command(after_help = "Example:\n  abide cancel last")]
     Cancel(Order),
+    /// The native agent: a folder with tools and a prompt, whose memory is its working directory
+    #[command(
+        after_help = "Examples:\n  abide agent init my-agent\n  abide agent run --agent ./my-agent --message 'make the tests pass'\n  abide agent show"
+    )]
+    Agent {
+        #[command(subcommand)]
+        command: AgentCommand,
+    },
     /// The terminal runtime as JSON-RPC 2.0 on stdin and stdout, one object a line; no daemon needed
     #[command(
         after_help = "Example:\n  echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"session.create\"}' | abide rpc"
@@ -151,6 +161,7 @@ impl Command {
             Self::Doctor(doctor) => &doctor.output,
             Self::Verify(verify) => &verify.output,
             Self::Backup(backup) => &backup.output,
+            Self::Agent { command } => command.output(),
             Self::Rpc
             | Self::Mcp
             | Self::Sessions { .. }

@@ -2,10 +2,12 @@
 
 use std::process::ExitCode;
 
+use abide_agent::outcome::Outcome;
 use abide_wire::run::RunStatus;
 use clap::{CommandFactory, Parser, error::ErrorKind};
 
 use crate::{
+    agent,
     args::{Abide, Command},
     backup, config, doctor, mcp, parrot, rpc, runs, service, sessions,
     trouble::{self, Kind, Trouble, note},
@@ -42,6 +44,7 @@ pub fn main() -> ExitCode {
         Command::Send(arguments) => runs::orders::send(&arguments, &set),
         Command::Interrupt(arguments) => runs::orders::interrupt(&arguments, &set),
         Command::Cancel(arguments) => runs::orders::cancel(&arguments, &set),
+        Command::Agent { command } => agent::main(command),
         Command::Rpc => rpc::serve(&set).map(|()| SUCCEEDED),
         Command::Mcp => mcp::serve(&set).map(|()| SUCCEEDED),
         Command::Sessions { command } => sessions::run(command, &set),
@@ -108,5 +111,15 @@ pub(crate) fn of_run(status: RunStatus) -> ExitCode {
         RunStatus::Succeeded | RunStatus::Idle | RunStatus::Queued | RunStatus::Running => SUCCEEDED,
         RunStatus::WaitingUser => waiting(),
         RunStatus::Failed | RunStatus::Canceled => FAILED,
+    }
+}
+
+/// What became of a run of the native agent.
+pub(crate) fn of_agent(outcome: &Outcome) -> ExitCode {
+    match outcome {
+        Outcome::Completed { .. } => SUCCEEDED,
+        Outcome::Failed { .. } | Outcome::BudgetExhausted { .. } => FAILED,
+        Outcome::Waiting { .. } => waiting(),
+        Outcome::Interrupted => interrupted(),
     }
 }

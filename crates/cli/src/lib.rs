@@ -1,5 +1,6 @@
 //! The command line: arguments, configuration, and the one place where real adapters are plugged in.
 
+mod agent;
 mod args;
 mod backup;
 pub mod catalogue;

@@ -25,8 +25,8 @@ pub(crate) enum Found {
 /// A thread and how often it has gone to sleep: one that was woken since has another number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reader {
-    thread: u32,
-    sleeps: u64,
+    pub(crate) thread: u32,
+    pub(crate) sleeps: u64,
 }
 
 /// Looks at everything below `root`. `input` is what `/proc` calls the input.

@@ -18,10 +18,11 @@ impl Tool {
     /// What its arguments must look like. A stateful tool can always be told which session is meant.
     pub fn schema(&self) -> Value {
         let mut properties: Map<String, Value> =
-            self.parameters.iter().map(|parameter| (parameter.name.clone(), told(parameter))).collect();
-        if self.stateful && !properties.contains_key(SESSION_ID) {
-            let description = "The session to use, as an earlier result named it. Without it, the tool's default \
-                               session, which is started when there is none.";
+            self.parameters.iter().map(|parameter| (parameter.name.clone(), self.told(parameter))).collect();
+        if self.stateful {
+            let declared = self.parameters.iter().find(|parameter| parameter.name == SESSION_ID);
+            let words = declared.map_or("", |parameter| parameter.description.as_str());
+            let description = format!("{words} {SESSION_WORDS}").trim_start().to_owned();
             properties.insert(SESSION_ID.to_owned(), json!({ "type": "string", "description": description }));
         }
         let required: Vec<&str> =
@@ -37,20 +38,28 @@ impl Tool {
         let implied = self.stateful && (parameter.name == SESSION_ID || parameter.inject_as == Inject::Stdin);
         parameter.required && !implied
     }
+
+    fn told(&self, parameter: &Parameter) -> Value {
+        let mut told = json!({ "type": parameter.kind.name() });
+        let mut description = parameter.description.clone();
+        if self.stateful && parameter.inject_as != Inject::Stdin {
+            description = format!("{description} (Used when a session is started.)").trim_start().to_owned();
+        }
+        if !description.is_empty() {
+            told["description"] = json!(description);
+        }
+        told
+    }
 }
+
+/// What a model is told about the sessions of any tool.
+const SESSION_WORDS: &str = "The session to use, as an earlier result named it. Without it, the tool's default session, \
+                             which is started when there is none; \"new\" starts another one beside it.";
 
 /// Any tool as one JSON object: those of a definition, and those that are built in.
 pub fn offer(name: &str, description: &str, parameters: &Value) -> String {
     let function = json!({ "name": name, "description": description, "parameters": parameters });
     json!({ "type": "function", "function": function }).to_string()
-}
-
-fn told(parameter: &Parameter) -> Value {
-    let mut told = json!({ "type": parameter.kind.name() });
-    if !parameter.description.is_empty() {
-        told["description"] = json!(parameter.description);
-    }
-    told
 }
 
 impl Kind {
@@ -114,5 +123,23 @@ mod tests {
         let schema = tool(true).schema();
         assert_eq!(schema["required"], json!(["count"]));
         assert_eq!(schema["properties"][SESSION_ID]["type"], "string");
+        assert_eq!(schema["properties"]["count"]["description"], "(Used when a session is started.)");
+    }
+
+    #[test]
+    fn a_declared_session_id_is_offered_with_our_words_after_its_own() {
+        let mut tool = tool(true);
+        tool.parameters.push(Parameter {
+            name: SESSION_ID.to_owned(),
+            kind: Kind::String,
+            description: "Which one.".to_owned(),
+            required: true,
+            inject_as: Inject::Option,
+            option_name: Some("--session-id".to_owned()),
+        });
+        let schema = tool.schema();
+        assert_eq!(schema["required"], json!(["count"]));
+        let words = schema["properties"][SESSION_ID]["description"].as_str().unwrap();
+        assert!(words.starts_with("Which one. The session to use,") && words.contains("\"new\""), "{words}");
     }
 }

@@ -3,17 +3,17 @@
 //! It looks synchronous and is: a runtime of one thread hides inside, so that a wait can be bounded and interrupted. The
 //! flag is looked at often enough for a person who pressed ctrl-c.
 
-use std::error::Error as _;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use reqwest::Response;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use reqwest::{Response, redirect};
 use serde_json::Value;
 
 use super::{
+    connect::{self, WhyNot},
     endpoint::Endpoint,
     error::ModelError,
     hearing::{Fault, Hearing, MOST_BYTES, Progress},
@@ -60,12 +60,12 @@ impl Client {
         let wrong =
             |error: String| ModelError::Config(format!("model.base_url {:?}: {error}", model.base_url));
         let endpoint = Endpoint::parse(&model.base_url).map_err(wrong)?;
-        let authorization = key.as_ref().map(authorization).transpose()?;
+        let authorization =
+            key.as_ref().map(connect::authorization).transpose().map_err(ModelError::Config)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| ModelError::Config(format!("no runtime: {error}")))?;
         let patience = Patience::of(model);
-        let http = http(&endpoint, &patience)
-            .map_err(|error| ModelError::Config(format!("no HTTP client: {}", deepest(&error))))?;
+        let http = connect::http(&endpoint, &patience).map_err(ModelError::Config)?;
         Ok(Self {
             runtime,
             http,
@@ -156,7 +156,7 @@ impl Client {
             sending = sending.header(AUTHORIZATION, authorization.clone());
         }
         let response = self.patient(sending.send()).await?.map_err(|error| self.unreachable(&error))?;
-        if !response.status().is_success() {
+        if !response.status().is_success() || is_page(&response) {
             return Err(self.refused(response).await);
         }
         self.hear(response, said).await
@@ -178,7 +178,9 @@ impl Client {
             match next {
                 Ok(Some(bytes)) => progress = hearing.feed(&bytes, said)?,
                 Ok(None) => break,
-                Err(error) => return Err(broken(format!("the answer broke off: {}", deepest(&error)))),
+                Err(error) => {
+                    return Err(broken(format!("the answer broke off: {}", connect::deepest(&error))));
+                }
             }
         }
         Ok(hearing.end(fresh_id, said)?)
@@ -287,20 +289,10 @@ impl Client {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Trouble {
-        let reason = format!("cannot reach {}: {}", self.endpoint.completions(), deepest(error));
-        let mut cause = error.source();
-        while let Some(inner) = cause {
-            // A certificate that is not trusted now will not be in a second.
-            if inner.is::<rustls::Error>() {
-                return Trouble::Hopeless(reason);
-            }
-            let io = inner.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-            if io.is_some_and(|inner| inner.is::<rustls::Error>()) {
-                return Trouble::Hopeless(reason);
-            }
-            cause = inner.source();
+        match connect::why_not(&self.endpoint.completions(), error) {
+            WhyNot::Hopeless(reason) => Trouble::Hopeless(reason),
+            WhyNot::Passing(reason) => broken(reason),
         }
-        if error.is_builder() { Trouble::Hopeless(reason) } else { broken(reason) }
     }
 
     fn struck(&self, text: &str) -> String {
@@ -356,52 +348,10 @@ fn broken(why: String) -> Trouble {
     Trouble::Fault(Fault::Broken(why))
 }
 
-fn authorization(key: &ApiKey) -> Result<HeaderValue, ModelError> {
-    let value = HeaderValue::from_str(&format!("Bearer {}", key.expose()));
-    let mut value = value.map_err(|_| {
-        ModelError::Config(format!("the key in {} has characters that no header can carry", key.variable()))
-    })?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
-fn http(endpoint: &Endpoint, patience: &Patience) -> reqwest::Result<reqwest::Client> {
-    // Whoever was first has installed the same one.
-    let _installed = rustls::crypto::ring::default_provider().install_default();
-    let mut http = reqwest::Client::builder()
-        .user_agent(concat!("abide/", env!("CARGO_PKG_VERSION")))
-        // A request that is sent elsewhere would lose its body or take the key along.
-        .redirect(redirect::Policy::none())
-        .connect_timeout(patience.idle.min(LONGEST_CONNECTING))
-        // Nobody watches an idle connection while tools run, so an old one may be dead without our knowing.
-        .pool_idle_timeout(LONGEST_KEPT);
-    if endpoint.is_local() {
-        http = http.no_proxy();
-    }
-    if endpoint.is_plain() {
-        // Reading the machine's certificates takes longer than all the rest of a start.
-        let trusting_nobody =
-            rustls::ClientConfig::builder().with_root_certificates(rustls::RootCertStore::empty());
-        http = http.tls_backend_preconfigured(trusting_nobody.with_no_client_auth());
-    }
-    http.build()
-}
-
-const LONGEST_CONNECTING: Duration = Duration::from_secs(20);
-const LONGEST_KEPT: Duration = Duration::from_secs(4);
-
-/// What lies at the bottom of an error; the layers above it only repeat that something went wrong.
-fn deepest(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    match cause.downcast_ref::<reqwest::Error>() {
-        // Its own text ends with the address, which may hold a key.
-        Some(_) if error.is_timeout() => "timed out".to_owned(),
-        Some(_) => "the request could not be made".to_owned(),
-        None => cause.to_string(),
-    }
+/// Whether a page for people came: whatever is there, it is no model server.
+fn is_page(response: &Response) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("text/html"))
 }
 
 fn fresh_id() -> String {

@@ -2,13 +2,14 @@
 //!
 //! Reading order: [`Message`] and [`Request`] (what is sent), [`Reply`] (what comes back), [`ModelError`] (what goes
 //! wrong, by what can be done about it), [`Client`] (asking, with retries); then how the client does it: `endpoint`,
-//! `hearing` with `sse` and `calls`, `refusal`, `patience`.
+//! `connect`, `hearing` with `sse` and `calls`, `refusal`, `patience`.
 //!
 //! Not here: which messages are sent; those are built from the journal. And no knowledge of any one provider beyond the
 //! habits of servers that call themselves compatible.
 
 mod calls;
 mod client;
+mod connect;
 mod endpoint;
 mod error;
 mod hearing;

@@ -59,7 +59,8 @@ pub(super) fn judge_told(value: &Value) -> Verdict {
 fn judged(status: u16, message: &str, code: &str, wait: Option<Duration>) -> Verdict {
     let message = message.to_owned();
     let lower = message.to_lowercase();
-    if is_too_long(&lower, code) {
+    // A rate may be told in tokens too.
+    if status != 429 && is_too_long(&lower, code) {
         return Verdict::Final(ModelError::ContextLength { message });
     }
     if is_unknown_model(status, &lower, code) {
@@ -73,7 +74,8 @@ fn judged(status: u16, message: &str, code: &str, wait: Option<Duration>) -> Ver
         }
         401 | 403 => Verdict::Unauthorised { message },
         402 => Verdict::Final(ModelError::Quota { message }),
-        404 | 405 | 410 => Verdict::NotFound { message },
+        // A success that is none: a page where an answer should be.
+        200..300 | 404 | 405 | 410 => Verdict::NotFound { message },
         429 if code == "insufficient_quota" => Verdict::Final(ModelError::Quota { message }),
         429 => again(Limited::Yes),
         408 | 409 | 425 | 500.. => again(Limited::No),
@@ -205,6 +207,8 @@ mod tests {
         let wait = Some(Duration::from_secs(3));
         let expected = Verdict::Again { why: "429: slow".to_owned(), wait, limited: Limited::Yes };
         assert_eq!(judge(429, r#"{"error":{"message":"slow"}}"#, wait), expected);
+        let tokens = r#"{"error":{"message":"too many tokens per minute"}}"#;
+        assert!(matches!(judge(429, tokens, None), Verdict::Again { .. }));
         let quota = r#"{"error":{"message":"nothing left","code":"insufficient_quota"}}"#;
         let nothing_left = Verdict::Final(ModelError::Quota { message: "nothing left".to_owned() });
         assert_eq!(judge(429, quota, None), nothing_left);

@@ -15,9 +15,11 @@ use crate::tool::clock::{now, ticks_ms};
 use crate::tool::execution::{CallRecord, Execution, ExitRecord};
 use crate::tool::invocation::{Invocation, text_to_send};
 use crate::tool::observation::{Observation, SessionEvent, Status, View, view};
-use crate::tool::offer::NEW_SESSION;
 use crate::tool::recorder::Recorder;
 use crate::tool::workbench::{Setup, ToolError};
+
+/// The session that is asked for when another one is wanted beside the default one.
+const NEW_SESSION: &str = "new";
 
 /// What came of something that was said to a session.
 #[derive(Debug, Default)]

@@ -77,7 +77,7 @@ const HEARD: &str = "heard.json";
 
 /// A new name for a session of this tool: the tool's and six letters or digits.
 pub(crate) fn new_id(tool: &str, taken: impl Fn(&str) -> bool) -> String {
-    let tool = crate::tool::offer::wire_name(tool);
+    let tool = crate::model::wire_name(tool);
     loop {
         let mut bytes = [0u8; 6];
         let _filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());

@@ -1,62 +1,14 @@
 //! What a model sent as arguments, checked against the tool's parameters.
 //!
-//! Everything that is wrong is said at once, in words that a model can act on. Not here: how a value reaches the
-//! program; that is [`super::invocation`].
+//! Everything that is wrong is said at once, in words that a model can act on. The session's id is ours, whether a tool
+//! declares it or not. Not here: how a value reaches the program; that is [`super::invocation`].
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
 use super::bad_call::{BadCall, suggestion};
-use super::offer::{SESSION_END, wire_name};
-use crate::definition::{Inject, Kind, Parameter, Tool};
-
-/// The parameter by which a session is named. A tool may declare it; it is ours all the same.
-pub const SESSION_ID: &str = "session_id";
-
-/// What a model's name for a tool stands for.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Called<'a> {
-    /// One of the definition's.
-    Tool(&'a Tool),
-    /// The end of a session.
-    SessionEnd,
-}
-
-/// Finds a tool by the name that the model used. `built_in` are names that somebody else answers, for suggestions.
-pub fn find<'a>(tools: &'a [Tool], built_in: &[&str], name: &str) -> Result<Called<'a>, BadCall> {
-    if let Some(tool) = tools.iter().find(|tool| tool.name == name || wire_name(&tool.name) == name) {
-        return Ok(Called::Tool(tool));
-    }
-    if matches!(name, SESSION_END | "session.end") {
-        return Ok(Called::SessionEnd);
-    }
-    let mut known: Vec<String> = tools.iter().map(|tool| wire_name(&tool.name)).collect();
-    known.extend(built_in.iter().map(|name| (*name).to_owned()));
-    if tools.iter().any(|tool| tool.stateful) {
-        known.push(SESSION_END.to_owned());
-    }
-    let suggestion = suggestion(name, known.iter().map(String::as_str));
-    Err(BadCall::new(format!("there is no tool \"{name}\"{suggestion}; the tools are: {}", known.join(", "))))
-}
-
-/// The object that a model sent as text.
-pub fn parse(text: &str) -> Result<Map<String, Value>, BadCall> {
-    // Some models send nothing at all for a call without arguments.
-    if text.trim().is_empty() {
-        return Ok(Map::new());
-    }
-    match serde_json::from_str(text) {
-        Ok(Value::Object(map)) => Ok(map),
-        Ok(Value::Null) => Ok(Map::new()),
-        Ok(other) => {
-            Err(BadCall::new(format!("the arguments must be one JSON object, not {}", described(&other))))
-        }
-        Err(error) => Err(BadCall::new(format!(
-            "the arguments are not valid JSON ({error}); send one complete JSON object, with quotes and line breaks inside strings escaped"
-        ))),
-    }
-}
+use crate::definition::{Inject, Kind, Parameter, SESSION_ID, Tool};
 
 /// Arguments that fit a tool.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -99,7 +51,8 @@ pub fn check(tool: &Tool, sent: &Map<String, Value>) -> Result<Arguments, BadCal
         if !parameter.required || given {
             continue;
         }
-        let missing = format!("missing required parameter \"{}\" ({})", parameter.name, word(parameter.kind));
+        let missing =
+            format!("missing required parameter \"{}\" ({})", parameter.name, parameter.kind.name());
         match (tool.stateful, parameter.inject_as) {
             (false, _) => problems.push(missing),
             // A session is started with nothing to say to it.
@@ -159,17 +112,8 @@ pub(crate) fn text_of(kind: Kind, value: &Value) -> String {
     }
 }
 
-fn word(kind: Kind) -> &'static str {
-    match kind {
-        Kind::String => "string",
-        Kind::Integer => "integer",
-        Kind::Number => "number",
-        Kind::Boolean => "boolean",
-    }
-}
-
 fn article(kind: Kind) -> String {
-    format!("{} {}", if kind == Kind::Integer { "an" } else { "a" }, word(kind))
+    format!("{} {}", if kind == Kind::Integer { "an" } else { "a" }, kind.name())
 }
 
 fn described(value: &Value) -> String {
@@ -191,8 +135,12 @@ mod tests {
     use super::*;
     use crate::tool::invocation::tests::{parameter, tool};
 
+    fn map(sent: &str) -> Map<String, Value> {
+        serde_json::from_str(sent).expect("a test sends an object")
+    }
+
     fn problem(tool: &Tool, sent: &str) -> String {
-        match parse(sent).and_then(|sent| check(tool, &sent)) {
+        match check(tool, &map(sent)) {
             Ok(arguments) => panic!("{arguments:?} was taken"),
             Err(bad) => bad.to_string(),
         }
@@ -216,21 +164,18 @@ mod tests {
              \"read_file\" has no parameter \"pth\" (did you mean \"path\"?); its parameters are: path, lines; \
              missing required parameter \"path\" (string)"
         );
-        assert!(problem(&reader(), r#"{"path": "a"#).contains("not valid JSON (EOF while parsing a string"));
-        assert!(problem(&reader(), "[1]").contains("one JSON object, not an array"));
         assert!(problem(&reader(), r#"{"path": null}"#).contains("missing required parameter \"path\""));
         assert!(problem(&reader(), r#"{"path": "a", "lines": 1.5}"#).contains("not the number 1.5"));
         assert!(problem(&tool("now", &["date"]), r#"{"a": 1}"#).contains("it takes none"));
     }
 
     #[test]
-    fn what_is_optional_may_be_left_out_or_null_and_no_text_is_no_arguments() {
-        let sent = parse(r#"{"path": "a", "lines": null}"#).unwrap();
+    fn what_is_optional_may_be_left_out_or_null() {
+        let sent = map(r#"{"path": "a", "lines": null}"#);
         assert_eq!(
             check(&reader(), &sent).unwrap().values,
             BTreeMap::from([("path".to_owned(), json!("a"))])
         );
-        assert_eq!(parse("  ").unwrap(), Map::new());
         assert_eq!(text_of(Kind::Integer, &json!(3.0)), "3");
         assert_eq!(text_of(Kind::Number, &json!(0.5)), "0.5");
     }
@@ -246,24 +191,11 @@ mod tests {
             if declared {
                 shell.parameters.push(parameter(SESSION_ID, Kind::String, Inject::Option));
             }
-            let sent = parse(r#"{"session_id": "shell_abc234"}"#).unwrap();
+            let sent = map(r#"{"session_id": "shell_abc234"}"#);
             let arguments = check(&shell, &sent).unwrap();
             assert_eq!(arguments.session.as_deref(), Some("shell_abc234"));
             assert!(arguments.values.is_empty());
             assert_eq!(check(&shell, &Map::new()).unwrap(), Arguments::default());
         }
-    }
-
-    #[test]
-    fn an_unknown_tool_is_answered_with_those_that_there_are() {
-        let tools = [reader(), Tool { stateful: true, ..tool("shell", &["bash"]) }];
-        let said = |name| find(&tools, &["ask_human"], name).unwrap_err().to_string();
-        assert_eq!(
-            said("readFile"),
-            "the call was not carried out: there is no tool \"readFile\" (did you mean \"read_file\"?); \
-             the tools are: read_file, shell, ask_human, session_end"
-        );
-        assert_eq!(find(&tools, &[], "session.end"), Ok(Called::SessionEnd));
-        assert_eq!(find(&tools, &[], "shell"), Ok(Called::Tool(&tools[1])));
     }
 }

@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::definition::nearest;
+
 /// A call that cannot be carried out as it is. Everything that is wrong with it is said at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadCall {
@@ -31,24 +33,8 @@ impl fmt::Display for BadCall {
 impl std::error::Error for BadCall {}
 
 /// The known name that somebody may have meant, in brackets for a sentence.
-pub fn suggestion<'a>(meant: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    let near = |name: &&str| strsim::jaro_winkler(meant, name) > 0.75 || known_by_other_letters(meant, name);
-    let best = known
-        .into_iter()
-        .filter(near)
-        .max_by(|a, b| strsim::jaro_winkler(meant, a).total_cmp(&strsim::jaro_winkler(meant, b)));
-    best.map(|name| format!(" (did you mean \"{name}\"?)")).unwrap_or_default()
-}
-
-/// `readFile`, `read-file` and `read_file` are the same to whoever writes them.
-fn known_by_other_letters(meant: &str, name: &str) -> bool {
-    let letters = |text: &str| {
-        text.chars()
-            .filter(|letter| letter.is_alphanumeric())
-            .flat_map(char::to_lowercase)
-            .collect::<String>()
-    };
-    letters(meant) == letters(name)
+pub(crate) fn suggestion<'a>(meant: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(meant, known).map(|name| format!(" (did you mean \"{name}\"?)")).unwrap_or_default()
 }
 
 #[cfg(test)]

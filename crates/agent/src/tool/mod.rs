@@ -1,6 +1,6 @@
 //! A call's arguments become an invocation, and what came of it a bounded observation.
 //!
-//! Reading order: what the model is offered ([`offer`]), what it asked for ([`arguments`], [`invocation`]), how that is
+//! Reading order: what the model asked for ([`arguments`], [`invocation`]), how that is
 //! carried out once and kept ([`once`], [`execution`], [`recorder`]), and what the model sees of it ([`observation`]).
 //! [`workbench`] is the one door for the loop. Not here: programs that stay between calls; those are
 //! [`crate::session`].
@@ -10,7 +10,6 @@ pub mod bad_call;
 pub mod execution;
 pub mod invocation;
 pub mod observation;
-pub mod offer;
 pub mod once;
 pub mod recorder;
 pub mod workbench;

@@ -150,3 +150,36 @@ pub(crate) fn zombies() -> usize {
     let stats = entries.filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok());
     stats.filter(|stat| stat.contains(&format!(") Z {own} "))).count()
 }
+
+/// Not a test: an agent in a process of its own, in the folder that it is started in, which uses its tools and then
+/// waits to be killed.
+#[test]
+#[ignore = "becomes an agent when a test asks for it"]
+fn as_an_agent() {
+    if std::env::args().any(|argument| argument == "--exact") {
+        let folder = std::env::current_dir().expect("it was started somewhere");
+        let mut workbench = Workbench::open(setup(&folder));
+        let mut call = |action: &str, tool: &Tool, text: &str| {
+            let arguments = serde_json::json!({ "text": text }).as_object().cloned().expect("an object");
+            workbench.run(action, tool, &arguments).expect("the machine does as it is told");
+        };
+        call("act_1", &session("shell", &["bash"]), "x=7");
+        call("act_2", &session("python", &["python3", "-i", "-q"]), "y = 8");
+        call("act_3", &session("shell", &["bash"]), "echo so far; touch begun; while :; do sleep 0.05; done");
+    }
+}
+
+/// Starts such an agent.
+pub(crate) fn agent_of_its_own(folder: &Path) -> std::process::Child {
+    let program = std::env::current_exe().expect("this program has a path");
+    let words = ["bench::as_an_agent", "--exact", "--include-ignored", "--test-threads=1", "--quiet"];
+    let background = abide_keeper::background::Background {
+        program: program.as_os_str(),
+        arguments: &words.map(Into::into),
+        env: &[],
+        directory: folder,
+        output: None,
+        errors: None,
+    };
+    background.start().expect("this program can be started again")
+}

@@ -5,9 +5,8 @@ use std::fs;
 use abide_agent::tool::{SessionEvent, Setup, Workbench};
 use serde_json::json;
 
-use crate::bench::{Bench, running, session, setup};
+use crate::bench::{Bench, agent_of_its_own, running, session, setup};
 
-/// A keeper belongs to a process, so another thread of this one counts as the same owner; the identity is what counts.
 #[test]
 fn the_next_process_goes_on_in_the_sessions_of_the_last() {
     let mut bench = Bench::new();
@@ -18,6 +17,66 @@ fn the_next_process_goes_on_in_the_sessions_of_the_last() {
     assert_eq!(bench.workbench.sessions().len(), 2);
     assert_eq!(bench.call(&shell, json!({"text": "echo $x"})).text, "7\n[exit code 0]");
     assert_eq!(bench.call(&python, json!({"text": "y"})).text, "8");
+}
+
+#[test]
+fn the_sessions_of_a_killed_agent_are_adopted_and_what_it_ran_in_them_is_stopped() {
+    let mut bench = Bench::new();
+    let mut agent = agent_of_its_own(bench.folder.path());
+    let begun = bench.folder.path().join("begun");
+    while !begun.exists() {
+        assert!(agent.try_wait().is_ok_and(|ended| ended.is_none()), "the agent ended too early");
+        std::thread::yield_now();
+    }
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    let ids: Vec<String> = bench.workbench.sessions().into_iter().map(|open| open.id).collect();
+    assert!(ids.len() == 2 && ids.iter().all(|id| bench.workbench.is_alive(id)), "{ids:?}");
+    let found = bench.workbench.recover("act_3").unwrap();
+    assert!(found.was_running && found.output == "so far" && found.ended_session.is_none(), "{found:?}");
+    let (shell, python) = (session("shell", &["bash"]), session("python", &["python3", "-i", "-q"]));
+    assert_eq!(bench.call(&shell, json!({"text": "echo $x"})).text, "7\n[exit code 0]");
+    assert_eq!(bench.call(&python, json!({"text": "y"})).text, "8");
+    assert_eq!(bench.workbench.end_all(&ids).len(), 2);
+    assert_eq!(bench.workbench.sessions(), []);
+}
+
+#[test]
+fn a_session_of_a_living_agent_is_not_taken_from_it() {
+    let mut bench = Bench::new();
+    let mut agent = agent_of_its_own(bench.folder.path());
+    while !bench.folder.path().join("begun").exists() {
+        assert!(agent.try_wait().is_ok_and(|ended| ended.is_none()), "the agent ended too early");
+        std::thread::yield_now();
+    }
+    let arguments = json!({"text": "x=taken"}).as_object().cloned().unwrap();
+    let refused = bench.workbench.run("act_9", &session("shell", &["bash"]), &arguments);
+    assert!(refused.is_err_and(|error| error.to_string().contains("another runtime owns this session")));
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    let ids: Vec<String> = bench.workbench.sessions().into_iter().map(|open| open.id).collect();
+    bench.workbench.end_all(&ids);
+}
+
+#[test]
+fn a_command_in_a_session_is_stopped_with_the_agent_and_the_session_stays() {
+    let mut bench = Bench::new();
+    let shell = session("shell", &["bash"]);
+    bench.call(&shell, json!({"text": "x=7"}));
+    let stop = bench.workbench.setup_mut().stop.clone();
+    let begun = bench.folder.path().join("begun");
+    let asked = stop.clone();
+    let person = std::thread::spawn(move || {
+        while !begun.exists() {
+            std::thread::yield_now();
+        }
+        asked.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    let seen = bench.call(&shell, json!({"text": "touch begun; sleep 71922"}));
+    person.join().unwrap();
+    assert!(seen.interrupted && running("sleep 71922").is_empty(), "{}", seen.text);
+    stop.0.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(bench.call(&shell, json!({"text": "echo $x"})).text, "7\n[exit code 0]");
 }
 
 #[test]

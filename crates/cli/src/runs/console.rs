@@ -19,7 +19,7 @@ use signal_hook::{consts::SIGINT, low_level::pipe};
 
 /// What happened first.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Happening {
+pub(crate) enum Happening {
     /// The bell rang.
     Bell,
     /// The person typed this: a line, or several that were pasted at once.
@@ -34,14 +34,14 @@ pub(super) enum Happening {
 
 /// Whether what is typed is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Listen {
+pub(crate) enum Listen {
     Yes,
     No,
 }
 
 /// Standard input and ctrl-c.
 #[derive(Debug)]
-pub(super) struct Console {
+pub(crate) struct Console {
     interrupts: UnixStream,
     partial: Vec<u8>,
     /// The end of the input was read behind a line that had to be told first.
@@ -55,7 +55,7 @@ const MOST_TYPED: usize = 4 << 20;
 
 impl Console {
     /// From now on ctrl-c is something that happens, and no longer the end.
-    pub(super) fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new() -> anyhow::Result<Self> {
         let (interrupts, told) = UnixStream::pair().context("cannot make a socket pair")?;
         interrupts.set_nonblocking(true).context("cannot use a socket")?;
         pipe::register(SIGINT, told).context("cannot listen for ctrl-c")?;
@@ -63,18 +63,18 @@ impl Console {
     }
 
     /// Whether there is a person to ask: they can read our questions and type.
-    pub(super) fn has_person() -> bool {
+    pub(crate) fn has_person() -> bool {
         std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
     }
 
     /// Forgets what was typed and not read.
-    pub(super) fn forget_typed(&mut self) {
+    pub(crate) fn forget_typed(&mut self) {
         self.partial.clear();
         let _no_terminal = tcflush(std::io::stdin(), QueueSelector::IFlush);
     }
 
     /// Waits for the first of all that can happen.
-    pub(super) fn wait(
+    pub(crate) fn wait(
         &mut self,
         bell: &UnixStream,
         listen: Listen,

@@ -20,6 +20,8 @@ pub(crate) mod when;
 
 use std::io::{IsTerminal, Read, Write};
 
+pub(crate) use console::{Console, Happening, Listen};
+
 use abide_ports::clock::Clock;
 use abide_wire::run::RunStatus;
 use anyhow::Context;
@@ -33,14 +35,14 @@ fn key() -> String {
 }
 
 /// A value as one line of JSON on standard output.
-fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     let line = serde_json::to_string(value).context("cannot write that as JSON")?;
     writeln!(std::io::stdout(), "{line}")?;
     Ok(())
 }
 
 /// What an agent said, on standard output: as it is, but tamed on a terminal.
-fn print_words(words: &str) -> anyhow::Result<()> {
+pub(crate) fn print_words(words: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if out.is_terminal() {
         writeln!(out, "{}", text::tame(words))?;
@@ -52,7 +54,7 @@ fn print_words(words: &str) -> anyhow::Result<()> {
 }
 
 /// What is meant by a text on the command line, where `-` is standard input. An empty one is a mistake.
-fn given_text(given: &str, what: &str) -> anyhow::Result<String> {
+pub(crate) fn given_text(given: &str, what: &str) -> anyhow::Result<String> {
     let text = if given == "-" { standard_input()? } else { given.to_owned() };
     if text.trim().is_empty() {
         return Err(Trouble::usage(format!("{what} is empty; say something")).into());

@@ -184,3 +184,57 @@ impl Holder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READER: Reader = Reader { thread: 7, sleeps: 3 };
+    const WOKEN: Reader = Reader { thread: 7, sleeps: 4 };
+
+    fn settling(prompt: &str, deaf: Option<Reader>) -> Settling {
+        Settling {
+            client: (0, 0),
+            input: None,
+            prompt: prompt.as_bytes().to_vec(),
+            quiet: 1_000_000,
+            began: 0,
+            give_up_at: u64::MAX,
+            next_look: 0,
+            stirred_at: 0,
+            ends: [Vec::new(), Vec::new()],
+            deaf,
+            seen: None,
+        }
+    }
+
+    /// What is judged, and when in milliseconds, if the same is found every ten.
+    fn judged(mut settling: Settling, found: Found, on_terminal: bool) -> Option<(u64, Rest)> {
+        (1..500).find_map(|ten| Some((ten * 10, settling.judge(found, on_terminal, ten * 10_000)?)))
+    }
+
+    #[test]
+    fn a_reader_of_a_pipe_is_known_at_once_and_one_of_a_terminal_when_it_was_woken_and_is_steady() {
+        assert_eq!(judged(settling("", None), Found::Reads(READER), false), Some((10, Rest::Reads)));
+        assert_eq!(judged(settling("", Some(READER)), Found::Reads(WOKEN), true), Some((30, Rest::Reads)));
+        // It has not been woken, so it has not heard: what it does by now is a guess.
+        assert_eq!(
+            judged(settling("", Some(READER)), Found::Reads(READER), true),
+            Some((1010, Rest::Silent))
+        );
+    }
+
+    #[test]
+    fn who_waits_for_several_things_is_known_by_the_prompt_and_guessed_about_by_silence() {
+        let mut prompted = settling("> ", None);
+        prompted.ends[0] = b"42\n> ".to_vec();
+        assert_eq!(judged(prompted, Found::Waits(READER), false), Some((30, Rest::Prompts)));
+        assert_eq!(judged(settling("> ", None), Found::Waits(READER), false), Some((1010, Rest::Waits)));
+    }
+
+    #[test]
+    fn who_is_seen_at_work_is_never_guessed_about_and_who_cannot_be_seen_always() {
+        assert_eq!(judged(settling("", None), Found::Elsewhere, false), None);
+        assert_eq!(judged(settling("", None), Found::Untold, false), Some((1000, Rest::Silent)));
+    }
+}

@@ -1,0 +1,92 @@
+//! The workbench as the loop's hands: what tools came to, in the words of the journal.
+//!
+//! Not here: anything that starts or ends a process.
+
+use serde_json::{Map, Value};
+
+use crate::{
+    definition::Tool,
+    event::{SessionEvent, Status},
+    hands::{Done, Hands},
+    tool::{self, Observation, Recovered, Workbench},
+};
+
+impl Hands for Workbench {
+    fn carry_out(&mut self, action_id: &str, tool: &Tool, arguments: &Map<String, Value>) -> Done {
+        match self.run(action_id, tool, arguments) {
+            Ok(observation) => done(observation),
+            // The machine's fault and not the model's; but the model may know another way.
+            Err(error) => Done::refused(format!("the tool could not be used: {error}")),
+        }
+    }
+
+    fn end_session(&mut self, session_id: &str) -> Done {
+        done(Workbench::end_session(self, session_id))
+    }
+
+    fn is_alive(&mut self, session_id: &str) -> bool {
+        Workbench::is_alive(self, session_id)
+    }
+
+    fn abandon(&mut self, action_id: &str) -> Option<String> {
+        match self.recover(action_id) {
+            Ok(recovered) if !recovered.begun => None,
+            Ok(recovered) => Some(told(&recovered)),
+            Err(error) => Some(format!("What is left of it could not be looked at: {error}.")),
+        }
+    }
+
+    fn end_others(&mut self, known: &[&str]) {
+        let others: Vec<String> = self
+            .sessions()
+            .into_iter()
+            .map(|session| session.id)
+            .filter(|id| !known.contains(&id.as_str()))
+            .collect();
+        self.end_all(&others);
+    }
+
+    fn keep_out(&mut self, secrets: Vec<String>) {
+        self.setup_mut().secrets = secrets;
+    }
+}
+
+fn done(observation: Observation) -> Done {
+    let Observation {
+        text,
+        status,
+        exit_code,
+        timed_out: _,
+        interrupted,
+        execution_ref,
+        session_id,
+        session_event,
+    } = observation;
+    let status = match status {
+        _ if interrupted => Status::Interrupted,
+        tool::Status::Success => Status::Success,
+        tool::Status::Error => Status::Error,
+        tool::Status::TimedOut => Status::TimedOut,
+    };
+    let session_event = session_event.map(|event| match event {
+        tool::SessionEvent::Started => SessionEvent::Started,
+        tool::SessionEvent::Ended => SessionEvent::Ended,
+    });
+    Done { status, text, exit_code, execution_ref, session_id, session_event }
+}
+
+/// What is known of a call that nobody saw end.
+fn told(recovered: &Recovered) -> String {
+    let mut told = match (recovered.was_running, recovered.exit_code) {
+        (true, _) => "It was still running, and what ran of it was ended now.".to_owned(),
+        (false, Some(code)) => format!("Its program had ended with exit code {code}."),
+        (false, None) => "It was begun, and nothing of it runs any more.".to_owned(),
+    };
+    if let Some(session) = &recovered.ended_session {
+        told.push_str(&format!(" The session {session} that it started was ended."));
+    }
+    if !recovered.output.is_empty() {
+        told.push_str(&format!(" Output so far:\n{}", recovered.output));
+    }
+    told
+}

@@ -1,0 +1,112 @@
+//! Asking the person who sits at the terminal, if one does.
+
+use std::{
+    os::unix::net::UnixStream,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use abide_agent::{hands::Asked, human::Question};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+
+use crate::{
+    runs::{Console, Happening, Listen},
+    table::{Colour, Look},
+    text,
+    trouble::note,
+};
+
+/// How often it is looked whether somebody wants us to stop.
+const MOMENT: Duration = Duration::from_millis(200);
+
+/// Puts the question and waits for a line.
+pub(super) fn ask(question: &Question, interrupt: &AtomicBool) -> Asked {
+    if !Console::has_person() {
+        return Asked::Nobody;
+    }
+    let colour = Colour::of_stderr();
+    for line in lines(question, colour) {
+        note(line);
+    }
+    wait(question, interrupt).unwrap_or(Asked::Nobody)
+}
+
+/// The question and its options, tamed.
+pub(super) fn lines(question: &Question, colour: Colour) -> Vec<String> {
+    let mut lines = vec![format!(
+        "{} {}",
+        colour.text(Look::Careful, "?"),
+        colour.text(Look::Head, text::tame(question.question.trim()).as_str())
+    )];
+    let options = question.options.iter().enumerate();
+    lines.extend(options.map(|(index, option)| format!("  {}) {}", index + 1, text::one_line(option))));
+    lines
+}
+
+/// The answer that is meant by a text: an option by its number, or the text itself.
+pub(super) fn meant(question: &Question, typed: &str) -> String {
+    let chosen = typed.trim().parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+    chosen.and_then(|index| question.options.get(index)).cloned().unwrap_or_else(|| typed.to_owned())
+}
+
+fn wait(question: &Question, interrupt: &AtomicBool) -> anyhow::Result<Asked> {
+    let mut console = Console::new()?;
+    // Nobody rings: the agent waits for nothing but the person.
+    let (bell, _silent) = UnixStream::pair()?;
+    let _echo = question.sensitive.then(Quiet::begin);
+    console.forget_typed();
+    loop {
+        match console.wait(&bell, Listen::Yes, Some(MOMENT))? {
+            Happening::Typed(typed) if typed.trim().is_empty() => {}
+            Happening::Typed(typed) => return Ok(Asked::Answered(meant(question, &typed))),
+            Happening::Closed => return Ok(Asked::Nobody),
+            Happening::Interrupted => return Ok(Asked::Interrupted),
+            Happening::Bell | Happening::Nothing => {
+                if interrupt.load(Ordering::Relaxed) {
+                    return Ok(Asked::Interrupted);
+                }
+            }
+        }
+    }
+}
+
+/// The terminal does not show what is typed, until this is let go of.
+struct Quiet(Option<Termios>);
+
+impl Quiet {
+    fn begin() -> Self {
+        let before = tcgetattr(std::io::stdin()).ok();
+        if let Some(mut modes) = before.clone() {
+            modes.local_modes.remove(LocalModes::ECHO);
+            modes.local_modes.insert(LocalModes::ECHONL);
+            let _it_is_shown_then = tcsetattr(std::io::stdin(), OptionalActions::Flush, &modes);
+        }
+        Self(before)
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        if let Some(modes) = &self.0 {
+            let _nothing_else_can_be_done = tcsetattr(std::io::stdin(), OptionalActions::Flush, modes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_is_meant_by_its_number_and_any_other_text_by_itself() {
+        let question = Question {
+            interaction_id: "act_1".to_owned(),
+            question: "which?".to_owned(),
+            options: vec!["tea".to_owned(), "coffee".to_owned()],
+            sensitive: false,
+        };
+        assert_eq!(meant(&question, " 2 "), "coffee");
+        assert_eq!(meant(&question, "3"), "3");
+        assert_eq!(meant(&question, "neither"), "neither");
+    }
+}

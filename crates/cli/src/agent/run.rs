@@ -1,0 +1,128 @@
+//! `abide agent run`: the definition, the environment and the keepers put together, and the outcome told.
+
+use std::{
+    process::ExitCode,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use abide_agent::{
+    definition::{API_KEY_VARIABLE, Definition},
+    intake::Order,
+    memory::Memory,
+    model::Client,
+    outcome::Outcome,
+    run::{Agent, Around, RunError, prepare},
+    tool::{Setup, Workbench, workbench::Stop},
+};
+use anyhow::Context;
+use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::{Place, person, voice::Listener};
+use crate::{
+    args::AgentRun,
+    exit, home,
+    runs::{given_text, print_json, print_words},
+    table::Colour,
+    trouble::{Trouble, note},
+};
+
+pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
+    let place = Place::of(&arguments.place)?;
+    let json = arguments.output.json;
+    let order = order(&arguments)?;
+    let folder = std::path::absolute(&arguments.agent).context("cannot use the agent's folder")?;
+    let definition = Definition::load(&folder, &home::variable)?;
+    let key = definition.api_key(&home::variable)?;
+    let interrupt = interrupts()?;
+    #[cfg(feature = "failpoints")]
+    super::failpoints::install(&place.state)?;
+    if !place.workdir.is_dir() {
+        let detail = format!("{} is no directory; --workdir names where to work", place.workdir.display());
+        return Err(Trouble::usage(detail).into());
+    }
+    let (window, _) = prepare(&definition);
+    let memory = Memory::open(&place.state, window)?;
+    let mut client = Client::new(&definition.model, key, Arc::clone(&interrupt))?;
+    let mut workbench = Workbench::open(Setup {
+        state: place.state.clone(),
+        cwd: place.workdir.clone(),
+        launcher: home::launcher()?,
+        env: environment(&definition),
+        run: RUN.to_owned(),
+        observation_bytes: definition.limits.observation_bytes,
+        stop: Stop(Arc::clone(&interrupt)),
+        secrets: Vec::new(),
+    });
+    let mut voice = Listener { json, interrupt: &interrupt };
+    let around =
+        Around { mind: &mut client, hands: &mut workbench, voice: &mut voice, interrupt: &interrupt };
+    match Agent::new(&definition, memory, around).run(&order) {
+        Ok(outcome) => {
+            tell(&outcome, json)?;
+            Ok(exit::of_agent(&outcome))
+        }
+        Err(RunError::Usage(detail)) => Err(Trouble::usage(detail).into()),
+        Err(RunError::Memory(error)) => Err(error.into()),
+    }
+}
+
+/// A state folder belongs to one story, whose runs follow each other: all sessions in it are that story's.
+const RUN: &str = "agent";
+
+/// What tools see of the environment: everything but the keys of the model, which are none of their business.
+fn environment(definition: &Definition) -> Vec<(String, String)> {
+    let is_key =
+        |name: &str| name == API_KEY_VARIABLE || definition.model.api_key_env.as_deref() == Some(name);
+    home::environment().into_iter().filter(|(name, _)| !is_key(name)).collect()
+}
+
+fn order(arguments: &AgentRun) -> anyhow::Result<Order> {
+    let AgentRun { message, answer, again, max_iterations, .. } = arguments;
+    if message.as_deref() == Some("-") && answer.as_deref() == Some("-") {
+        return Err(
+            Trouble::usage("only one of --message and --answer can be read from standard input").into()
+        );
+    }
+    let text = |given: &Option<String>, what| given.as_deref().map(|text| given_text(text, what)).transpose();
+    Ok(Order {
+        message: text(message, "the message")?,
+        answer: text(answer, "the answer")?,
+        again: *again,
+        max_iterations: *max_iterations,
+    })
+}
+
+/// Raised by ctrl-c and SIGTERM; the second of them ends this process at once.
+fn interrupts() -> anyhow::Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        let registered = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag));
+        registered.context("cannot listen for signals")?;
+        signal_hook::flag::register(signal, Arc::clone(&flag)).context("cannot listen for signals")?;
+    }
+    Ok(flag)
+}
+
+/// Tells how it ended: the answer on standard output, everything else on standard error.
+fn tell(outcome: &Outcome, json: bool) -> anyhow::Result<()> {
+    if json {
+        let mut told = json!(outcome);
+        told["type"] = json!("outcome");
+        return print_json(&told);
+    }
+    match outcome {
+        Outcome::Completed { answer } => print_words(answer)?,
+        Outcome::Failed { reason } | Outcome::BudgetExhausted { reason } => {
+            note(format_args!("abide: {reason}"))
+        }
+        Outcome::Waiting { question } => {
+            for line in person::lines(question, Colour::of_stderr()) {
+                note(line);
+            }
+            note("abide: answer by running the same command with --answer '…' in place of --message");
+        }
+        Outcome::Interrupted => note("abide: interrupted; the same command goes on"),
+    }
+    Ok(())
+}

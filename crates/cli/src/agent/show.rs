@@ -1,0 +1,48 @@
+//! `abide agent show`: what is in a state folder's journal, and the question that waits. Changes nothing.
+
+use std::{io::Write, process::ExitCode};
+
+use abide_agent::{human::Question, journal::Journal, memory::JOURNAL, story::Story};
+
+use super::{Place, person, story};
+use crate::{args::AgentShow, exit::SUCCEEDED, table::Colour, text, trouble::Trouble};
+
+pub(super) fn run(arguments: &AgentShow) -> anyhow::Result<ExitCode> {
+    let Place { workdir: _, state } = Place::of(&arguments.place)?;
+    let path = state.join(JOURNAL);
+    let found = Journal::read(&path)?;
+    if found.entries.is_empty() && found.torn.is_none() {
+        let detail = format!("there is no run in {}; `abide agent run` starts one", state.display());
+        return Err(Trouble::failure("NOT_FOUND", detail).into());
+    }
+    let mut out = std::io::stdout().lock();
+    if arguments.output.json {
+        for entry in &found.entries {
+            writeln!(out, "{}", entry.line()?)?;
+        }
+        return Ok(SUCCEEDED);
+    }
+    let colour = Colour::of_stdout();
+    let mut told = Story::default();
+    for entry in &found.entries {
+        // What cannot follow is said by `run`, with its line; here it is shown all the same.
+        let _shown_anyway = told.apply(&entry.event);
+        if let Some(line) = story::line(&entry.event, colour) {
+            writeln!(out, "{line}")?;
+        }
+    }
+    if found.torn.is_some() {
+        writeln!(out, "(the last event was cut by a crash; the next run puts it aside)")?;
+    }
+    let open: Vec<&str> = told.sessions().map(|(id, _)| id).collect();
+    if !open.is_empty() {
+        writeln!(out, "open sessions: {}", text::one_line(&open.join(", ")))?;
+    }
+    if let Some(question) = told.question().and_then(|request| Question::of(request).ok()) {
+        for line in person::lines(&question, colour) {
+            writeln!(out, "{line}")?;
+        }
+        writeln!(out, "answer it with: abide agent run --answer '…'")?;
+    }
+    Ok(SUCCEEDED)
+}

@@ -1,0 +1,61 @@
+//! How a run of the agent is told while it happens: lines for people on standard error, or every event as JSON on
+//! standard output. The answer itself is printed by `run`.
+
+use std::{
+    io::Write,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use abide_agent::{
+    event::{Entry, Event},
+    hands::{Asked, Voice},
+    human::Question,
+    model::Piece,
+};
+
+use super::{person, story};
+use crate::{table::Colour, text, trouble::note};
+
+/// Whoever started the agent.
+pub(super) struct Listener<'a> {
+    pub(super) json: bool,
+    pub(super) interrupt: &'a AtomicBool,
+}
+
+impl Voice for Listener<'_> {
+    fn happened(&mut self, entry: &Entry, line: &str) {
+        if self.json {
+            let mut out = std::io::stdout().lock();
+            if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+                // Nobody hears us any more: what is begun is ended in order, and the next command goes on.
+                self.interrupt.store(true, Ordering::Relaxed);
+            }
+            return;
+        }
+        // The answer goes to standard output, once.
+        let is_answer = matches!(&entry.event, Event::Thought(thought) if thought.is_answer());
+        if !is_answer && let Some(line) = story::line(&entry.event, Colour::of_stderr()) {
+            note(line);
+        }
+    }
+
+    fn saying(&mut self, piece: Piece<'_>) {
+        match piece {
+            Piece::Retry { attempt, of, wait, why } => note(format_args!(
+                "abide: {}; attempt {attempt} of {of} in {} ms",
+                text::one_line(why),
+                wait.as_millis()
+            )),
+            Piece::Text(_) | Piece::Reasoning(_) | Piece::Call(_) => {}
+        }
+    }
+
+    fn note(&mut self, text: &str) {
+        note(format_args!("abide: {}", text::tame(text)));
+    }
+
+    fn ask(&mut self, question: &Question) -> Asked {
+        // A program that reads events answers by starting us again.
+        if self.json { Asked::Nobody } else { person::ask(question, self.interrupt) }
+    }
+}

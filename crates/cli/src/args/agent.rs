@@ -1,0 +1,102 @@
+//! What can be typed about the native agent.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueHint};
+
+use super::Output;
+
+/// What `abide help agent run` says after the options.
+const RUN_HELP: &str = "\
+The same command again goes on where it was: after a crash, after ctrl-c, after a question, and with a fresh budget after \
+a failure. A run that was completed tells its answer again; --again has it done anew. Another --message is said to the \
+same agent, which remembers what was before.
+
+Exit codes: 0 completed, 1 failed or out of budget, 2 usage, 101 a question waits for an answer, 130 interrupted. The \
+answer goes to standard output, everything else to standard error.
+
+Model: model.base_url, model.name and model.api_key_env in config.yaml, or ABIDE_MODEL_BASE_URL, ABIDE_MODEL and \
+ABIDE_MODEL_API_KEY.
+
+Examples:
+  abide agent run --agent ./my-agent --message 'make the tests pass'
+  abide agent run --agent ./my-agent --answer 'the second one'
+  git diff | abide agent run --agent ./reviewer --message -
+  abide agent run --agent ./my-agent --json | jq -r .type";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentCommand {
+    /// Write an example of an agent into a folder: config.yaml, system_prompt.md and the schema for editors
+    #[command(
+        after_help = "Nothing is overwritten.\n\nExamples:\n  abide agent init my-agent\n  abide agent init my-agent && abide agent run --agent my-agent --message 'what is here?'"
+    )]
+    Init(AgentInit),
+    /// Run the agent in a working directory, or go on with what is there
+    #[command(after_help = RUN_HELP)]
+    Run(AgentRun),
+    /// What the agent of a working directory did, and what it waits for
+    #[command(
+        after_help = "Examples:\n  abide agent show\n  abide agent show --workdir ~/src/it --json | jq -c .payload"
+    )]
+    Show(AgentShow),
+}
+
+impl AgentCommand {
+    pub(super) fn output(&self) -> &Output {
+        match self {
+            Self::Init(init) => &init.output,
+            Self::Run(run) => &run.output,
+            Self::Show(show) => &show.output,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentInit {
+    /// The folder, which is made if it is not there
+    #[arg(value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
+    pub(crate) folder: PathBuf,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentRun {
+    /// The folder that defines the agent: config.yaml and system_prompt.md
+    #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
+    pub(crate) agent: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: AgentPlace,
+    /// What to do, or something to add; `-` reads standard input
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) message: Option<String>,
+    /// The answer to the open question; `-` reads standard input
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) answer: Option<String>,
+    /// Do anew what was completed
+    #[arg(long)]
+    pub(crate) again: bool,
+    /// How often the model may be asked, over what the definition says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_iterations: Option<u64>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentShow {
+    #[command(flatten)]
+    pub(crate) place: AgentPlace,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentPlace {
+    /// Where the agent works
+    #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
+    pub(crate) workdir: PathBuf,
+    /// Where it keeps its journal and sessions; several agents may share a working directory [default: WORKDIR/.abide]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) state: Option<PathBuf>,
+}

@@ -1,0 +1,12 @@
+//! The native agent as people run it: the real binary, real shells, and a model that is not one.
+
+#![expect(clippy::unwrap_used, reason = "all of this is a test")]
+
+mod journals;
+mod limits;
+mod people;
+mod recovery;
+mod stage;
+mod stories;
+#[cfg(feature = "failpoints")]
+mod sweep;

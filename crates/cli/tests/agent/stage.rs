@@ -1,0 +1,187 @@
+//! An agent's folder, a working directory, a model on the loopback interface, and the real binary between them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use abide_testkit::model::{Answer, Heard, ModelServer, Script};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+pub(crate) struct Stage {
+    folder: TempDir,
+    pub(crate) model: ModelServer,
+}
+
+/// What a command came to.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Stage {
+    /// A stage with this model, which refuses messages in a wrong order.
+    pub(crate) fn new(script: Script) -> Self {
+        Self::with(script, "")
+    }
+
+    /// The same, with more in its configuration.
+    pub(crate) fn with(script: Script, more: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let model = ModelServer::start(script.demand_order());
+        let agent = folder.path().join("agent");
+        fs::create_dir_all(&agent).unwrap();
+        fs::create_dir_all(folder.path().join("work")).unwrap();
+        let config = CONFIG.replace("BASE_URL", &model.url("/v1")) + more;
+        fs::write(agent.join("config.yaml"), config).unwrap();
+        fs::write(agent.join("system_prompt.md"), "You are a careful agent.\n").unwrap();
+        Self { folder, model }
+    }
+
+    pub(crate) fn work(&self) -> PathBuf {
+        self.folder.path().join("work")
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.work().join(".abide")
+    }
+
+    /// The command with these words after `abide agent run`.
+    #[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_abide"));
+        command.args(["agent", "run", "--agent"]).arg(self.folder.path().join("agent"));
+        command.arg("--workdir").arg(self.work()).args(words);
+        command.env("ABIDE_HOME", self.folder.path().join("home")).env_remove("ABIDE_MODEL_BASE_URL");
+        command.env_remove("ABIDE_MODEL").env_remove("ABIDE_MODEL_API_KEY");
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn run(&self, words: &[&str]) -> Ended {
+        ended(self.command(words))
+    }
+
+    /// Starts it and does not wait.
+    pub(crate) fn start(&self, words: &[&str]) -> Child {
+        self.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// The events of the journal.
+    pub(crate) fn journal(&self) -> Vec<Value> {
+        events(&self.state())
+    }
+
+    /// The payloads of one kind of event.
+    pub(crate) fn events(&self, kind: &str) -> Vec<Value> {
+        let of_kind = |event: &Value| (event["type"] == kind).then(|| event["payload"].clone());
+        self.journal().iter().filter_map(of_kind).collect()
+    }
+
+    /// The sessions that are on disk, each with the pid of its program.
+    pub(crate) fn sessions(&self) -> Vec<(String, u32)> {
+        sessions(&self.state())
+    }
+
+    /// Asserts that no request was refused for its order.
+    pub(crate) fn assert_in_order(&self) {
+        assert_eq!(self.model.faults(), [""; 0]);
+    }
+}
+
+pub(crate) fn ended(mut command: Command) -> Ended {
+    let output = command.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ended { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+}
+
+impl Ended {
+    /// Asserts the exit code, and shows everything if it is another.
+    #[track_caller]
+    pub(crate) fn expect(&self, code: i32) -> &Self {
+        assert_eq!(self.code, Some(code), "{}\n{}", self.stdout, self.stderr);
+        self
+    }
+}
+
+pub(crate) fn events(state: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(state.join("journal.jsonl")).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+pub(crate) fn sessions(state: &Path) -> Vec<(String, u32)> {
+    let Ok(folders) = fs::read_dir(state.join("sessions")) else { return Vec::new() };
+    let pid = |folder: fs::DirEntry| {
+        let pid = fs::read_to_string(folder.path().join("pid.txt")).ok()?;
+        Some((folder.file_name().into_string().ok()?, pid.trim().parse().ok()?))
+    };
+    let mut sessions: Vec<(String, u32)> = folders.filter_map(|folder| pid(folder.unwrap())).collect();
+    sessions.sort();
+    sessions
+}
+
+/// Whether a process with this pid runs and is no zombie.
+pub(crate) fn runs(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+/// Kills a process and waits until it is gone, though it is not our child.
+pub(crate) fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    let held = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let mut fds = [rustix::event::PollFd::new(&held, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut fds, None).unwrap();
+}
+
+/// The texts of all results that the model has seen, in order.
+pub(crate) fn results(heard: &Heard) -> Vec<String> {
+    heard.tool_results().into_iter().map(|result| result.text).collect()
+}
+
+/// A call of one of the tools below.
+pub(crate) fn shell(command: &str) -> Answer {
+    Answer::call("shell", json!({ "command": command }))
+}
+
+/// The answers, one for each request.
+pub(crate) fn script(answers: impl IntoIterator<Item = Answer>) -> Script {
+    answers.into_iter().fold(Script::new(), Script::then)
+}
+
+/// `note` appends a line to a file, so that what was carried out can be counted.
+const CONFIG: &str = r#"
+model:
+  base_url: "BASE_URL"
+  name: loopback
+  max_retries: 1
+tools:
+  - name: note
+    description: Writes a line into notes.txt.
+    command: [sh, -c, 'echo "$1" >> notes.txt && echo "noted $1"', note]
+    parameters:
+      - { name: text, type: string, description: The line., inject_as: argument }
+  - name: look
+    description: Shows notes.txt.
+    command: [sh, -c, 'echo NOTES; cat notes.txt; true']
+  - name: linger
+    description: Never ends by itself.
+    command: [sh, -c, 'echo begun; echo begun >> lingering.txt; exec sleep 1000']
+  - name: shell
+    description: A shell that remembers.
+    stateful: true
+    command: [bash, -i]
+    parameters:
+      - { name: command, type: string, description: The command., inject_as: stdin, required: false }
+  - name: python
+    description: A Python that remembers.
+    stateful: true
+    command: [python3, -i]
+    parameters:
+      - { name: code, type: string, description: The code., inject_as: stdin, required: false }
+"#;

@@ -1,0 +1,151 @@
+//! kill -9 before, in the middle of and after every write to the journal: the same command again ends the story rightly.
+//!
+//! The model of this story is a function of what it sees. When it is told that an outcome is unknown it looks before it
+//! does anything again, as a good one would; so at the end every line stands once in the file that the tool appends to,
+//! and each time that abide carried something out there is a request for it.
+
+use std::os::unix::process::ExitStatusExt;
+
+use abide_testkit::model::{Answer, Heard, Script};
+use serde_json::json;
+
+use super::{
+    recovery::processes_in,
+    stage::{Stage, ended, results},
+};
+
+const UNKNOWN: &str = "The outcome of this call is unknown";
+
+fn note(text: &str) -> Answer {
+    Answer::call("note", json!({ "text": text }))
+}
+
+fn shell(command: &str) -> Answer {
+    Answer::call("shell", json!({ "command": command }))
+}
+
+/// What the model says next.
+fn next(heard: &Heard) -> Answer {
+    let seen = results(heard);
+    let last = seen.last().map_or("", String::as_str);
+    let is_noted = |text: &str| {
+        seen.iter()
+            .any(|seen| seen.contains(&format!("noted {text}")) || seen.lines().any(|line| line == text))
+    };
+    let saw = |text: &str| seen.iter().any(|seen| seen.contains(text));
+    if last.contains(UNKNOWN) && !(is_noted("one") && is_noted("two") && is_noted("three")) {
+        return Answer::call("look", json!({}));
+    }
+    if !is_noted("one") {
+        return note("one");
+    }
+    if !is_noted("two") && !saw("n was set") {
+        return shell("n=5; echo n was set").then_call("note", json!({ "text": "two" }));
+    }
+    if !is_noted("two") {
+        return note("two");
+    }
+    if !saw("blue") {
+        return Answer::call("ask_human", json!({ "question": "Which colour?" }));
+    }
+    if !saw("n is 5") {
+        let is_unset = last.contains("n is unset");
+        return if is_unset { shell("n=5; echo n was set") } else { shell("echo n is ${n:-unset}") };
+    }
+    if !is_noted("three") {
+        return note("three");
+    }
+    Answer::say("all done")
+}
+
+fn stage() -> Stage {
+    Stage::new(Script::new().decide(|heard| Some(next(heard))))
+}
+
+const ASKED: [&str; 2] = ["--message", "go"];
+const ANSWERED: [&str; 2] = ["--answer", "blue"];
+
+/// The places that are reached by a story without a death, by the command that reaches them.
+fn places() -> [Vec<String>; 2] {
+    let stage = stage();
+    let log = stage.state().join("failpoints");
+    [(&ASKED, 101), (&ANSWERED, 0)].map(|(words, code)| {
+        let mut command = stage.command(words);
+        command.env("SIEGE_FAILPOINT", "none");
+        ended(command).expect(code);
+        let reached = std::fs::read_to_string(&log).unwrap();
+        std::fs::remove_file(&log).unwrap();
+        reached.lines().map(str::to_owned).collect()
+    })
+}
+
+fn die_at(stage: &Stage, words: &[&str], place: &str) {
+    let mut command = stage.command(words);
+    let status = command.env("SIEGE_FAILPOINT", place).output().unwrap().status;
+    assert_eq!(status.signal(), Some(9), "{words:?} did not die at {place}");
+}
+
+#[test]
+fn killed_at_every_write_the_same_command_again_ends_the_story_rightly() {
+    let [asked, answered] = places();
+    assert!(asked.len() >= 15 && answered.len() >= 15, "{asked:?} {answered:?}");
+    for place in &asked {
+        let stage = stage();
+        die_at(&stage, &ASKED, place);
+        check(&stage, &format!("asked, {place}"));
+    }
+    for place in &answered {
+        let stage = stage();
+        stage.run(&ASKED).expect(101);
+        die_at(&stage, &ANSWERED, place);
+        check_answered(&stage, &format!("answered, {place}"));
+    }
+}
+
+#[test]
+fn killed_again_and_again_it_still_ends() {
+    let stage = stage();
+    // Each life gets one write further than the one before, until one sees the end.
+    let lives = |words: &[&str], place: &str| {
+        let is_killed = |life: &u32| {
+            let mut command = stage.command(words);
+            let status = command.env("SIEGE_FAILPOINT", format!("{place}:{life}")).output().unwrap().status;
+            status.signal() == Some(9)
+        };
+        (1..100).take_while(is_killed).count()
+    };
+    assert!(lives(&ASKED, "mid_write") >= 3);
+    assert!(lives(&ANSWERED, "mid_write") >= 3);
+    check_answered(&stage, "again and again");
+}
+
+fn check(stage: &Stage, place: &str) {
+    let waiting = stage.run(&ASKED);
+    assert_eq!(waiting.code, Some(101), "{place}: {}{}", waiting.stdout, waiting.stderr);
+    check_answered(stage, place);
+}
+
+fn check_answered(stage: &Stage, place: &str) {
+    let done = stage.run(&ANSWERED);
+    assert_eq!((done.code, done.stdout.as_str()), (Some(0), "all done\n"), "{place}: {}", done.stderr);
+    assert_eq!(stage.model.faults(), [""; 0], "{place}");
+    let notes = std::fs::read_to_string(stage.work().join("notes.txt")).unwrap();
+    assert_eq!(notes, "one\ntwo\nthree\n", "{place}");
+    let requests = stage.events("ACTION_REQUEST");
+    let results = stage.events("ACTION_RESULT");
+    assert_eq!(requests.len(), results.len(), "{place}");
+    for text in ["one", "two", "three"] {
+        let wanted: Vec<_> = requests.iter().filter(|r| r["tool_args"]["text"] == text).collect();
+        let known = wanted.iter().filter(|request| {
+            let result = results.iter().find(|result| result["action_id"] == request["action_id"]).unwrap();
+            result["status"] != "unknown"
+        });
+        assert!(known.count() <= 1, "{place}: {text} was done twice, and both times it was known");
+    }
+    assert_eq!(stage.events("RUN_START").len(), 1, "{place}");
+    assert_eq!(stage.events("USER_MESSAGE").len(), 1, "{place}");
+    assert_eq!(stage.events("RUN_END").len(), 1, "{place}");
+    assert_eq!(stage.sessions(), [], "{place}");
+    assert_eq!(processes_in(&stage.work()), [0_u32; 0], "{place}");
+    assert!(!stage.state().join("interaction.json").exists(), "{place}");
+}
