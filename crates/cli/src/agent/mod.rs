@@ -26,6 +26,9 @@ pub(crate) fn main(command: AgentCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Where agents remember that were given a name, in their working directory.
+const SESSIONS: &str = ".abide/native";
+
 /// Where an agent works and where it remembers.
 struct Place {
     workdir: PathBuf,
@@ -36,9 +39,10 @@ impl Place {
     fn of(arguments: &AgentPlace) -> anyhow::Result<Self> {
         let workdir = std::path::absolute(&arguments.workdir);
         let workdir = workdir.context("cannot use the working directory")?;
-        let state = match &arguments.state {
-            Some(state) => std::path::absolute(state).context("cannot use the state folder")?,
-            None => workdir.join(".abide"),
+        let state = match (&arguments.state, &arguments.session) {
+            (Some(state), _) => std::path::absolute(state).context("cannot use the state folder")?,
+            (None, Some(session)) => workdir.join(SESSIONS).join(session),
+            (None, None) => workdir.join(".abide"),
         };
         Ok(Self { workdir, state })
     }
