@@ -174,7 +174,11 @@ pub(crate) fn keepers_in(directory: &Path) -> Vec<u32> {
         let known = identities(&place).map(|(keeper, _)| keeper);
         known.or_else(|| place.claimed().flatten()).filter(ProcessIdentity::is_alive)
     };
-    Place::all(directory).into_iter().filter_map(|(_, place)| keeper(place)).map(|keeper| keeper.pid).collect()
+    Place::all(directory)
+        .into_iter()
+        .filter_map(|(_, place)| keeper(place))
+        .map(|keeper| keeper.pid)
+        .collect()
 }
 
 /// Clears away a place whose keeper is dead: its child, if it still runs, and its files.

@@ -37,8 +37,10 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         Some(_) | None => home::variable(name),
     };
     let definition = Definition::load(&folder, &variable);
-    let definition = definition.map_err(|problems| Trouble::failure("AGENT_DEFINITION", problems.to_string()))?;
-    let key = definition.api_key(&home::variable)?;
+    let definition =
+        definition.map_err(|problems| Trouble::failure("AGENT_DEFINITION", problems.to_string()))?;
+    let key = definition.api_key(&home::variable);
+    let key = key.map_err(|problems| Trouble::failure("AGENT_KEY", problems.to_string()))?;
     let interrupt = interrupts()?;
     #[cfg(feature = "failpoints")]
     super::failpoints::install(&place.state)?;

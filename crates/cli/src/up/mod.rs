@@ -133,7 +133,8 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     }));
     daemon.reconcile().await.context("cannot take up what an earlier daemon left")?;
     let time = daemon.keep_time();
-    let outliving = Outliving::beside(&home.join("keepers")).for_ever(keeping.store.clone(), daemon.changes());
+    let outliving =
+        Outliving::beside(&home.join("keepers")).for_ever(keeping.store.clone(), daemon.changes());
     let outliving = tokio::spawn(outliving);
     let keeping = tokio::spawn(keeping.for_ever());
     tracing::info!(listen = %address.listen, version = address.version, "ready");

@@ -4,8 +4,8 @@
 
 use abide_domain::{effect::Session, engine::Handle, settings::ExecutionMode};
 use abide_ports::engine::{
-    Abilities, Answer, Asking, Check, Departure, Engine, Evidence, Health, Installation, Interpreter, Launch, Leave,
-    Observed, Order, Said, Speech, Status, Stop, Unsupported,
+    Abilities, Answer, Asking, Check, Departure, Engine, Evidence, Health, Installation, Interpreter, Launch,
+    Leave, Observed, Order, Said, Speech, Status, Stop, Unsupported,
 };
 
 use super::patch;

@@ -34,7 +34,9 @@ pub fn prompt(
         }
         (false, ExecutionMode::Interactive | ExecutionMode::Chat, Asking::InText) => REMINDER.to_owned(),
         (false, ExecutionMode::Auto, _)
-        | (false, ExecutionMode::Interactive | ExecutionMode::Chat, Asking::ByItself) => return text.to_owned(),
+        | (false, ExecutionMode::Interactive | ExecutionMode::Chat, Asking::ByItself) => {
+            return text.to_owned();
+        }
     };
     format!("{text}{OPEN}{added}{CLOSE}")
 }

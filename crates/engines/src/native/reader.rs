@@ -106,11 +106,13 @@ impl Reader {
 
     fn result(&mut self, result: &journal::Outcome<'_>, facts: &mut Facts) {
         let at = self.calls.iter().position(|(action, _)| *action == result.action_id);
-        // One of an earlier process is not known by its tool any more.
-        let tool = at.map_or_else(|| "a call".to_owned(), |at| self.calls.swap_remove(at).1);
-        if tool == ASKS {
-            return;
-        }
+        let tool = match at.map(|at| self.calls.swap_remove(at).1) {
+            Some(tool) if tool == ASKS => return,
+            Some(tool) => tool,
+            // It was wanted by an earlier process. The one such call that succeeds is the question, now answered.
+            None if result.status == "success" => return,
+            None => "an earlier call".to_owned(),
+        };
         match (result.status.as_ref(), result.exit_code) {
             ("unknown", _) => facts.say(What::Warning(format!("what came of {tool} is unknown"))),
             ("success", None | Some(0)) => facts.say(What::Progress(format!("{tool} is done"))),
@@ -125,9 +127,12 @@ impl Reader {
         let trouble = said.lines().rev().find_map(|line| serde_json::from_str::<Trouble>(line).ok());
         let is_lost = self.resumes && !self.has_session && left_by_itself(departure);
         match trouble {
-            // The session is there; what defines the agent is not in order.
+            // The session may well be there; what defines the agent is not in order.
             Some(Trouble { code, detail }) if code == "AGENT_DEFINITION" => {
                 Failure::new(FailureCode::EngineFailed, detail)
+            }
+            Some(Trouble { code, detail }) if code == "AGENT_KEY" => {
+                Failure::new(FailureCode::EngineAuthRequired, detail)
             }
             Some(Trouble { detail, .. }) if is_lost => lost(&detail),
             None if is_lost => lost(&said),
