@@ -3,6 +3,7 @@
 //! Reading order: `run`, the `voice` by which it tells what happens, `story` (events in words), `person` (who is asked on
 //! a terminal), `show`, `init`.
 
+mod account;
 #[cfg(feature = "failpoints")]
 mod failpoints;
 mod init;
@@ -15,6 +16,8 @@ mod voice;
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Context;
+
+pub(crate) use account::Account;
 
 use crate::args::{AgentCommand, AgentPlace};
 

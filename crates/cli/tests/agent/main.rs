@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
+mod engine;
 mod journals;
 mod limits;
 mod people;
