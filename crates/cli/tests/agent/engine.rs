@@ -104,6 +104,33 @@ impl House {
         u32::try_from(attempts.last().unwrap()["pid"].as_u64().unwrap()).unwrap()
     }
 
+    /// So many short whiles, in each of which something else may just be happening.
+    fn moments(&self, moments: u64) {
+        for _ in 0..moments {
+            self.home.client().unwrap().get("/v1/runs").unwrap();
+        }
+    }
+
+    /// Kills the process of turn 2 so many moments after it was seen, if it is still there.
+    fn kill_at(&self, run: &str, moments: u64) {
+        let path = format!("/v1/runs/{run}/turns");
+        for _ in 0..LOOKS {
+            let turns = self.home.client().unwrap().get(&path).unwrap().body["items"].clone();
+            let pid = turns.as_array().unwrap().iter().find_map(|turn| {
+                (turn["turn_index"] == 2).then(|| turn["attempts"][0]["pid"].as_u64()).flatten()
+            });
+            if let Some(pid) = pid.and_then(|pid| i32::try_from(pid).ok()) {
+                self.moments(moments);
+                let pid = rustix::process::Pid::from_raw(pid).unwrap();
+                let _it_may_be_over = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                return;
+            }
+            if self.run(run)["turn_index"] == 2 && self.run(run)["status"] == "idle" {
+                return;
+            }
+        }
+    }
+
     /// Waits until no process that was there for these sessions is left.
     fn until_gone(&self, sessions: &[(String, u32)]) {
         for _ in 0..LOOKS {
@@ -229,6 +256,62 @@ fn the_agent_is_killed_in_a_call_and_the_chat_goes_on_with_what_is_known() {
     house.post(&format!("/v1/runs/{run}/cancel"), &json!({}));
     house.until(&run, "canceled");
     house.until_gone(&ours);
+}
+
+/// Asks once, and is done when it has the answer.
+fn asks_once() -> Script {
+    Script::new().decide(|heard| {
+        Some(if heard.tool_results().is_empty() { ask("Which number?") } else { Answer::say("done") })
+    })
+}
+
+/// The answers that the agent has journalled.
+fn answers(house: &House, run: &str) -> Vec<String> {
+    let journal = events(&house.state(run));
+    let results = journal.iter().filter(|event| event["type"] == "ACTION_RESULT");
+    results.map(|event| event["payload"]["observation_content"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn wherever_the_agent_is_killed_with_an_answer_in_hand_no_other_words_are_taken_for_it() {
+    for moment in 0..8 {
+        let (house, _daemon) = House::new(asks_once());
+        let run = house.begin("chat", "begin");
+        house.until(&run, "waiting_user");
+        house.reply(&run, "7");
+        house.kill_at(&run, moment);
+        house.until_it(&run, "rest", |found| found["status"] == "idle" && found["turn_index"] == 2);
+        house.say(&run, "m3", "go on");
+        let after = house.until_it(&run, "turn 3", |found| {
+            (found["status"] == "idle" || found["status"] == "waiting_user") && found["turn_index"] == 3
+        });
+        if after["status"] == "waiting_user" {
+            // The answer was never heard, so the same is asked again.
+            assert_eq!(answers(&house, &run), [""; 0], "moment {moment}");
+            house.reply(&run, "7");
+            house.until_it(&run, "turn 4", |found| found["status"] == "idle" && found["turn_index"] == 4);
+        }
+        assert_eq!(answers(&house, &run), ["7"], "moment {moment}");
+        assert_eq!(house.run(&run)["result"]["text"], "done", "moment {moment}");
+        assert_eq!(house.model.faults(), [""; 0]);
+    }
+}
+
+#[test]
+fn wherever_the_daemon_is_killed_with_an_answer_in_hand_the_agent_hears_it_once() {
+    for moment in 0..8 {
+        let (house, daemon) = House::new(asks_once());
+        let run = house.begin("interactive", "begin");
+        house.until(&run, "waiting_user");
+        house.reply(&run, "7");
+        house.moments(moment);
+        daemon.kill();
+        let _daemon = house.home.start();
+        let done = house.until(&run, "succeeded");
+        assert_eq!(done["result"]["text"], "done");
+        assert_eq!(answers(&house, &run), ["7"]);
+        house.agree(&run);
+    }
 }
 
 #[test]

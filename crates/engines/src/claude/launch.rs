@@ -147,6 +147,7 @@ mod tests {
             sandbox,
             skill: None,
             session_since: None,
+            prompted: abide_ports::engine::Prompted::ByMessage,
         })
         .expect("the session id is one")
     }

@@ -145,6 +145,7 @@ mod tests {
             sandbox,
             skill: None,
             session_since: None,
+            prompted: abide_ports::engine::Prompted::ByMessage,
         })?;
         assert_eq!(launch.stdin, Stdin::Whole(b"-5 + 3?".to_vec()));
         Ok((launch.argv.join(" "), launch.files.into_iter().map(|file| file.contents).collect()))
@@ -186,6 +187,7 @@ mod tests {
             sandbox: Some(Sandbox::ReadOnly),
             skill: None,
             session_since: None,
+            prompted: abide_ports::engine::Prompted::ByMessage,
         });
         let held = held.unwrap();
         assert_eq!(

@@ -1,12 +1,13 @@
 //! How the native agent is started.
 //!
 //! What the person says goes in by standard input and never stands in the command, where everybody on the machine could
-//! read it: it may be the password that was asked for. Whether it is the answer to the open question or a message is
-//! decided by the agent, whose journal knows (`--say`); and it is a new one each time, even if the words are the same
-//! (`--again`).
+//! read it: it may be the password that was asked for. A message is never taken for the answer to a question, not even if
+//! an earlier process died before it had heard the answer: then the agent asks again. A reply may be one to Abide's own
+//! question; whether the agent's is open is known to its journal, so it decides (`--say`). Either is a new one each time,
+//! even if the words are the same (`--again`).
 
 use abide_domain::{effect::Session, settings::ExecutionMode};
-use abide_ports::engine::{Launch, Order, Sandbox, Stdin, Unsupported};
+use abide_ports::engine::{Launch, Order, Prompted, Sandbox, Stdin, Unsupported};
 
 use crate::ids::is_uuid;
 
@@ -24,7 +25,11 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
     }
     let mut argv = order.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-    add(&["agent", "run", "--json", "--again", "--say", "-"]);
+    add(&["agent", "run", "--json", "--again"]);
+    match order.prompted {
+        Prompted::ByMessage => add(&["--message", "-"]),
+        Prompted::ByReply => add(&["--say", "-"]),
+    }
     match order.mode {
         ExecutionMode::Auto => add(&["--auto"]),
         ExecutionMode::Interactive => {}

@@ -55,6 +55,17 @@ pub struct Order<'a> {
     pub skill: Option<&'a str>,
     /// When the session was begun, if it is not new.
     pub session_since: Option<Timestamp>,
+    /// How the prompt came about.
+    pub prompted: Prompted,
+}
+
+/// How a prompt came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prompted {
+    /// Somebody said something.
+    ByMessage,
+    /// It is the answer to a question: the engine's own, or one of Abide's about how to go on.
+    ByReply,
 }
 
 /// What an engine may do to the machine. Carried over to every turn, never widened (A4).
