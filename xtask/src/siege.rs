@@ -82,7 +82,13 @@ pub(crate) fn run_for_ci(workspace: &Workspace) -> Result<()> {
     // The points of the first story are about a hundred; the rest come at random.
     besiege("kill", &failpoints, &["--kills", "140"])?;
     besiege("upgrade", &plain, &["--old", &failpoints.to_string_lossy()])?;
-    besiege("load", &plain, &["--waiting", "1000", "--runs", "40", "--readers", "20"])
+    besiege("load", &plain, &["--waiting", "1000", "--runs", "40", "--readers", "20"])?;
+    // The native agent, killed around every write to its journal.
+    cargo(
+        workspace,
+        &["test", "--quiet", "--package", "abide", "--features", "failpoints", "--test", "agent", "sweep"],
+    )
+    .run()
 }
 
 fn besiege(

@@ -31,6 +31,10 @@ impl Agent<'_> {
                 Err(refusal) => self.result(request, Done::refused(refusal))?,
             }
         }
+        if self.memory.story.open().next().is_none() {
+            // Whoever took the answer may have died before the question was taken away.
+            self.memory.withdraw_question()?;
+        }
         if let Some(text) = message {
             self.record(vec![Event::UserMessage(UserMessage { text })])?;
         }

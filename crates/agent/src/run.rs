@@ -227,11 +227,10 @@ fn nudge(thought: &Thought) -> String {
     "Your last answer was cut off at the limit of its length. Go on where it ended, or be shorter.".to_owned()
 }
 
-/// The empty window for an agent, and the tools as its model is told about them.
-pub fn prepare(definition: &Definition) -> (Window, Vec<String>) {
-    let tools = offers(definition, Company::Somebody);
-    let overhead = tools.iter().map(String::len).sum();
-    (Window::new(&definition.system_prompt, definition.model.context_tokens, overhead), tools)
+/// The empty window for an agent, whose model reaches the state folder under this name.
+pub fn window(definition: &Definition, state: &str) -> Window {
+    let overhead = offers(definition, Company::Somebody).iter().map(String::len).sum();
+    Window::new(&definition.system_prompt, definition.model.context_tokens, overhead, state)
 }
 
 fn offers(definition: &Definition, company: Company) -> Vec<String> {

@@ -47,6 +47,11 @@ impl Trouble {
         Self { code: "USAGE".to_owned(), detail: detail.into(), kind: Kind::Usage, problem: None }
     }
 
+    /// An agent's definition cannot work.
+    pub(crate) fn definition(problems: impl fmt::Display) -> Self {
+        Self { code: "BAD_DEFINITION".to_owned(), ..Self::usage(problems.to_string()) }
+    }
+
     pub(crate) fn unreachable(detail: impl Into<String>) -> Self {
         let code = "DAEMON_UNREACHABLE".to_owned();
         Self { code, detail: detail.into(), kind: Kind::Unreachable, problem: None }

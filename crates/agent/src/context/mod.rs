@@ -37,6 +37,8 @@ pub struct Window {
     batches: u64,
     /// How many were left out.
     left_out: u64,
+    /// The state folder, as the model can reach it from its working directory.
+    state: String,
 }
 
 /// One message.
@@ -72,8 +74,8 @@ struct Batch {
 
 impl Window {
     /// A conversation with nothing but a system prompt, for a model that can take so many tokens. The overhead is what
-    /// the description of the tools takes, in bytes.
-    pub fn new(system_prompt: &str, most: u64, overhead: usize) -> Self {
+    /// the description of the tools takes, in bytes; the state folder is told as the model can reach it.
+    pub fn new(system_prompt: &str, most: u64, overhead: usize, state: &str) -> Self {
         let mut window = Self {
             pieces: Vec::new(),
             bytes: 0,
@@ -83,6 +85,7 @@ impl Window {
             batch: None,
             batches: 0,
             left_out: 0,
+            state: state.to_owned(),
         };
         if !system_prompt.trim().is_empty() {
             window.push(Message::System(system_prompt.to_owned()).json(), Kind::Said);
@@ -172,7 +175,7 @@ impl Window {
         for request in requests {
             let Some(result) = results.remove(&request.action_id) else { continue };
             let call_id = request.call_id;
-            let short = shorten::pointer(&result).map(|text| {
+            let short = shorten::pointer(&result, &self.state).map(|text| {
                 let call_id = call_id.clone();
                 Message::Tool { call_id, text }.json()
             });

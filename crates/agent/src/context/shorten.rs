@@ -78,9 +78,10 @@ impl Window {
         self.left_out += calls as u64;
         self.pieces.retain(|piece| !is_old(piece));
         let text = format!(
-            "{} {} earlier exchanges with tools are left out here to make room; .abide/journal.jsonl has them whole.",
+            "{} {} earlier exchanges with tools are left out here to make room; {}/journal.jsonl has them whole.",
             super::NOTICE,
-            self.left_out
+            self.left_out,
+            self.state
         );
         let json = Message::User(text).json();
         self.pieces.insert(place, Piece { json, kind: Kind::Gap });
@@ -89,9 +90,9 @@ impl Window {
 }
 
 /// What stands in place of an old observation.
-pub(super) fn pointer(result: &ActionResult) -> Option<String> {
+pub(super) fn pointer(result: &ActionResult, state: &str) -> Option<String> {
     let place = result.execution_ref.as_deref()?;
     let end = result.exit_code.map(|code| format!(", exit code {code}")).unwrap_or_default();
     let bytes = result.observation_content.len();
-    Some(format!("[older output left out: {bytes} bytes{end}; all of it is in .abide/{place}]"))
+    Some(format!("[older output left out: {bytes} bytes{end}; all of it is in {state}/{place}]"))
 }

@@ -58,7 +58,7 @@ fn shown(window: &Window) -> Vec<String> {
 
 #[test]
 fn results_stand_in_the_order_of_their_calls_and_what_was_said_meanwhile_after_them() {
-    let mut window = Window::new("be good", 1000, 0);
+    let mut window = Window::new("be good", 1000, 0, ".abide");
     let story =
         [said("go"), thought(2), request(1), request(2), notice("lost"), said("hurry"), result(2, "two")];
     for event in &story {
@@ -83,7 +83,7 @@ fn results_stand_in_the_order_of_their_calls_and_what_was_said_meanwhile_after_t
 
 /// A window after so many batches with results of this size.
 fn filled(batches: u64, size: usize, most: u64) -> Window {
-    let mut window = Window::new("be good", most, 0);
+    let mut window = Window::new("be good", most, 0, ".abide");
     window.apply(&said("go"));
     for number in 1..=batches {
         for event in [thought(1), request(number), result(number, &"x".repeat(size))] {

@@ -60,7 +60,9 @@ impl Agent<'_> {
     fn no_such_tool(&self, name: &str) -> String {
         let mut names: Vec<&str> = self.definition.tools.iter().map(|tool| tool.name.as_str()).collect();
         names.extend((self.company == Company::Somebody).then_some(human::TOOL));
-        format!("there is no tool {name}; the tools are {}", names.join(", "))
+        let meant = definition::nearest(name, names.iter().copied());
+        let meant = meant.map(|meant| format!(" (did you mean {meant}?)")).unwrap_or_default();
+        format!("there is no tool {name}{meant}; the tools are {}", names.join(", "))
     }
 
     /// Puts a question to the person. Something comes of it if nobody answers now.

@@ -86,8 +86,7 @@ impl Stage {
     }
 
     fn order(&self, order: &Order) -> Result<Outcome, RunError> {
-        let (window, _) = prepare(&self.definition);
-        let memory = Memory::open(self.state(), window)?;
+        let memory = Memory::open(self.state(), window(&self.definition, ".abide"))?;
         let (mut mind, mut hands, mut voice) = (MindOf(self), HandsOf(self), VoiceOf(self));
         self.interrupted.store(false, Ordering::Relaxed);
         let around =
@@ -402,8 +401,7 @@ fn an_interrupted_batch_leaves_no_call_without_a_result_and_goes_on() {
 #[test]
 fn two_at_once_are_refused() {
     let stage = Stage::new();
-    let (window, _) = prepare(&stage.definition);
-    let _first = Memory::open(stage.state(), window).unwrap();
+    let _first = Memory::open(stage.state(), window(&stage.definition, ".abide")).unwrap();
     let error = stage.order(&Order::default()).unwrap_err().to_string();
     assert!(error.starts_with(&format!("another process (pid {})", std::process::id())), "{error}");
 }

@@ -78,7 +78,8 @@ impl SessionCall<'_> {
         let (mut living, started) = match self.meant() {
             Meant::None(observation) => return Ok((*observation).into()),
             Meant::Living(living) => {
-                self.begin(&execution, &living.id, Vec::new(), text.as_deref())?;
+                let job = living.record.shell.is_some().then_some(living.status.jobs + 1);
+                self.begin(&execution, &living.id, Vec::new(), job, text.as_deref())?;
                 (*living, None)
             }
             Meant::Start { default } => {
@@ -164,6 +165,7 @@ impl SessionCall<'_> {
         execution: &Execution,
         id: &str,
         argv: Vec<String>,
+        job: Option<u64>,
         text: Option<&str>,
     ) -> Result<(), ToolError> {
         let call = CallRecord {
@@ -172,6 +174,7 @@ impl SessionCall<'_> {
             cwd: self.setup.tool_cwd(self.tool),
             stdin_bytes: text.map_or(0, |text| text.len() as u64),
             session: Some(id.to_owned()),
+            job,
             started_at: now(),
         };
         execution.begin(&call).map_err(|error| ToolError::system("cannot record a call", error))
@@ -215,7 +218,7 @@ impl SessionCall<'_> {
                 started_at: now(),
             },
         };
-        self.begin(execution, &opening.id, argv, text)?;
+        self.begin(execution, &opening.id, argv, None, text)?;
         let mut living = match opening.start(&place, &self.setup.launcher)? {
             Ok(living) => living,
             Err(why) => {
@@ -228,10 +231,11 @@ impl SessionCall<'_> {
         if living.record.shell.is_some() {
             return Ok(Ok((living, Spoken::default())));
         }
-        let patience = self.timeout_ms(&living).min(talk::FIRST_MS);
-        let spoken = talk::say(&mut living, None, patience, recorder, &self.setup.stop)?;
-        // What it says before it is told anything is guessed to be whole for every program that waits for several things.
-        Ok(Ok((living, Spoken { remark: None, timed_out: false, ..spoken })))
+        // How long an answer may take says nothing about how long a program takes to begin.
+        let spoken = talk::say(&mut living, None, talk::FIRST_MS, recorder, &self.setup.stop)?;
+        // Whether all of it has come before anything was said is a guess that nobody minds; that it goes on is no guess.
+        let remark = spoken.remark.filter(|_| spoken.timed_out);
+        Ok(Ok((living, Spoken { remark, timed_out: false, ..spoken })))
     }
 
     fn say(

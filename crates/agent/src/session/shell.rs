@@ -64,27 +64,3 @@ fn spoken(outcome: Outcome, interrupted: bool) -> Spoken {
         remark: None,
     }
 }
-
-/// Stops a command of an earlier process of ours that still runs, and waits until it has ended.
-pub(crate) fn stop_running(living: &mut Living) -> bool {
-    let Some((job, _)) = living.status.running else { return false };
-    let link = &mut living.keeper.link;
-    let orders = [
-        Order { tag: RUN, act: Act::Follow { job, from: [u64::MAX; 2] } },
-        Order { tag: INTERRUPT, act: Act::Interrupt },
-    ];
-    if orders.iter().any(|order| link.send(order).is_err()) {
-        return false;
-    }
-    // The ladder ends whatever it is, so this does too.
-    while let Ok(answer) = link.wait::<Answer>(LADDER_MS) {
-        match answer {
-            Some(Answer { tag: RUN, news: News::Ended(_) }) => return true,
-            Some(_) => {}
-            None => return link.is_closed(),
-        }
-    }
-    false
-}
-
-const LADDER_MS: u64 = 15_000;

@@ -92,7 +92,7 @@ pub(crate) fn say(
         }
     }
     heard.seen = at;
-    if text.is_none() && heard.prompt.is_empty() && !on_terminal {
+    if text.is_none() && heard.prompt.is_empty() {
         heard.prompt = prompt(recorder);
     }
     heard.write(&place);

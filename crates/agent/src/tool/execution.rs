@@ -34,6 +34,8 @@ pub struct CallRecord {
     pub stdin_bytes: u64,
     /// The session that it was said to.
     pub session: Option<String>,
+    /// Which command of that session it was to be, if its shell takes commands.
+    pub job: Option<u64>,
     /// When.
     pub started_at: String,
 }

@@ -9,7 +9,7 @@ use abide_keeper::KeeperError;
 use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::launch::{Keeper, Launcher, Stage, prevent, stage, sweep};
 use abide_keeper::place::Place;
-use abide_keeper::protocol::{Act, Answer, News, Order, Owner, Range, Refusal, Shape, Spec, Stream};
+use abide_keeper::protocol::{Act, Answer, JobId, News, Order, Owner, Range, Refusal, Shape, Spec, Stream};
 
 use super::clock::ticks_ms;
 use super::recorder::{Recorder, file_name};
@@ -191,20 +191,7 @@ pub fn recover(place: &Path, directory: &Path) -> Option<Left> {
         return Some(Left { exit_code: None, was_running: false });
     };
     let status = keeper.status(START_MS).ok()?;
-    let mut recorder = Recorder::new(directory, 0);
-    for (tag, stream) in (1..).zip(Stream::ALL) {
-        let mut offset = std::fs::metadata(directory.join(file_name(stream))).map_or(0, |file| file.len());
-        loop {
-            let range = Range { job: 0, stream, offset, limit: 1 << 20 };
-            let Ok(News::Piece(piece)) = keeper.ask(tag, Act::Read(range), START_MS) else { break };
-            // What lies between was dropped; the file goes on with what is there.
-            offset = piece.offset + piece.bytes.len() as u64;
-            if piece.bytes.is_empty() {
-                break;
-            }
-            recorder.push(stream, &piece.bytes);
-        }
-    }
+    take_rest(&mut keeper, 0, [0; 2], directory);
     let _gone_is_fine = keeper.ask(END, Act::End { force: false }, END_MS);
     reap(&mut keeper);
     if place.path().exists() {
@@ -212,6 +199,31 @@ pub fn recover(place: &Path, directory: &Path) -> Option<Left> {
     }
     Some(Left { exit_code: status.exit.as_ref().map(|exit| exit.code), was_running: status.exit.is_none() })
 }
+
+/// Takes what a job has printed and its files lack; `base` is where in the job's streams the files begin. Says how far the
+/// streams have come.
+pub(crate) fn take_rest(keeper: &mut Keeper, job: JobId, base: [u64; 2], directory: &Path) -> [u64; 2] {
+    let mut recorder = Recorder::new(directory, 0);
+    let mut reached = base;
+    for (tag, stream) in (REST..).zip(Stream::ALL) {
+        let recorded = std::fs::metadata(directory.join(file_name(stream))).map_or(0, |file| file.len());
+        let offset = &mut reached[stream.index()];
+        *offset += recorded;
+        loop {
+            let range = Range { job, stream, offset: *offset, limit: 1 << 20 };
+            let Ok(News::Piece(piece)) = keeper.ask(tag, Act::Read(range), START_MS) else { break };
+            // What lies between was dropped; the file goes on with what is there.
+            *offset = piece.offset + piece.bytes.len() as u64;
+            if piece.bytes.is_empty() {
+                break;
+            }
+            recorder.push(stream, &piece.bytes);
+        }
+    }
+    reached
+}
+
+const REST: u64 = 10;
 
 /// What was found of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

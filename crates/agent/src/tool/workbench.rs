@@ -26,8 +26,8 @@ use super::recorder::{Recorder, file_name};
 use crate::definition::Tool;
 use crate::session::call::{Made, SessionCall};
 use crate::session::found::{self, Found, all, find};
+use crate::session::leaving::leave_off;
 use crate::session::record::sessions;
-use crate::session::shell::stop_running;
 
 /// What a workbench is told when it is opened.
 #[derive(Debug, Clone)]
@@ -205,6 +205,7 @@ impl Workbench {
             cwd: cwd.clone(),
             stdin_bytes: stdin.len() as u64,
             session: None,
+            job: None,
             started_at: now(),
         };
         execution.begin(&call).map_err(|error| ToolError::system("cannot record a call", error))?;
@@ -324,9 +325,12 @@ impl Workbench {
                     recovered.ended_session = Some(id.clone());
                 }
             } else if let Found::Living(mut living) = find(&place, id)
+                && execution.exit().is_none()
                 && living.own().is_ok()
             {
-                recovered.was_running = stop_running(&mut living);
+                let left = leave_off(&mut living, call.job, &execution.path);
+                recovered.was_running = left.was_running;
+                recovered.exit_code = recovered.exit_code.or(left.exit_code);
             }
         }
         recovered.output = self.output_on_disk(&execution);

@@ -143,12 +143,12 @@ pub(crate) fn running(text: &str) -> Vec<u32> {
     .collect()
 }
 
-/// Children of this process that ended and were not reaped.
-pub(crate) fn zombies() -> usize {
-    let own = std::process::id();
-    let Ok(entries) = fs::read_dir("/proc") else { return 0 };
-    let stats = entries.filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok());
-    stats.filter(|stat| stat.contains(&format!(") Z {own} "))).count()
+/// The parent of a process.
+pub(crate) fn parent(pid: u32) -> u32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    stat.rsplit_once(") ")
+        .and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok())
+        .expect("it has a parent")
 }
 
 /// Not a test: an agent in a process of its own, in the folder that it is started in, which uses its tools and then
@@ -163,13 +163,20 @@ fn as_an_agent() {
             let arguments = serde_json::json!({ "text": text }).as_object().cloned().expect("an object");
             workbench.run(action, tool, &arguments).expect("the machine does as it is told");
         };
+        if Path::new("once").exists() {
+            let long = Tool {
+                parameters: vec![parameter("text", Inject::Argument)],
+                ..tool("long", &["sh", "-c", "echo so far; touch begun; exec sleep \"$1\"", "long"])
+            };
+            return call("act_9", &long, "71906");
+        }
         call("act_1", &session("shell", &["bash"]), "x=7");
         call("act_2", &session("python", &["python3", "-i", "-q"]), "y = 8");
         call("act_3", &session("shell", &["bash"]), "echo so far; touch begun; while :; do sleep 0.05; done");
     }
 }
 
-/// Starts such an agent.
+/// Starts such an agent, and comes back when it is in the middle of its last call.
 pub(crate) fn agent_of_its_own(folder: &Path) -> std::process::Child {
     let program = std::env::current_exe().expect("this program has a path");
     let words = ["bench::as_an_agent", "--exact", "--include-ignored", "--test-threads=1", "--quiet"];
@@ -181,5 +188,10 @@ pub(crate) fn agent_of_its_own(folder: &Path) -> std::process::Child {
         output: None,
         errors: None,
     };
-    background.start().expect("this program can be started again")
+    let mut agent = background.start().expect("this program can be started again");
+    while !folder.join("begun").exists() {
+        assert!(agent.try_wait().is_ok_and(|ended| ended.is_none()), "the agent ended too early");
+        std::thread::yield_now();
+    }
+    agent
 }

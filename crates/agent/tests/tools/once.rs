@@ -1,10 +1,10 @@
 //! Programs that run for one call.
 
 use abide_agent::definition::{Inject, Tool};
-use abide_agent::tool::{Status, Workbench};
+use abide_agent::tool::Status;
 use serde_json::json;
 
-use crate::bench::{Bench, on_terminal, parameter, running, setup, tool};
+use crate::bench::{Bench, agent_of_its_own, on_terminal, parameter, running, tool};
 
 /// A script with its words.
 fn script(text: &str) -> Tool {
@@ -87,7 +87,8 @@ fn a_gigabyte_is_survived_with_its_beginning_its_end_and_the_way_to_the_rest() {
     let loud = script("echo first; head -c 1000000000 /dev/zero | tr '\\0' x; echo; echo last");
     let before = resident();
     let seen = bench.call(&loud, json!({}));
-    assert!(resident() < before + (64 << 10), "memory grew from {before} to {} KiB", resident());
+    // Other tests of this process run beside it; a quarter of what was printed is far from all of it.
+    assert!(resident() < before + (256 << 10), "memory grew from {before} to {} KiB", resident());
     assert_eq!(seen.exit_code, Some(0));
     assert!(seen.text.len() < 17 << 10, "{} bytes are shown", seen.text.len());
     assert!(seen.text.starts_with("first\nxxx") && seen.text.ends_with("xxx\nlast\n[exit code 0]"));
@@ -139,25 +140,15 @@ fn a_tool_is_ended_when_the_agent_is_stopped() {
 
 #[test]
 fn what_a_dead_agent_left_running_is_ended_and_what_it_printed_is_kept() {
-    let bench = Bench::new();
-    let folder = bench.folder.path().to_owned();
-    // A thread stands in for the agent that dies: it never hears the end of its call.
-    let marker = folder.join("begun");
-    let begun = marker.clone();
-    let doomed = std::thread::spawn(move || {
-        let mut workbench = Workbench::open(setup(&folder));
-        let long = script("echo so far; touch begun; exec sleep 71906");
-        workbench.run("act_9", &long, &serde_json::Map::new()).expect("the machine does as it is told")
-    });
-    while !begun.exists() {
-        std::thread::yield_now();
-    }
-    let mut next = Workbench::open(setup(bench.folder.path()));
-    let found = next.recover("act_9").unwrap();
+    let mut bench = Bench::new();
+    std::fs::write(bench.folder.path().join("once"), "").unwrap();
+    let mut agent = agent_of_its_own(bench.folder.path());
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    let found = bench.workbench.recover("act_9").unwrap();
     assert!(found.begun && found.was_running, "{found:?}");
     assert_eq!((found.output.as_str(), found.exit_code), ("so far", None));
     assert_eq!(found.execution_ref.as_deref(), Some("executions/act_9"));
     assert!(running("sleep 71906").is_empty());
-    assert!(!next.recover("act_10").unwrap().begun);
-    drop(doomed.join());
+    assert!(!bench.workbench.recover("act_10").unwrap().begun);
 }

@@ -4,7 +4,7 @@ use abide_agent::definition::{Inject, Tool};
 use abide_agent::tool::{SessionEvent, Status};
 use serde_json::json;
 
-use crate::bench::{Bench, is_there, on_terminal, parameter, running, session, tool, zombies};
+use crate::bench::{Bench, is_there, on_terminal, parameter, parent, running, session, tool};
 
 fn id_of(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
@@ -78,14 +78,15 @@ fn a_session_is_ended_with_everything_in_it_and_no_zombie_is_left() {
     while running("sleep 71911").is_empty() || running("sleep 71912").is_empty() {
         std::thread::yield_now();
     }
-    let before = zombies();
+    let keeper = parent(bench.pid(&id));
     let seen = bench.workbench.end_session(&id);
     assert_eq!(
         (seen.text, seen.session_event),
         (format!("Session {id} terminated."), Some(SessionEvent::Ended))
     );
     assert!(running("sleep 71911").is_empty() && running("sleep 71912").is_empty());
-    assert!(!bench.state().join("sessions").join(&id).exists() && zombies() <= before);
+    assert!(!bench.state().join("sessions").join(&id).exists());
+    assert!(!std::path::Path::new(&format!("/proc/{keeper}")).exists(), "its keeper was not reaped");
     assert!(bench.workbench.end_session(&id).text.contains("open sessions: none"));
     assert_ne!(id_of(&bench.call(&tool, json!({"text": "true"})).text), id);
 }

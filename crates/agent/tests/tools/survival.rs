@@ -5,7 +5,7 @@ use std::fs;
 use abide_agent::tool::{SessionEvent, Setup, Workbench};
 use serde_json::json;
 
-use crate::bench::{Bench, agent_of_its_own, running, session, setup};
+use crate::bench::{Bench, agent_of_its_own, parent, running, session, setup};
 
 #[test]
 fn the_next_process_goes_on_in_the_sessions_of_the_last() {
@@ -23,11 +23,6 @@ fn the_next_process_goes_on_in_the_sessions_of_the_last() {
 fn the_sessions_of_a_killed_agent_are_adopted_and_what_it_ran_in_them_is_stopped() {
     let mut bench = Bench::new();
     let mut agent = agent_of_its_own(bench.folder.path());
-    let begun = bench.folder.path().join("begun");
-    while !begun.exists() {
-        assert!(agent.try_wait().is_ok_and(|ended| ended.is_none()), "the agent ended too early");
-        std::thread::yield_now();
-    }
     agent.kill().unwrap();
     agent.wait().unwrap();
     let ids: Vec<String> = bench.workbench.sessions().into_iter().map(|open| open.id).collect();
@@ -45,10 +40,6 @@ fn the_sessions_of_a_killed_agent_are_adopted_and_what_it_ran_in_them_is_stopped
 fn a_session_of_a_living_agent_is_not_taken_from_it() {
     let mut bench = Bench::new();
     let mut agent = agent_of_its_own(bench.folder.path());
-    while !bench.folder.path().join("begun").exists() {
-        assert!(agent.try_wait().is_ok_and(|ended| ended.is_none()), "the agent ended too early");
-        std::thread::yield_now();
-    }
     let arguments = json!({"text": "x=taken"}).as_object().cloned().unwrap();
     let refused = bench.workbench.run("act_9", &session("shell", &["bash"]), &arguments);
     assert!(refused.is_err_and(|error| error.to_string().contains("another runtime owns this session")));
@@ -192,11 +183,4 @@ fn a_session_that_a_lost_call_had_started_is_ended_and_one_that_it_spoke_to_stay
 fn kill(pid: u32) {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a pid is a number");
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it is ours");
-}
-
-fn parent(pid: u32) -> u32 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
-    stat.rsplit_once(") ")
-        .and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok())
-        .expect("it has a parent")
 }

@@ -49,4 +49,9 @@ impl Place {
         };
         Ok(Self { workdir, state })
     }
+
+    /// The state folder as tools reach it from where they work.
+    fn shown_state(&self) -> String {
+        self.state.strip_prefix(&self.workdir).unwrap_or(&self.state).display().to_string()
+    }
 }

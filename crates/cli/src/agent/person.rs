@@ -1,6 +1,7 @@
 //! Asking the person who sits at the terminal, if one does.
 
 use std::{
+    io::Write,
     os::unix::net::UnixStream,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
@@ -55,9 +56,11 @@ fn wait(question: &Question, interrupt: &AtomicBool) -> anyhow::Result<Asked> {
     let (bell, _silent) = UnixStream::pair()?;
     let _echo = question.sensitive.then(Quiet::begin);
     console.forget_typed();
+    // Only now: what is typed before the question stands there is not its answer.
+    prompt();
     loop {
         match console.wait(&bell, Listen::Yes, Some(MOMENT))? {
-            Happening::Typed(typed) if typed.trim().is_empty() => {}
+            Happening::Typed(typed) if typed.trim().is_empty() => prompt(),
             Happening::Typed(typed) => return Ok(Asked::Answered(meant(question, &typed))),
             Happening::Closed => return Ok(Asked::Nobody),
             Happening::Interrupted => return Ok(Asked::Interrupted),
@@ -68,6 +71,11 @@ fn wait(question: &Question, interrupt: &AtomicBool) -> anyhow::Result<Asked> {
             }
         }
     }
+}
+
+fn prompt() {
+    let mut err = std::io::stderr().lock();
+    let _nobody_listens = err.write_all(b"answer: ").and_then(|()| err.flush());
 }
 
 /// The terminal does not show what is typed, until this is let go of.

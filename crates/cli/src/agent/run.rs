@@ -11,7 +11,7 @@ use abide_agent::{
     memory::{JOURNAL, Memory},
     model::Client,
     outcome::Outcome,
-    run::{Agent, Around, RunError, prepare},
+    run::{Agent, Around, RunError, window},
     tool::{Setup, Workbench, workbench::Stop},
 };
 use anyhow::Context;
@@ -36,11 +36,10 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         Some(model) if name == MODEL_VARIABLE => Some(model.clone()),
         Some(_) | None => home::variable(name),
     };
-    let definition = Definition::load(&folder, &variable);
-    let definition =
-        definition.map_err(|problems| Trouble::failure("AGENT_DEFINITION", problems.to_string()))?;
+    let definition = Definition::load(&folder, &variable).map_err(Trouble::definition)?;
     let key = definition.api_key(&home::variable);
-    let key = key.map_err(|problems| Trouble::failure("AGENT_KEY", problems.to_string()))?;
+    let key =
+        key.map_err(|missing| Trouble { code: "KEY_MISSING".to_owned(), ..Trouble::definition(missing) })?;
     let interrupt = interrupts()?;
     #[cfg(feature = "failpoints")]
     super::failpoints::install(&place.state)?;
@@ -52,8 +51,7 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         let detail = format!("there is no run in {} to go on with", place.state.display());
         return Err(Trouble::failure("SESSION_NOT_FOUND", detail).into());
     }
-    let (window, _) = prepare(&definition);
-    let memory = Memory::open(&place.state, window)?;
+    let memory = Memory::open(&place.state, window(&definition, &place.shown_state()))?;
     let mut client = Client::new(&definition.model, key, Arc::clone(&interrupt))?;
     let mut workbench = Workbench::open(Setup {
         state: place.state.clone(),

@@ -5,9 +5,11 @@
 mod engine;
 mod journals;
 mod limits;
+mod mistakes;
 mod people;
 mod recovery;
 mod stage;
 mod stories;
 #[cfg(feature = "failpoints")]
 mod sweep;
+mod terminal;

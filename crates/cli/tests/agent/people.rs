@@ -24,7 +24,8 @@ fn a_sensitive_answer_reaches_the_model_and_the_tool_and_never_the_journal() {
     };
     stage.model.follow(Script::new().decide(use_it).otherwise(Answer::say("hunter2 \"x\" works")));
     let mut command = stage.command(&["--answer", "-"]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"hunter2 \"x\"\n").unwrap();
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
     assert_eq!(std::fs::read_to_string(stage.work().join("notes.txt")).unwrap(), "hunter2 \"x\"\n");

@@ -66,6 +66,18 @@ impl Stage {
         ended(self.command(words))
     }
 
+    /// Any command, in the working directory.
+    pub(crate) fn abide(&self, words: &[&str]) -> Ended {
+        self.abide_with(words, &[])
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
+    pub(crate) fn abide_with(&self, words: &[&str], env: &[(&str, &str)]) -> Ended {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_abide"));
+        command.args(words).current_dir(self.work()).stdin(Stdio::null()).envs(env.iter().copied());
+        ended(command)
+    }
+
     /// Starts it and does not wait.
     pub(crate) fn start(&self, words: &[&str]) -> Child {
         self.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -90,6 +102,15 @@ impl Stage {
     /// Asserts that no request was refused for its order.
     pub(crate) fn assert_in_order(&self) {
         assert_eq!(self.model.faults(), [""; 0]);
+    }
+}
+
+impl Drop for Stage {
+    /// A test that failed leaves no shells behind.
+    fn drop(&mut self) {
+        for (_, pid) in self.sessions().into_iter().filter(|(_, pid)| runs(*pid)) {
+            kill(pid);
+        }
     }
 }
 

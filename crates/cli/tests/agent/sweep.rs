@@ -89,6 +89,7 @@ fn die_at(stage: &Stage, words: &[&str], place: &str) {
 fn killed_at_every_write_the_same_command_again_ends_the_story_rightly() {
     let [asked, answered] = places();
     assert!(asked.len() >= 15 && answered.len() >= 15, "{asked:?} {answered:?}");
+    println!("{} places before the question, {} after the answer", asked.len(), answered.len());
     for place in &asked {
         let stage = stage();
         die_at(&stage, &ASKED, place);

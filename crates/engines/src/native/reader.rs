@@ -128,10 +128,10 @@ impl Reader {
         let is_lost = self.resumes && !self.has_session && left_by_itself(departure);
         match trouble {
             // The session may well be there; what defines the agent is not in order.
-            Some(Trouble { code, detail }) if code == "AGENT_DEFINITION" => {
+            Some(Trouble { code, detail }) if code == "BAD_DEFINITION" => {
                 Failure::new(FailureCode::EngineFailed, detail)
             }
-            Some(Trouble { code, detail }) if code == "AGENT_KEY" => {
+            Some(Trouble { code, detail }) if code == "KEY_MISSING" => {
                 Failure::new(FailureCode::EngineAuthRequired, detail)
             }
             Some(Trouble { detail, .. }) if is_lost => lost(&detail),

@@ -1,0 +1,55 @@
+//! What an earlier process of ours was saying to a session when it died: a command is stopped, another program is left at
+//! work, and what either has printed is taken.
+
+use std::path::Path;
+
+use abide_keeper::protocol::{Act, Answer, JobId, News, Order};
+
+use super::found::Living;
+use super::record::Heard;
+use crate::tool::once::{Left, take_rest};
+
+/// Leaves off whatever the call was about. `job` is the command that it was to be.
+pub(crate) fn leave_off(living: &mut Living, job: Option<JobId>, directory: &Path) -> Left {
+    let nothing = Left { exit_code: None, was_running: false };
+    if living.record.shell.is_none() {
+        let place = living.keeper.place.path().to_owned();
+        let mut heard = Heard::read(&place);
+        heard.seen = take_rest(&mut living.keeper, 0, heard.seen, directory);
+        heard.write(&place);
+        return nothing;
+    }
+    // A shell that has had fewer commands never heard of this one.
+    let Some(job) = job.filter(|job| *job <= living.status.jobs) else { return nothing };
+    let was_running = living.status.running.is_some_and(|(running, _)| running == job);
+    let stopped = !was_running || stop(living, job);
+    take_rest(&mut living.keeper, job, [0; 2], directory);
+    let last = living.status.last.as_ref().filter(|last| last.job == job && !was_running);
+    Left { exit_code: last.map(|last| last.code), was_running: was_running && stopped }
+}
+
+const FOLLOW: u64 = 1;
+const INTERRUPT: u64 = 2;
+/// Longer than the ladder by which a command is stopped.
+const LADDER_MS: u64 = 15_000;
+
+/// Stops a running command and waits until it has ended.
+fn stop(living: &mut Living, job: JobId) -> bool {
+    let link = &mut living.keeper.link;
+    let orders = [
+        Order { tag: FOLLOW, act: Act::Follow { job, from: [u64::MAX; 2] } },
+        Order { tag: INTERRUPT, act: Act::Interrupt },
+    ];
+    if orders.iter().any(|order| link.send(order).is_err()) {
+        return false;
+    }
+    // The ladder ends whatever it is, so this does too.
+    while let Ok(answer) = link.wait::<Answer>(LADDER_MS) {
+        match answer {
+            Some(Answer { tag: FOLLOW, news: News::Ended(_) }) => return true,
+            Some(_) => {}
+            None => return link.is_closed(),
+        }
+    }
+    false
+}

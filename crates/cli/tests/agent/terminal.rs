@@ -1,0 +1,76 @@
+//! A person at a terminal, who is asked right there.
+
+use std::io::{Read, Write};
+
+use abide_testkit::model::Answer;
+use pty_process::blocking::{Command, Pty};
+use serde_json::json;
+
+use super::stage::{Stage, results, script};
+
+/// Reads on until this is seen.
+fn sees(terminal: &mut Pty, seen: &mut String, wanted: &str) {
+    let mut buffer = [0_u8; 4096];
+    while !seen.contains(wanted) {
+        match terminal.read(&mut buffer) {
+            Ok(count @ 1..) => seen.push_str(&String::from_utf8_lossy(&buffer[..count])),
+            // A terminal whose program is gone says this instead of an end.
+            Ok(0) | Err(_) => panic!("the terminal fell silent before {wanted:?}: {seen:?}"),
+        }
+    }
+}
+
+/// Runs a story with one question at a terminal; what was seen, and the exit code.
+fn answered(stage: &Stage, keys: &str) -> (String, Option<i32>) {
+    let (mut terminal, inside) = pty_process::blocking::open().unwrap();
+    let plain = stage.command(&["--message", "go"]);
+    let mut command = Command::new(plain.get_program()).args(plain.get_args());
+    for (name, value) in plain.get_envs() {
+        command = match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let mut child = command.current_dir(stage.work()).spawn(inside).unwrap();
+    let mut seen = String::new();
+    sees(&mut terminal, &mut seen, "answer: ");
+    terminal.write_all(keys.as_bytes()).unwrap();
+    let mut buffer = [0_u8; 4096];
+    while let Ok(count @ 1..) = terminal.read(&mut buffer) {
+        seen.push_str(&String::from_utf8_lossy(&buffer[..count]));
+    }
+    (seen, child.wait().unwrap().code())
+}
+
+fn asks(sensitive: bool) -> Stage {
+    let question = json!({ "question": "Which?", "options": ["tea", "coffee"], "sensitive": sensitive });
+    Stage::new(script([Answer::call("ask_human", question), Answer::say("done")]))
+}
+
+#[test]
+fn a_question_is_asked_at_the_terminal_and_answered_by_number() {
+    let stage = asks(false);
+    let (seen, code) = answered(&stage, "2\n");
+    assert_eq!(code, Some(0), "{seen}");
+    assert!(seen.contains("Which?") && seen.contains("2) coffee"), "{seen}");
+    assert_eq!(results(&stage.model.heard().pop().unwrap()), ["coffee"]);
+}
+
+#[test]
+fn a_sensitive_answer_is_not_shown_while_it_is_typed() {
+    let stage = asks(true);
+    let (seen, code) = answered(&stage, "hunter2\n");
+    assert_eq!(code, Some(0), "{seen}");
+    assert!(!seen.contains("hunter2"), "{seen}");
+    assert_eq!(results(&stage.model.heard().pop().unwrap()), ["hunter2"]);
+}
+
+#[test]
+fn a_person_who_leaves_leaves_the_question_open() {
+    let stage = asks(false);
+    // ctrl-d: nobody will type any more.
+    assert_eq!(answered(&stage, "\u{4}").1, Some(101));
+    // ctrl-c: stop.
+    assert_eq!(answered(&stage, "\u{3}").1, Some(130));
+    stage.run(&["--answer", "tea"]).expect(0);
+}
