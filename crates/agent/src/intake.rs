@@ -12,9 +12,32 @@ use crate::{
 pub struct Order {
     pub message: Option<String>,
     pub answer: Option<String>,
+    /// Either: the answer to the question that was asked last, if it is open, else a message.
+    pub said: Option<String>,
     /// A run that was completed is done anew.
     pub again: bool,
     pub max_iterations: Option<u64>,
+    pub company: Company,
+    pub at_end: AtEnd,
+}
+
+/// Whether a person can be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Company {
+    #[default]
+    Somebody,
+    /// Nobody is there, now or later: the model is not offered to ask, and has to decide for itself.
+    Nobody,
+}
+
+/// What becomes of stateful tools when a run is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AtEnd {
+    /// They are ended (B6).
+    #[default]
+    EndSessions,
+    /// They stay for the next message; whoever wants that ends them in the end.
+    KeepSessions,
 }
 
 /// What is to be done about it.
@@ -48,6 +71,7 @@ pub(crate) fn plan(
     shown: Option<&Question>,
     last_answer: Option<&LastAnswer>,
 ) -> Result<Plan, String> {
+    let order = &settled(order, story, shown);
     let Some(run) = story.run() else { return first(order) };
     let answer = match &order.answer {
         Some(answer) => meant(story, answer, shown, last_answer)?,
@@ -60,6 +84,18 @@ pub(crate) fn plan(
         Some(_) => Begin::Resume { run_id: run.id.clone() },
     };
     Ok(Plan { begin, answer, message })
+}
+
+/// The order, with what was said taken as what it is. Only a question that somebody was shown can be meant.
+fn settled(order: &Order, story: &Story, shown: Option<&Question>) -> Order {
+    let mut order = order.clone();
+    if let Some(said) = order.said.take() {
+        let open = story.open().filter(|request| request.tool_name == crate::human::TOOL);
+        let mut open = open.map(|request| request.action_id.as_str());
+        let is_asked = shown.is_some_and(|shown| open.any(|open| open == shown.interaction_id));
+        *(if is_asked { &mut order.answer } else { &mut order.message }) = Some(said);
+    }
+    order
 }
 
 /// The answer that a person gave last.

@@ -17,7 +17,7 @@ use crate::{
     event::{EndStatus, Event, Level, RunEnd, RunStart, SessionEvent, SystemMessage, Thought, UserMessage},
     hands::{Hands, Interrupt, Mind, Voice},
     human::{self, Question},
-    intake::{self, Begin, LastAnswer, Order, Plan},
+    intake::{self, AtEnd, Begin, Company, LastAnswer, Order, Plan},
     memory::{Memory, MemoryError},
     outcome::Outcome,
     secrets,
@@ -32,6 +32,8 @@ pub struct Agent<'a> {
     pub around: Around<'a>,
     /// Whether sessions were compared with reality by this process.
     is_reconciled: bool,
+    company: Company,
+    at_end: AtEnd,
 }
 
 /// Those with whom an agent has to do.
@@ -54,11 +56,19 @@ pub enum RunError {
 
 impl<'a> Agent<'a> {
     pub fn new(definition: &'a Definition, memory: Memory, around: Around<'a>) -> Self {
-        Self { definition, memory, around, is_reconciled: false }
+        Self {
+            definition,
+            memory,
+            around,
+            is_reconciled: false,
+            company: Company::default(),
+            at_end: AtEnd::default(),
+        }
     }
 
     /// Does what was ordered, as far as it can be done now.
     pub fn run(&mut self, order: &Order) -> Result<Outcome, RunError> {
+        (self.company, self.at_end) = (order.company, order.at_end);
         let shown = Question::shown(self.memory.state());
         let last = self.last_answer();
         let plan = intake::plan(&self.memory.story, order, shown.as_ref(), last.as_ref());
@@ -140,7 +150,11 @@ impl<'a> Agent<'a> {
         reason: Option<String>,
         answer: Option<String>,
     ) -> Result<(), RunError> {
-        let sessions: Vec<String> = self.memory.story.sessions().map(|(id, _)| id.to_owned()).collect();
+        let mut sessions: Vec<String> = self.memory.story.sessions().map(|(id, _)| id.to_owned()).collect();
+        let kept = match self.at_end {
+            AtEnd::EndSessions => Vec::new(),
+            AtEnd::KeepSessions => std::mem::take(&mut sessions),
+        };
         for session in sessions {
             self.around.hands.end_session(&session);
             let message = SystemMessage {
@@ -151,7 +165,8 @@ impl<'a> Agent<'a> {
             };
             self.record(vec![Event::SystemMessage(message)])?;
         }
-        self.around.hands.end_others(&[]);
+        let kept: Vec<&str> = kept.iter().map(String::as_str).collect();
+        self.around.hands.end_others(&kept);
         let Some(run) = self.memory.story.run() else { return Ok(()) };
         let (run_id, iterations, usage) = (run.id.clone(), run.iterations, run.usage);
         let end = RunEnd { run_id, status, reason, answer, iterations, usage };
@@ -214,16 +229,18 @@ fn nudge(thought: &Thought) -> String {
 
 /// The empty window for an agent, whose model reaches the state folder under this name.
 pub fn window(definition: &Definition, state: &str) -> Window {
-    let overhead = offers(definition).iter().map(String::len).sum();
+    let overhead = offers(definition, Company::Somebody).iter().map(String::len).sum();
     Window::new(&definition.system_prompt, definition.model.context_tokens, overhead, state)
 }
 
-fn offers(definition: &Definition) -> Vec<String> {
+fn offers(definition: &Definition, company: Company) -> Vec<String> {
     let mut offers: Vec<String> = definition.tools.iter().map(|tool| tool.offer()).collect();
     if definition.tools.iter().any(|tool| tool.stateful) {
         offers.push(act::offer_session_end());
     }
-    offers.push(human::offer());
+    if company == Company::Somebody {
+        offers.push(human::offer());
+    }
     offers
 }
 

@@ -3,6 +3,7 @@
 //! Each name is a keeper's directory. Nothing is remembered here, so a new daemon finds what an old one started.
 
 mod files;
+mod outliving;
 
 use std::{
     fs, io,
@@ -27,6 +28,8 @@ use abide_ports::{
     engine::{Installation, PrivateFile, Signal, Stdin},
     processes::{FileIdentity, Follow, Found, Heard, Lost, Processes, Start, StartError, Write},
 };
+
+pub(crate) use outliving::Outliving;
 
 /// Processes under one directory of keepers.
 #[derive(Debug)]
@@ -136,11 +139,12 @@ impl Processes for Keepers {
     fn end(&self, name: &str) -> Result<(), Lost> {
         let place = self.place(name);
         let ended = match self.attach(name) {
-            // A keeper that is gone before it can say so has done as it was told.
-            Some((mut keeper, _)) => match keeper.ask(1, Act::End { force: false }, END_MS) {
-                Ok(_) | Err(KeeperError::Gone { .. }) => Ok(()),
-                Err(error) => Err(lost(error)),
-            },
+            Some((keeper, status)) => {
+                // What it was started with says what is to outlive it.
+                let keepers = String::from_utf8(status.meta).unwrap_or_default();
+                let but = (!keepers.is_empty()).then_some(Act::EndExcept { keepers });
+                end(keeper, but.unwrap_or(Act::End { force: false }))
+            }
             None if place.path().exists() && !sweep(&place) => Err(lost("its keeper does not answer")),
             None => Ok(()),
         };
@@ -190,7 +194,8 @@ impl Keepers {
 
     /// Starts what is not there.
     fn begin(&self, name: &str, start: &Start<'_>) -> Result<(Keeper, Status), StartError> {
-        write_files(start).map_err(|error| StartError::System(error.to_string()))?;
+        let noted = write_files(start).and_then(|()| self.note_outliving(name, start));
+        noted.map_err(|error| StartError::System(error.to_string()))?;
         let started = self.launcher.start(self.place(name), self.spec(start), self.readiness.take());
         let mut keeper = started.map_err(start_error)?;
         let status = keeper.status(PATIENCE_MS);
@@ -242,6 +247,14 @@ impl Keepers {
         Looked::Gone
     }
 
+    /// Leaves word of what outlives a run's processes, for whoever ends it with the run.
+    fn note_outliving(&self, name: &str, start: &Start<'_>) -> io::Result<()> {
+        match (&start.launch.outliving, name.rsplit_once('-')) {
+            (Some(directory), Some((run, _))) => Outliving::beside(&self.directory).note(run, directory),
+            (Some(_), None) | (None, _) => Ok(()),
+        }
+    }
+
     fn spec(&self, start: &Start<'_>) -> Spec {
         let launch = start.launch;
         let replaced = |name: &str| {
@@ -255,10 +268,31 @@ impl Keepers {
             cwd: start.workspace.to_owned(),
             shape: Shape::Pipes,
             retention: self.retention,
-            meta: Vec::new(),
+            meta: launch.outliving.clone().unwrap_or_default().into_bytes(),
             owner: Owner::Home,
         }
     }
+}
+
+/// Has a keeper end what it holds.
+fn end(mut keeper: Keeper, how: Act) -> Result<(), Lost> {
+    // A keeper that is gone before it can say so has done as it was told.
+    match keeper.ask(1, how, END_MS) {
+        Ok(_) | Err(KeeperError::Gone { .. }) => Ok(()),
+        Err(error) => Err(lost(error)),
+    }
+}
+
+/// Ends every keeper in a directory, and says whether none is left.
+pub(crate) fn end_all(directory: &Path) -> bool {
+    let ended = Place::all(directory).into_iter().map(|(_, place)| {
+        let keeper = Keeper::attach(place.clone()).ok();
+        match keeper.and_then(|mut keeper| keeper.status(PATIENCE_MS).is_ok().then_some(keeper)) {
+            Some(keeper) => end(keeper, Act::End { force: false }).is_ok(),
+            None => sweep(&place),
+        }
+    });
+    ended.fold(true, |all, one| all && one)
 }
 
 /// What became of a keeper.

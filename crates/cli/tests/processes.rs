@@ -31,6 +31,7 @@ fn start(keepers: &Keepers, home: &tempfile::TempDir, name: &str) -> Result<u32,
         files: vec![],
         stdin: Stdin::Whole(vec![]),
         not_before: None,
+        outliving: None,
     };
     let folder = home.path().to_string_lossy().into_owned();
     let started = keepers.start(name, &Start { launch: &launch, workspace: &folder, private: &folder });

@@ -77,6 +77,7 @@ fn observe(
             None => Stdin::Whole(check.stdin.clone()),
         },
         not_before: None,
+        outliving: None,
     };
     let directory = examination.directory;
     let start = Start { launch: &launch, workspace: directory, private: directory };

@@ -253,6 +253,7 @@ async fn started_by_hand(desk: &Desk, actors: &Actors, run_id: RunId) {
         files: vec![],
         stdin: Stdin::Open(vec![]),
         not_before: None,
+        outliving: None,
     };
     let start = Start { launch: &launch, workspace: "w", private: "p" };
     let process = actors.start(&format!("{run_id}-1"), &start).expect("it starts");

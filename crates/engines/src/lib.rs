@@ -19,6 +19,7 @@ mod ids;
 mod iflow;
 mod kind;
 mod lines;
+mod native;
 mod opencode;
 mod parrot;
 mod qwen;

@@ -8,6 +8,7 @@ use crate::{
     codex::Codex,
     gemini::Gemini,
     iflow::IFlow,
+    native::Native,
     opencode::OpenCode,
     parrot::{Form, Parrot},
     qwen::Qwen,
@@ -22,6 +23,7 @@ pub fn built_in() -> Vec<Box<dyn Engine>> {
         Box::new(Qwen),
         Box::new(OpenCode),
         Box::new(IFlow),
+        Box::new(Native),
         Box::new(Parrot(Form::Resumable)),
         Box::new(Parrot(Form::Sticky)),
     ]

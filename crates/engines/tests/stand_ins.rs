@@ -17,7 +17,9 @@ use abide_domain::{
     settings::ExecutionMode,
 };
 use abide_engines::registry;
-use abide_ports::engine::{Cause, Departure, Engine, Evidence, Installation, Observed, Order, Stdin, What};
+use abide_ports::engine::{
+    Cause, Departure, Engine, Evidence, Installation, Observed, Order, Prompted, Stdin, What,
+};
 
 #[test]
 fn iflow_is_resumed_with_the_session_that_it_named() {
@@ -83,6 +85,7 @@ fn turn(
         sandbox: None,
         skill: None,
         session_since: None,
+        prompted: Prompted::ByMessage,
     };
     let launch = engine.launch(&order).expect("a turn can be started");
     let Stdin::Whole(input) = launch.stdin else { panic!("a turn of its own reads its prompt whole") };

@@ -365,7 +365,7 @@ impl Holder {
         {
         }
         if self.signals.end.swap(false, Ordering::Relaxed) {
-            self.end(false, None);
+            self.end(false, None, None);
         }
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             if u32::try_from(pid.as_raw_nonzero().get()).is_ok_and(|pid| pid == self.child.pid) {

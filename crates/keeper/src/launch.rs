@@ -1,7 +1,7 @@
 //! How a client starts a keeper, finds one again, and clears away one that died.
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use rustix::process::Signal;
@@ -166,6 +166,19 @@ pub fn prevent(place: &Place) {
 /// The keeper in this place and its child, once there is a child.
 fn identities(place: &Place) -> Option<(ProcessIdentity, ProcessIdentity)> {
     postcard::from_bytes(&place.identity().ok()?).ok()
+}
+
+/// The keepers that lie in this directory and live.
+pub(crate) fn keepers_in(directory: &Path) -> Vec<u32> {
+    let keeper = |place: Place| {
+        let known = identities(&place).map(|(keeper, _)| keeper);
+        known.or_else(|| place.claimed().flatten()).filter(ProcessIdentity::is_alive)
+    };
+    Place::all(directory)
+        .into_iter()
+        .filter_map(|(_, place)| keeper(place))
+        .map(|keeper| keeper.pid)
+        .collect()
 }
 
 /// Clears away a place whose keeper is dead: its child, if it still runs, and its files.

@@ -149,6 +149,12 @@ pub enum Act {
     },
     /// Text for the child, answered by [`News::Settled`] when it has dealt with it.
     Say(Say),
+    /// As [`Act::End`] with its grace, except for the keepers in this directory and what they hold: the child had them
+    /// started for whoever comes after it.
+    EndExcept {
+        /// The directory.
+        keepers: String,
+    },
 }
 
 /// Text for a child that is no shell of ours, and how its answer is waited for.

@@ -153,6 +153,8 @@ pub struct Run {
     pub pending_interaction_id: Option<String>,
     /// How its engine waits, once that is known.
     pub profile: Option<Profile>,
+    /// The engine's own name for its session, once that is known. It means something to the engine alone.
+    pub engine_session: Option<String>,
     /// When the wait ends without an answer.
     pub wait_deadline_at: Option<String>,
     /// Questions decided without a person.

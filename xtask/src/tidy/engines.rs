@@ -10,8 +10,8 @@ use super::source::is_name;
 use super::tree::Tree;
 
 const ADAPTERS: &str = "crates/engines/src/";
-/// Folders beside the adapters that are none: a protocol, the questions, and our own scripted engine.
-const NO_ENGINES: &[&str] = &["acp", "asking", "parrot"];
+/// Folders beside the adapters that are none: a protocol, the questions, our own agent, and our own scripted engine.
+const NO_ENGINES: &[&str] = &["acp", "asking", "native", "parrot"];
 /// Where all of them may be named: the registry, the list of modules, the help texts.
 const FREE: &[&str] = &[
     "crates/engines/src/registry.rs",

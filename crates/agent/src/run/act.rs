@@ -8,6 +8,7 @@ use crate::{
     event::{ActionRequest, ActionResult, Event, SessionEvent, Status},
     hands::{Asked, Done},
     human::{self, Question},
+    intake::Company,
     outcome::Outcome,
 };
 
@@ -58,7 +59,7 @@ impl Agent<'_> {
 
     fn no_such_tool(&self, name: &str) -> String {
         let mut names: Vec<&str> = self.definition.tools.iter().map(|tool| tool.name.as_str()).collect();
-        names.push(human::TOOL);
+        names.extend((self.company == Company::Somebody).then_some(human::TOOL));
         let meant = definition::nearest(name, names.iter().copied());
         let meant = meant.map(|meant| format!(" (did you mean {meant}?)")).unwrap_or_default();
         format!("there is no tool {name}{meant}; the tools are {}", names.join(", "))
@@ -84,6 +85,10 @@ impl Agent<'_> {
                 return Ok(None);
             }
         };
+        if self.company == Company::Nobody {
+            self.result(request, Done::refused(NOBODY))?;
+            return Ok(None);
+        }
         self.memory.show(&question)?;
         match self.around.voice.ask(&question) {
             Asked::Answered(answer) => {
@@ -158,6 +163,10 @@ fn arguments(request: &ActionRequest) -> Result<Map<String, Value>, String> {
         }
     }
 }
+
+/// What a model is told that asks although nobody is there.
+const NOBODY: &str = "Nobody is there to answer. Decide for yourself: choose what changes the least and can be undone, \
+                      go on, and say in your final answer what you decided and why.";
 
 /// As much of broken arguments as a model is shown of its own mistake.
 const LONGEST_SHOWN: usize = 500;

@@ -13,7 +13,7 @@ use crate::{
 
 impl Agent<'_> {
     pub(super) fn think(&mut self) -> Result<(), RunError> {
-        let tools = offers(self.definition);
+        let tools = offers(self.definition, self.company);
         let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
         self.memory.window.fit();
         loop {

@@ -14,7 +14,7 @@ use abide_domain::{effect::Session, engine::ProfileKind, settings::ExecutionMode
 use abide_ports::{
     catalogue::Entry,
     clock::Clock as _,
-    engine::{Launch, Order, Stdin, What},
+    engine::{Launch, Order, Prompted, Stdin, What},
 };
 
 use crate::{figures::now, ours::PROMPT};
@@ -55,6 +55,7 @@ pub(crate) fn turn(
         model: None,
         sandbox: None,
         session_since: None,
+        prompted: Prompted::ByMessage,
         skill: None,
     };
     let launch = entry.engine.launch(&order).map_err(|unsupported| unsupported.to_string())?;

@@ -9,7 +9,7 @@ use abide_domain::{
     effect::Session,
     engine::{Handle, HandleType, ProfileKind},
 };
-use abide_ports::engine::{Engine, Interpreter, Order, Said, What};
+use abide_ports::engine::{Engine, Interpreter, Order, Prompted, Said, What};
 use abide_testkit::engine::Story;
 
 /// The lengths to which lines are stretched.
@@ -100,6 +100,7 @@ impl Passage {
             model: None,
             sandbox: None,
             session_since: None,
+            prompted: Prompted::ByMessage,
             skill: None,
         });
         first(&mut *interpreter);

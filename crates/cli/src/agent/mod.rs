@@ -3,6 +3,7 @@
 //! Reading order: `run`, the `voice` by which it tells what happens, `story` (events in words), `person` (who is asked on
 //! a terminal), `show`, `init`.
 
+mod account;
 #[cfg(feature = "failpoints")]
 mod failpoints;
 mod init;
@@ -16,6 +17,8 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Context;
 
+pub(crate) use account::Account;
+
 use crate::args::{AgentCommand, AgentPlace};
 
 pub(crate) fn main(command: AgentCommand) -> anyhow::Result<ExitCode> {
@@ -25,6 +28,9 @@ pub(crate) fn main(command: AgentCommand) -> anyhow::Result<ExitCode> {
         AgentCommand::Show(arguments) => show::run(&arguments),
     }
 }
+
+/// Where agents remember that were given a name, in their working directory.
+const SESSIONS: &str = ".abide/native";
 
 /// Where an agent works and where it remembers.
 struct Place {
@@ -36,9 +42,10 @@ impl Place {
     fn of(arguments: &AgentPlace) -> anyhow::Result<Self> {
         let workdir = std::path::absolute(&arguments.workdir);
         let workdir = workdir.context("cannot use the working directory")?;
-        let state = match &arguments.state {
-            Some(state) => std::path::absolute(state).context("cannot use the state folder")?,
-            None => workdir.join(".abide"),
+        let state = match (&arguments.state, &arguments.session) {
+            (Some(state), _) => std::path::absolute(state).context("cannot use the state folder")?,
+            (None, Some(session)) => workdir.join(SESSIONS).join(session),
+            (None, None) => workdir.join(".abide"),
         };
         Ok(Self { workdir, state })
     }

@@ -6,9 +6,9 @@ use std::{
 };
 
 use abide_agent::{
-    definition::{API_KEY_VARIABLE, Definition},
-    intake::Order,
-    memory::Memory,
+    definition::{API_KEY_VARIABLE, Definition, MODEL_VARIABLE},
+    intake::{AtEnd, Company, Order},
+    memory::{JOURNAL, Memory},
     model::Client,
     outcome::Outcome,
     run::{Agent, Around, RunError, window},
@@ -32,14 +32,24 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
     let json = arguments.output.json;
     let order = order(&arguments)?;
     let folder = std::path::absolute(&arguments.agent).context("cannot use the agent's folder")?;
-    let definition = Definition::load(&folder, &home::variable).map_err(Trouble::definition)?;
-    let key = definition.api_key(&home::variable).map_err(Trouble::definition)?;
+    let variable = |name: &str| match &arguments.model {
+        Some(model) if name == MODEL_VARIABLE => Some(model.clone()),
+        Some(_) | None => home::variable(name),
+    };
+    let definition = Definition::load(&folder, &variable).map_err(Trouble::definition)?;
+    let key = definition.api_key(&home::variable);
+    let key =
+        key.map_err(|missing| Trouble { code: "KEY_MISSING".to_owned(), ..Trouble::definition(missing) })?;
     let interrupt = interrupts()?;
     #[cfg(feature = "failpoints")]
     super::failpoints::install(&place.state)?;
     if !place.workdir.is_dir() {
         let detail = format!("{} is no directory; --workdir names where to work", place.workdir.display());
         return Err(Trouble::usage(detail).into());
+    }
+    if arguments.resume && !place.state.join(JOURNAL).exists() {
+        let detail = format!("there is no run in {} to go on with", place.state.display());
+        return Err(Trouble::failure("SESSION_NOT_FOUND", detail).into());
     }
     let memory = Memory::open(&place.state, window(&definition, &place.shown_state()))?;
     let mut client = Client::new(&definition.model, key, Arc::clone(&interrupt))?;
@@ -53,11 +63,13 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         stop: Stop(Arc::clone(&interrupt)),
         secrets: Vec::new(),
     });
-    let mut voice = Listener { json, interrupt: &interrupt };
+    let mut voice = Listener { json, session: arguments.place.session.clone(), interrupt: &interrupt };
     let around =
         Around { mind: &mut client, hands: &mut workbench, voice: &mut voice, interrupt: &interrupt };
-    match Agent::new(&definition, memory, around).run(&order) {
+    let ran = Agent::new(&definition, memory, around).run(&order);
+    match ran {
         Ok(outcome) => {
+            voice.announce()?;
             tell(&outcome, json)?;
             Ok(exit::of_agent(&outcome))
         }
@@ -77,7 +89,7 @@ fn environment(definition: &Definition) -> Vec<(String, String)> {
 }
 
 fn order(arguments: &AgentRun) -> anyhow::Result<Order> {
-    let AgentRun { message, answer, again, max_iterations, .. } = arguments;
+    let AgentRun { message, answer, say, again, max_iterations, auto, keep_sessions, .. } = arguments;
     if message.as_deref() == Some("-") && answer.as_deref() == Some("-") {
         return Err(
             Trouble::usage("only one of --message and --answer can be read from standard input").into()
@@ -87,8 +99,11 @@ fn order(arguments: &AgentRun) -> anyhow::Result<Order> {
     Ok(Order {
         message: text(message, "the message")?,
         answer: text(answer, "the answer")?,
+        said: text(say, "what is said")?,
         again: *again,
         max_iterations: *max_iterations,
+        company: if *auto { Company::Nobody } else { Company::Somebody },
+        at_end: if *keep_sessions { AtEnd::KeepSessions } else { AtEnd::EndSessions },
     })
 }
 

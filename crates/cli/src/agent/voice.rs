@@ -2,7 +2,7 @@
 //! standard output. The answer itself is printed by `run`.
 
 use std::{
-    io::Write,
+    io::{self, Write},
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -12,6 +12,7 @@ use abide_agent::{
     human::Question,
     model::Piece,
 };
+use serde_json::json;
 
 use super::{person, story};
 use crate::{table::Colour, text, trouble::note};
@@ -19,14 +20,29 @@ use crate::{table::Colour, text, trouble::note};
 /// Whoever started the agent.
 pub(super) struct Listener<'a> {
     pub(super) json: bool,
+    /// The name of its session, until that was said. It is said once there is something to go on with.
+    pub(super) session: Option<String>,
     pub(super) interrupt: &'a AtomicBool,
+}
+
+impl Listener<'_> {
+    /// Says which session this is, if it has a name and nobody was told.
+    pub(super) fn announce(&mut self) -> io::Result<()> {
+        let Some(session) = self.session.take().filter(|_| self.json) else { return Ok(()) };
+        let mut out = io::stdout().lock();
+        writeln!(out, "{}", json!({ "type": "session", "session_id": session }))?;
+        out.flush()
+    }
 }
 
 impl Voice for Listener<'_> {
     fn happened(&mut self, entry: &Entry, line: &str) {
         if self.json {
-            let mut out = std::io::stdout().lock();
-            if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+            let told = self.announce().and_then(|()| {
+                let mut out = io::stdout().lock();
+                writeln!(out, "{line}").and_then(|()| out.flush())
+            });
+            if told.is_err() {
                 // Nobody hears us any more: what is begun is ended in order, and the next command goes on.
                 self.interrupt.store(true, Ordering::Relaxed);
             }

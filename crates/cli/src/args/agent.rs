@@ -73,12 +73,27 @@ pub(crate) struct AgentRun {
     /// The answer to the open question; `-` reads standard input
     #[arg(long, value_name = "TEXT")]
     pub(crate) answer: Option<String>,
+    /// Either of both: the answer to the open question if there is one, else a message; `-` reads standard input
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["message", "answer"])]
+    pub(crate) say: Option<String>,
     /// Do anew what was completed
     #[arg(long)]
     pub(crate) again: bool,
     /// How often the model may be asked, over what the definition says
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_iterations: Option<u64>,
+    /// The model, over what the definition says
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// Nobody can be asked: the agent decides for itself
+    #[arg(long)]
+    pub(crate) auto: bool,
+    /// Leave the sessions of stateful tools when it is done, for the next message
+    #[arg(long)]
+    pub(crate) keep_sessions: bool,
+    /// Go on with a run that is there, and fail if there is none
+    #[arg(long)]
+    pub(crate) resume: bool,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -99,4 +114,14 @@ pub(crate) struct AgentPlace {
     /// Where it keeps its journal and sessions; several agents may share a working directory [default: WORKDIR/.abide]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) state: Option<PathBuf>,
+    /// A name in place of a folder: it keeps them in WORKDIR/.abide/native/NAME
+    #[arg(long, value_name = "NAME", conflicts_with = "state", value_parser = session_name)]
+    pub(crate) session: Option<String>,
+}
+
+/// It is the name of a folder.
+fn session_name(name: &str) -> Result<String, String> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let fits = !name.is_empty() && name.len() <= 64 && name.bytes().all(allowed);
+    fits.then(|| name.to_owned()).ok_or_else(|| "letters, digits, - and _ only, 64 at the most".to_owned())
 }

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::{find, print_json, question, status_look, status_word, when};
 use crate::{
+    agent::Account,
     args::Show,
     client::Client,
     config::Given,
@@ -23,8 +24,10 @@ pub(crate) fn run(arguments: &Show, given: &[Given]) -> anyhow::Result<ExitCode>
     let run = find::run(&client, &arguments.run)?;
     let turns = client.turns(&run.run_id)?;
     let questions = client.interactions(&run.run_id)?;
+    // Abide's own agent keeps a journal of its own, beside what the daemon knows of it.
+    let agent = run.engine_session.as_deref().and_then(|session| Account::of(&run.workspace, session));
     if arguments.output.json {
-        print_json(&json!({ "run": run, "turns": turns, "interactions": questions }))?;
+        print_json(&json!({ "run": run, "turns": turns, "interactions": questions, "agent": agent }))?;
         return Ok(SUCCEEDED);
     }
     let mut page = Page { lines: Vec::new(), colour: Colour::of_stdout() };
@@ -38,6 +41,9 @@ pub(crate) fn run(arguments: &Show, given: &[Given]) -> anyhow::Result<ExitCode>
     let known = |question: &&Interaction| !turns.iter().any(|turn| turn.turn_id == question.turn_id);
     for question in questions.iter().filter(known) {
         page.question(question);
+    }
+    if let Some(agent) = &agent {
+        page.agent(agent);
     }
     page.ending(&run);
     let mut out = std::io::stdout().lock();
@@ -178,6 +184,13 @@ impl Page {
             }
         };
         self.lines.push(format!("{INDENT}{INDENT}{outcome}"));
+    }
+
+    fn agent(&mut self, agent: &Account) {
+        self.lines.push(String::new());
+        self.lines.push(self.colour.text(Look::Head, "the agent's own journal"));
+        let rows: Vec<Vec<Cell>> = agent.told().iter().map(|(name, value)| fact(name, value)).collect();
+        self.rows(INDENT, &rows);
     }
 
     fn ending(&mut self, run: &Run) {

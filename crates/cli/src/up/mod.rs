@@ -28,6 +28,7 @@ use crate::{
     exit::SUCCEEDED,
     home,
     logs::{self, Destination},
+    processes::Outliving,
     traces::Traces,
     trouble::note,
 };
@@ -132,6 +133,9 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     }));
     daemon.reconcile().await.context("cannot take up what an earlier daemon left")?;
     let time = daemon.keep_time();
+    let outliving =
+        Outliving::beside(&home.join("keepers")).for_ever(keeping.store.clone(), daemon.changes());
+    let outliving = tokio::spawn(outliving);
     let keeping = tokio::spawn(keeping.for_ever());
     tracing::info!(listen = %address.listen, version = address.version, "ready");
     said(arguments, &address)?;
@@ -147,6 +151,7 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     }
     time.abort();
     keeping.abort();
+    outliving.abort();
     served.await.context("the interface ended badly")?.context("the interface ended badly")?;
     if let Some(traces) = traces {
         let _flushed = tokio::task::spawn_blocking(move || traces.flush()).await;

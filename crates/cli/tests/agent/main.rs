@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
 mod definitions;
+mod engine;
 mod journals;
 mod limits;
 mod mistakes;

@@ -176,7 +176,7 @@ pub(crate) fn script(answers: impl IntoIterator<Item = Answer>) -> Script {
 }
 
 /// `note` appends a line to a file, so that what was carried out can be counted.
-const CONFIG: &str = r#"
+pub(crate) const CONFIG: &str = r#"
 model:
   base_url: "BASE_URL"
   name: loopback

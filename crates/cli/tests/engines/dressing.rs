@@ -89,12 +89,42 @@ pub(crate) fn dress(program: &Program, home: &Path, model: &str) -> EngineConfig
         "parrot" | "parrot-sticky" => {
             set("PARROT_HOME", &folder("parrot").to_string_lossy());
         }
+        "native" => {
+            let folder = folder("agent");
+            fs::write(folder.join("config.yaml"), agent_config(model)).expect("the home can be written");
+            fs::write(folder.join("system_prompt.md"), "You work.\n").expect("the home can be written");
+            set("ABIDE_MODEL_API_KEY", KEY);
+            args = vec!["--agent".to_owned(), folder.to_string_lossy().into_owned()];
+        }
         other => panic!("nobody knows how to dress {other}"),
     }
     set("HOME", &home.to_string_lossy());
     set("TMPDIR", &folder("tmp").to_string_lossy());
     let protocol = program.engine.ends_with("-acp").then_some(Protocol::Acp);
     EngineConfig { command: Some(program.command.clone()), args, env, disabled: false, protocol }
+}
+
+fn agent_config(model: &str) -> String {
+    format!(
+        r#"
+model:
+  base_url: "{model}/v1"
+  name: loopback
+  max_retries: 0
+tools:
+  - name: exec_command
+    description: Runs a command.
+    command: [sh, -c, 'eval "$1"', sh]
+    parameters:
+      - {{ name: cmd, type: string, description: The command., inject_as: argument }}
+  - name: shell_session
+    description: A shell that remembers.
+    stateful: true
+    command: [bash]
+    parameters:
+      - {{ name: command, type: string, description: The command., inject_as: stdin, required: false }}
+"#
+    )
 }
 
 fn codex_config(model: &str) -> String {

@@ -76,6 +76,7 @@ engine!(gemini, "gemini");
 engine!(qwen, "qwen");
 engine!(opencode, "opencode");
 engine!(iflow, "iflow");
+engine!(native, "native");
 engine!(codex_acp, "codex-acp");
 engine!(claude_acp, "claude-acp");
 engine!(gemini_acp, "gemini-acp");

@@ -39,13 +39,14 @@ pub(crate) fn installed(name: &str) -> Option<Program> {
     }
 }
 
-/// The stand-in for a program that can no longer be had, or the scripted engine that is a part of ours.
+/// The stand-in for a program that can no longer be had, or an engine that is a part of our own program.
 fn stand_in(name: &str) -> Option<Program> {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../engines/tests/stand-ins").join(name);
-    if name.starts_with("parrot") {
+    if name.starts_with("parrot") || name == "native" {
         // Examples are not told where the binary is, and have no use for it.
         let own = option_env!("CARGO_BIN_EXE_abide")?;
-        let command = vec![own.to_owned(), "__parrot".to_owned()];
+        let mut command = vec![own.to_owned()];
+        command.extend(name.starts_with("parrot").then(|| "__parrot".to_owned()));
         return Some(Program { engine: name.to_owned(), command, env: BTreeMap::new(), missing: None });
     }
     path.exists().then(|| Program {

@@ -14,11 +14,11 @@ use abide_domain::{
     run::Run,
     settings::ExecutionMode,
     time::Timestamp,
-    turn::Turn,
+    turn::{Cause, Turn},
 };
 use abide_ports::{
     catalogue::Entry,
-    engine::{Engine, Installation, Interpreter, Launch, Order, Sandbox},
+    engine::{Engine, Installation, Interpreter, Launch, Order, Prompted, Sandbox},
     processes::{Found, Processes, Start, StartError},
     workspace::{Preparation, Skill, Unusable, Workspaces},
 };
@@ -37,6 +37,7 @@ pub(super) struct Launched {
     sandbox: Option<Sandbox>,
     skill: Option<Skill>,
     session_since: Option<Timestamp>,
+    prompted: Prompted,
 }
 
 impl Launched {
@@ -56,6 +57,10 @@ impl Launched {
             skill: settings.skill.as_deref().and_then(|source| Skill::new(source, skills_folder)),
             // A session is no older than its run's first process.
             session_since: (turn.turn_index > 1).then_some(run.created_at),
+            prompted: match turn.cause {
+                Cause::Message(_) => Prompted::ByMessage,
+                Cause::Reply(_) => Prompted::ByReply,
+            },
         })
     }
 
@@ -73,6 +78,7 @@ impl Launched {
             sandbox: self.sandbox,
             skill: self.skill.as_ref().map(|skill| skill.copy.as_str()),
             session_since: self.session_since,
+            prompted: self.prompted,
         }
     }
 

@@ -26,6 +26,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         files: vec![],
         stdin: opening(),
         not_before: not_before(order),
+        outliving: None,
     })
 }
 

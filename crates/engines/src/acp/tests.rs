@@ -14,7 +14,7 @@ use abide_domain::{
     time::Timestamp,
 };
 use abide_ports::engine::{
-    Answer, Cause, Departure, Installation, Interpreter, Order, Said, Signal, Stop, What,
+    Answer, Cause, Departure, Installation, Interpreter, Order, Prompted, Said, Signal, Stop, What,
 };
 
 use super::{interpreter, launch::not_before};
@@ -36,6 +36,7 @@ fn order<'a>(installation: &'a Installation, session: &'a Session) -> Order<'a> 
         sandbox: None,
         skill: None,
         session_since: None,
+        prompted: Prompted::ByMessage,
     }
 }
 

@@ -4,8 +4,8 @@
 
 use abide_domain::{effect::Session, engine::Handle, settings::ExecutionMode};
 use abide_ports::engine::{
-    Abilities, Answer, Check, Departure, Engine, Evidence, Health, Installation, Interpreter, Launch, Leave,
-    Observed, Order, Said, Speech, Status, Stop, Unsupported,
+    Abilities, Answer, Asking, Check, Departure, Engine, Evidence, Health, Installation, Interpreter, Launch,
+    Leave, Observed, Order, Said, Speech, Status, Stop, Unsupported,
 };
 
 use super::patch;
@@ -25,15 +25,16 @@ struct Instructed {
 struct Reminding {
     interpreter: Box<dyn Interpreter>,
     mode: ExecutionMode,
+    asking: Asking,
 }
 
 /// The first turn of a session is told everything, later ones are reminded.
-fn told(order: &Order<'_>) -> String {
+fn told(asking: Asking, order: &Order<'_>) -> String {
     let turn_index = match order.session {
         Session::New | Session::Named(_) => 1,
         Session::Resumed(_) => LATER,
     };
-    patch::prompt(order.mode, order.prompt, turn_index, order.skill)
+    patch::prompt(order.mode, asking, order.prompt, turn_index, order.skill)
 }
 
 /// Any turn but the first of its session.
@@ -65,12 +66,12 @@ impl Engine for Instructed {
     }
 
     fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
-        self.engine.launch(&Order { prompt: &told(order), ..*order })
+        self.engine.launch(&Order { prompt: &told(self.asking(), order), ..*order })
     }
 
     fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
-        let interpreter = self.engine.interpreter(&Order { prompt: &told(order), ..*order });
-        Box::new(Reminding { interpreter, mode: order.mode })
+        let interpreter = self.engine.interpreter(&Order { prompt: &told(self.asking(), order), ..*order });
+        Box::new(Reminding { interpreter, mode: order.mode, asking: self.asking() })
     }
 
     fn skills_folder(&self) -> &str {
@@ -79,6 +80,10 @@ impl Engine for Instructed {
 
     fn speech(&self) -> Speech {
         self.engine.speech()
+    }
+
+    fn asking(&self) -> Asking {
+        self.engine.asking()
     }
 
     fn evidence(&self) -> Evidence {
@@ -100,7 +105,7 @@ impl Interpreter for Reminding {
     }
 
     fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported> {
-        self.interpreter.say(&patch::prompt(self.mode, prompt, LATER, None))
+        self.interpreter.say(&patch::prompt(self.mode, self.asking, prompt, LATER, None))
     }
 
     fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use abide_domain::settings::ExecutionMode;
+use abide_ports::engine::Asking;
 
 /// Where the engine puts files that are meant for the person, below the workspace.
 pub const ARTIFACTS: &str = ".abide/artifacts";
@@ -19,20 +20,30 @@ const CLOSE: &str = "</abide-runtime>";
 /// What the engine is told in the `turn_index`-th turn of its session, counted from 1. The whole contract is said once;
 /// later turns are reminded in one line where asking is possible. `skill` is the folder of the run's copy of its skill:
 /// engines differ in whether and how they call a skill by its name, and all of them can read a file.
-pub fn prompt(mode: ExecutionMode, text: &str, turn_index: u32, skill: Option<&str>) -> String {
-    let added = match (turn_index <= 1, mode) {
-        (true, ExecutionMode::Auto | ExecutionMode::Interactive | ExecutionMode::Chat) => {
-            format!("\n{}{}\n", skill.map(use_skill).unwrap_or_default(), rules(mode))
+/// An engine that knows by itself how to ask hears later turns as the person said them: they may be secrets.
+pub fn prompt(
+    mode: ExecutionMode,
+    asking: Asking,
+    text: &str,
+    turn_index: u32,
+    skill: Option<&str>,
+) -> String {
+    let added = match (turn_index <= 1, mode, asking) {
+        (true, ExecutionMode::Auto | ExecutionMode::Interactive | ExecutionMode::Chat, _) => {
+            format!("\n{}{}\n", skill.map(use_skill).unwrap_or_default(), rules(mode, asking))
         }
-        (false, ExecutionMode::Interactive | ExecutionMode::Chat) => REMINDER.to_owned(),
-        (false, ExecutionMode::Auto) => return text.to_owned(),
+        (false, ExecutionMode::Interactive | ExecutionMode::Chat, Asking::InText) => REMINDER.to_owned(),
+        (false, ExecutionMode::Auto, _)
+        | (false, ExecutionMode::Interactive | ExecutionMode::Chat, Asking::ByItself) => {
+            return text.to_owned();
+        }
     };
     format!("{text}{OPEN}{added}{CLOSE}")
 }
 
 /// What is added at the end of a run's own copy of a skill, never to the skill itself.
 pub fn skill_patch(mode: ExecutionMode) -> String {
-    format!("\n\n## How this run works\n\n{}\n", rules(mode))
+    format!("\n\n## How this run works\n\n{}\n", rules(mode, Asking::InText))
 }
 
 /// The person's part of a prompt that [`prompt`] made; any other text as it is.
@@ -61,16 +72,18 @@ fn use_skill(folder: &str) -> String {
     format!("Use the skill `{name}` for this work: follow `{folder}/SKILL.md` in the workspace.\n\n")
 }
 
-fn rules(mode: ExecutionMode) -> String {
-    let asking = match mode {
-        ExecutionMode::Auto => DECIDE,
-        ExecutionMode::Interactive | ExecutionMode::Chat => ASK,
+fn rules(mode: ExecutionMode, asking: Asking) -> String {
+    let asking = match (mode, asking) {
+        (ExecutionMode::Auto, _) => DECIDE,
+        (ExecutionMode::Interactive | ExecutionMode::Chat, Asking::InText) => ASK,
+        (ExecutionMode::Interactive | ExecutionMode::Chat, Asking::ByItself) => "",
     };
-    format!(
+    let rules = format!(
         "Files that are meant for the person (reports, images, exports) go to the folder `{ARTIFACTS}` of the \
          workspace; create it if it is missing. Files that belong to the work itself stay where they belong.\n\n\
          {asking}"
-    )
+    );
+    rules.trim_end().to_owned()
 }
 
 const DECIDE: &str = "\
@@ -106,6 +119,7 @@ const REMINDER: &str =
 mod tests {
     use super::*;
     use crate::asking::recognise;
+    use Asking::{ByItself, InText};
     use abide_domain::event::Ending;
 
     const MODES: [ExecutionMode; 3] = [ExecutionMode::Auto, ExecutionMode::Interactive, ExecutionMode::Chat];
@@ -117,7 +131,7 @@ mod tests {
         {
             for mode in MODES {
                 for (turn, skill) in [(1, None), (1, Some(".agents/skills/review")), (2, None), (7, None)] {
-                    let told = prompt(mode, words, turn, skill);
+                    let told = prompt(mode, InText, words, turn, skill);
                     assert!(told.starts_with(words), "{told}");
                     // A later turn of auto mode adds nothing, so there is nothing to take out.
                     if told != words {
@@ -132,7 +146,7 @@ mod tests {
     #[test]
     fn an_engine_that_repeats_what_it_was_told_does_not_ask() {
         for mode in MODES {
-            let echo = format!("You said: {} And I say: fine.", prompt(mode, "do it", 1, None));
+            let echo = format!("You said: {} And I say: fine.", prompt(mode, InText, "do it", 1, None));
             assert!(matches!(recognise(&echo).ending, Ending::Completed { .. }), "{echo}");
             let asks = format!("{echo}\n```abide-question\n{{\"prompt\": \"Really?\"}}\n```");
             assert!(matches!(recognise(&asks).ending, Ending::Asked { .. }), "{asks}");
@@ -142,7 +156,7 @@ mod tests {
     #[test]
     fn every_mode_is_told_about_artifacts_and_only_some_about_asking() {
         for mode in MODES {
-            for told in [prompt(mode, "do it", 1, None), skill_patch(mode)] {
+            for told in [prompt(mode, InText, "do it", 1, None), skill_patch(mode)] {
                 assert!(told.contains(ARTIFACTS));
                 assert_eq!(told.contains(FENCE), mode != ExecutionMode::Auto);
                 assert_eq!(told.contains("Decide for yourself"), mode == ExecutionMode::Auto);
@@ -153,18 +167,28 @@ mod tests {
     #[test]
     fn the_first_turn_is_told_which_skill_to_use_and_where_it_lies() {
         for mode in MODES {
-            let told = prompt(mode, "do it", 1, Some(".agents/skills/review"));
+            let told = prompt(mode, InText, "do it", 1, Some(".agents/skills/review"));
             assert!(told.contains("the skill `review`"), "{told}");
             assert!(told.contains("`.agents/skills/review/SKILL.md`"), "{told}");
-            assert!(!prompt(mode, "do it", 1, None).contains("skill"));
+            assert!(!prompt(mode, InText, "do it", 1, None).contains("skill"));
         }
     }
 
     #[test]
     fn later_turns_get_one_line_at_most() {
-        assert_eq!(prompt(ExecutionMode::Auto, "go on", 2, Some("s/review")), "go on");
-        let told = prompt(ExecutionMode::Chat, "go on", 2, Some("s/review"));
+        assert_eq!(prompt(ExecutionMode::Auto, InText, "go on", 2, Some("s/review")), "go on");
+        let told = prompt(ExecutionMode::Chat, InText, "go on", 2, Some("s/review"));
         assert_eq!(told.lines().count(), 3, "the words, a blank line, the reminder: {told}");
+    }
+
+    #[test]
+    fn who_knows_how_to_ask_is_not_told_and_hears_later_turns_word_for_word() {
+        for mode in MODES {
+            let told = prompt(mode, ByItself, "do it", 1, None);
+            assert!(told.contains(ARTIFACTS) && !told.contains(FENCE), "{told}");
+            assert_eq!(told.contains("Decide for yourself"), mode == ExecutionMode::Auto);
+            assert_eq!(prompt(mode, ByItself, "hunter2", 2, None), "hunter2");
+        }
     }
 
     #[test]

@@ -80,6 +80,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
             Form::Stream { .. } => Stdin::Open(native::prompt(order.prompt)),
         },
         not_before: None,
+        outliving: None,
     })
 }
 
@@ -146,6 +147,7 @@ mod tests {
             sandbox,
             skill: None,
             session_since: None,
+            prompted: abide_ports::engine::Prompted::ByMessage,
         })
         .expect("the session id is one")
     }

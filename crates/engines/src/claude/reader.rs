@@ -328,6 +328,7 @@ mod tests {
             sandbox: None,
             skill: None,
             session_since: None,
+            prompted: abide_ports::engine::Prompted::ByMessage,
         })
     }
 

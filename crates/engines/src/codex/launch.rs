@@ -40,5 +40,6 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         files: vec![],
         stdin: Stdin::Whole(order.prompt.as_bytes().to_vec()),
         not_before: None,
+        outliving: None,
     })
 }

@@ -60,6 +60,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
             files,
             stdin: acp::launch::opening(),
             not_before: acp::launch::not_before(order),
+            outliving: None,
         });
     }
     match order.session {
@@ -80,6 +81,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         files,
         stdin: Stdin::Whole(order.prompt.as_bytes().to_vec()),
         not_before: None,
+        outliving: None,
     })
 }
 
@@ -143,6 +145,7 @@ mod tests {
             sandbox,
             skill: None,
             session_since: None,
+            prompted: abide_ports::engine::Prompted::ByMessage,
         })?;
         assert_eq!(launch.stdin, Stdin::Whole(b"-5 + 3?".to_vec()));
         Ok((launch.argv.join(" "), launch.files.into_iter().map(|file| file.contents).collect()))
@@ -184,6 +187,7 @@ mod tests {
             sandbox: Some(Sandbox::ReadOnly),
             skill: None,
             session_since: None,
+            prompted: abide_ports::engine::Prompted::ByMessage,
         });
         let held = held.unwrap();
         assert_eq!(

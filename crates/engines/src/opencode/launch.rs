@@ -45,6 +45,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         files: vec![],
         stdin,
         not_before: None,
+        outliving: None,
     })
 }
 

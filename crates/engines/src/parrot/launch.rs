@@ -34,6 +34,7 @@ pub(super) fn launch(form: Form, order: &Order<'_>) -> Result<Launch, Unsupporte
         files: vec![],
         stdin: Stdin::Open(Tell::Prompt { text: order.prompt }.line()),
         not_before: None,
+        outliving: None,
     })
 }
 

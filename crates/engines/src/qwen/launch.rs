@@ -43,6 +43,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
             files: vec![],
             stdin: acp::launch::opening(),
             not_before: None,
+            outliving: None,
         });
     }
     match order.session {
@@ -64,6 +65,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         files: vec![],
         stdin: Stdin::Whole(order.prompt.as_bytes().to_vec()),
         not_before: None,
+        outliving: None,
     })
 }
 

@@ -1,12 +1,14 @@
 //! The end of a keeper: everything below it is asked to end, killed, reaped; then its directory is removed.
 
+use std::path::PathBuf;
+
 use rustix::process::Signal;
 
 use super::Holder;
 use super::clients::Clients;
 use crate::clock::ticks;
 use crate::job::GRACE;
-use crate::launch::FIRST;
+use crate::launch::{FIRST, keepers_in};
 use crate::procs;
 use crate::protocol::{News, Refusal};
 
@@ -18,6 +20,8 @@ pub(super) struct Ending {
     tell: Vec<(u64, u64)>,
     /// Until when those are waited for who have not taken the last output yet.
     lingers_until: Option<u64>,
+    /// A directory whose keepers stay.
+    except: Option<PathBuf>,
     over: bool,
 }
 
@@ -30,11 +34,16 @@ impl Ending {
     pub(super) fn wakes_at(&self) -> u64 {
         self.next
     }
+
+    /// Those who stay.
+    fn spared(&self) -> Vec<u32> {
+        self.except.as_deref().map(keepers_in).unwrap_or_default()
+    }
 }
 
 impl Holder {
     /// Begins the end, or hurries it.
-    pub(super) fn end(&mut self, force: bool, client: Option<(u64, u64)>) {
+    pub(super) fn end(&mut self, force: bool, client: Option<(u64, u64)>, except: Option<PathBuf>) {
         let now = ticks();
         let kill_at = if force { now } else { now + GRACE };
         match &mut self.ending {
@@ -44,13 +53,16 @@ impl Holder {
                 ending.tell.extend(client);
             }
             None => {
-                self.ending = Some(Ending {
+                let ending = Ending {
                     kill_at,
                     next: now,
                     tell: client.into_iter().collect(),
                     lingers_until: None,
+                    except,
                     over: false,
-                });
+                };
+                let spared = ending.spared();
+                self.ending = Some(ending);
                 self.cancel_for_end();
                 if let Some((_, from)) = self.waiting.take() {
                     self.clients.tell(from, News::Refused(Refusal::Ended));
@@ -59,7 +71,7 @@ impl Holder {
                     prompter.close();
                 }
                 if !force {
-                    for pid in procs::descendants(self.own.pid, &[]) {
+                    for pid in procs::descendants(self.own.pid, &spared) {
                         procs::signal(pid, Signal::TERM);
                         procs::signal(pid, Signal::CONT);
                     }
@@ -79,13 +91,14 @@ impl Holder {
         ending.next = now + LOOK;
         let kill = now >= ending.kill_at;
         // Two looks: a process that is just forking may have been missed by the first.
-        let left = procs::descendants(self.own.pid, &[]);
+        let spared = ending.spared();
+        let left = procs::descendants(self.own.pid, &spared);
         if kill {
             for pid in &left {
                 procs::signal(*pid, Signal::KILL);
             }
         }
-        if !left.is_empty() || !procs::children(self.own.pid).is_empty() {
+        if !left.is_empty() || procs::children(self.own.pid).iter().any(|child| !spared.contains(child)) {
             return;
         }
         if self.exit.is_none() {

@@ -62,7 +62,8 @@ impl Holder {
                 Ok(()) => return,
                 Err(refusal) => Err(refusal),
             },
-            Act::End { force } => return self.end(force, Some(from)),
+            Act::End { force } => return self.end(force, Some(from), None),
+            Act::EndExcept { keepers } => return self.end(false, Some(from), Some(keepers.into())),
         };
         self.clients.tell(from, answer.unwrap_or_else(News::Refused));
     }

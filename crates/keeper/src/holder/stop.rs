@@ -119,7 +119,7 @@ impl Holder {
             let why = if text.is_empty() { why } else { format!("{why}: {text}") };
             // Told when everything is gone: who hears that a session failed finds nothing of it.
             self.failure = Some(Refusal::System(why));
-            self.end(true, None);
+            self.end(true, None, None);
         }
     }
 

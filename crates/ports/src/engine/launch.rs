@@ -55,6 +55,17 @@ pub struct Order<'a> {
     pub skill: Option<&'a str>,
     /// When the session was begun, if it is not new.
     pub session_since: Option<Timestamp>,
+    /// How the prompt came about.
+    pub prompted: Prompted,
+}
+
+/// How a prompt came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prompted {
+    /// Somebody said something.
+    ByMessage,
+    /// It is the answer to a question: the engine's own, or one of Abide's about how to go on.
+    ByReply,
 }
 
 /// What an engine may do to the machine. Carried over to every turn, never widened (A4).
@@ -113,6 +124,9 @@ pub struct Launch {
     pub stdin: Stdin,
     /// Not to be started before then.
     pub not_before: Option<Timestamp>,
+    /// A directory of keepers that the process has of its own. They outlive it, because the next turn goes on with them,
+    /// and are ended with the run. Everything else that it started ends with it.
+    pub outliving: Option<String>,
 }
 
 /// A file in the run's private directory.
@@ -145,11 +159,12 @@ impl fmt::Debug for Installation {
 
 impl fmt::Debug for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { argv, env, without_env, files, stdin, not_before } = self;
+        let Self { argv, env, without_env, files, stdin, not_before, outliving } = self;
         let files: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
         let env = masked(env.iter().map(|(name, value)| (name, value)));
         let mut shown = f.debug_struct("Launch");
         shown.field("argv", argv).field("env", &env).field("without_env", without_env);
-        shown.field("files", &files).field("stdin", stdin).field("not_before", not_before).finish()
+        shown.field("files", &files).field("stdin", stdin).field("not_before", not_before);
+        shown.field("outliving", outliving).finish()
     }
 }

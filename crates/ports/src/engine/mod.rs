@@ -31,7 +31,7 @@ use abide_domain::engine::Handle;
 pub use ability::{Abilities, Ability};
 pub use health::{Check, Health, Observed};
 pub use interpreter::{Answer, Interpreter, Leave, Signal, Status, Stop, Unsupported};
-pub use launch::{Installation, Launch, Order, PrivateFile, Sandbox, Stdin};
+pub use launch::{Installation, Launch, Order, PrivateFile, Prompted, Sandbox, Stdin};
 pub use said::{Cause, Departure, Said, What};
 
 /// An agent program.
@@ -46,6 +46,11 @@ pub trait Engine: Debug + Send + Sync {
     /// How it speaks when it is given one turn.
     fn speech(&self) -> Speech {
         Speech::Lines
+    }
+
+    /// How it asks the person something at the end of a turn.
+    fn asking(&self) -> Asking {
+        Asking::InText
     }
 
     /// What the adapter was made and tested from.
@@ -86,6 +91,15 @@ pub enum Speech {
     Lines,
     /// In plain text: whatever it prints is its answer.
     Prose,
+}
+
+/// How an engine asks the person something at the end of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asking {
+    /// In its answer, in a form that it has to be told in its prompt.
+    InText,
+    /// By a way of its own that it knows. What the person says reaches it word for word.
+    ByItself,
 }
 
 /// What an adapter was made and tested from.

@@ -62,6 +62,7 @@ impl Engine for Actor {
             files: vec![],
             stdin: Stdin::Open(vec![]),
             not_before: None,
+            outliving: None,
         })
     }
 

@@ -8,7 +8,7 @@ use abide_domain::{
     process::Exit,
     settings::ExecutionMode,
 };
-use abide_ports::engine::{Cause, Departure, Engine, Installation, Order, Said, What};
+use abide_ports::engine::{Cause, Departure, Engine, Installation, Order, Prompted, Said, What};
 
 /// A recorded process.
 #[derive(Clone, Debug)]
@@ -110,6 +110,7 @@ impl Story {
             sandbox: None,
             skill: None,
             session_since: None,
+            prompted: Prompted::ByMessage,
         }
     }
 }

@@ -124,6 +124,7 @@ pub(in crate::http) fn run(
             reason: profile.reason.clone(),
             session_timeout_sec: profile.session_timeout_sec.0,
         }),
+        engine_session: run.handle.as_ref().map(|handle| handle.handle_value.clone()),
         wait_deadline_at: match &run.state {
             RunState::WaitingUser(waiting) => waiting.deadline.map(time),
             RunState::Queued { .. }

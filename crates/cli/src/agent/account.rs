@@ -1,0 +1,130 @@
+//! What an agent's journal adds up to, for whoever looks at a run of the daemon: the two tell the same story from both
+//! sides. Reads only, and takes no lock: the agent may be at work.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use abide_agent::{
+    event::{EndStatus, Event, SessionEvent, Status},
+    human,
+    journal::Journal,
+    memory::JOURNAL,
+    model::Usage,
+};
+use serde::Serialize;
+
+use super::SESSIONS;
+
+/// A journal, in figures.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Account {
+    /// Where it lies.
+    pub(crate) state: PathBuf,
+    pub(crate) runs: u64,
+    pub(crate) messages: u64,
+    pub(crate) iterations: u64,
+    pub(crate) usage: Usage,
+    /// How often each tool was called.
+    pub(crate) calls: BTreeMap<String, u64>,
+    /// Calls of which nobody knows what came of them.
+    pub(crate) unknown: u64,
+    /// Each session of a stateful tool, and whether it is open.
+    pub(crate) sessions: BTreeMap<String, bool>,
+    pub(crate) questions: u64,
+    pub(crate) answers: u64,
+    /// How the last run ended, if it is over.
+    pub(crate) ended: Option<EndStatus>,
+    /// Why there is no more of it.
+    pub(crate) broken: Option<String>,
+}
+
+impl Account {
+    /// What the agent of that session has in this workspace; none if no agent was here.
+    pub(crate) fn of(workspace: &str, session: &str) -> Option<Self> {
+        let state = Path::new(workspace).join(SESSIONS).join(session);
+        let path = state.join(JOURNAL);
+        if !path.exists() {
+            return None;
+        }
+        let mut account = Self { state, ..Self::default() };
+        let mut asked = Vec::new();
+        match Journal::read(&path) {
+            Ok(found) => found.entries.iter().for_each(|entry| account.take(&entry.event, &mut asked)),
+            Err(error) => account.broken = Some(error.to_string()),
+        }
+        Some(account)
+    }
+
+    fn take(&mut self, event: &Event, asked: &mut Vec<String>) {
+        match event {
+            Event::RunStart(_) => {
+                self.runs += 1;
+                self.ended = None;
+            }
+            Event::RunEnd(end) => self.ended = Some(end.status),
+            Event::UserMessage(_) => self.messages += 1,
+            Event::Thought(thought) => {
+                self.iterations += 1;
+                let usage = thought.usage.unwrap_or_default();
+                self.usage.input_tokens += usage.input_tokens;
+                self.usage.output_tokens += usage.output_tokens;
+                self.usage.cached_tokens += usage.cached_tokens;
+            }
+            Event::ActionRequest(request) if request.tool_name == human::TOOL => {
+                self.questions += 1;
+                asked.push(request.action_id.clone());
+            }
+            Event::ActionRequest(request) => *self.calls.entry(request.tool_name.clone()).or_default() += 1,
+            Event::ActionResult(result) => {
+                let is_answer = asked.contains(&result.action_id) && result.status == Status::Success;
+                self.answers += u64::from(is_answer);
+                self.unknown += u64::from(result.status == Status::Unknown);
+                self.session(result.session_id.as_deref(), result.session_event);
+            }
+            Event::SystemMessage(message) => {
+                self.session(message.session_id.as_deref(), message.session_event);
+            }
+        }
+    }
+
+    fn session(&mut self, id: Option<&str>, event: Option<SessionEvent>) {
+        if let (Some(id), Some(event)) = (id, event) {
+            self.sessions.insert(id.to_owned(), event == SessionEvent::Started);
+        }
+    }
+
+    /// The figures as people read them, each with its name.
+    pub(crate) fn told(&self) -> Vec<(&'static str, String)> {
+        let named = |(name, count): (&String, &u64)| format!("{name} {count}");
+        let calls: Vec<String> = self.calls.iter().map(named).collect();
+        let session = |(id, open): (&String, &bool)| format!("{id} {}", if *open { "open" } else { "ended" });
+        let sessions: Vec<String> = self.sessions.iter().map(session).collect();
+        let Usage { input_tokens, output_tokens, .. } = self.usage;
+        let mut told = vec![
+            ("journal", self.state.join(JOURNAL).display().to_string()),
+            ("thought", format!("{} times, {input_tokens} tokens in, {output_tokens} out", self.iterations)),
+            ("called", if calls.is_empty() { "nothing".to_owned() } else { calls.join(", ") }),
+        ];
+        if self.unknown > 0 {
+            told.push(("unknown", format!("what came of {} calls", self.unknown)));
+        }
+        if !sessions.is_empty() {
+            told.push(("sessions", sessions.join(", ")));
+        }
+        if self.questions > 0 {
+            told.push(("asked", format!("{}, answered {}", self.questions, self.answers)));
+        }
+        if let Some(ended) = self.ended {
+            let word = match ended {
+                EndStatus::Completed => "completed",
+                EndStatus::Failed => "failed",
+                EndStatus::BudgetExhausted => "budget exhausted",
+            };
+            told.push(("ended", word.to_owned()));
+        }
+        told.extend(self.broken.clone().map(|why| ("broken", why)));
+        told
+    }
+}

@@ -1,0 +1,89 @@
+//! How the lines of `abide agent run --json` look, as far as they are read: its session, every event of its journal, and
+//! its outcome. What is not named here is skipped unread.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+/// `session`
+#[derive(Debug, Deserialize)]
+pub(super) struct Session<'a> {
+    #[serde(borrow)]
+    pub(super) session_id: Cow<'a, str>,
+}
+
+/// An event of the journal.
+#[derive(Debug, Deserialize)]
+pub(super) struct Event<T> {
+    pub(super) payload: T,
+}
+
+/// `THOUGHT`
+#[derive(Debug, Deserialize)]
+pub(super) struct Thought<'a> {
+    #[serde(borrow)]
+    pub(super) text: Option<Cow<'a, str>>,
+    #[serde(default)]
+    pub(super) calls: u64,
+}
+
+/// `ACTION_REQUEST`
+#[derive(Debug, Deserialize)]
+pub(super) struct Request<'a> {
+    #[serde(borrow)]
+    pub(super) action_id: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) tool_name: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) tool_args: &'a serde_json::value::RawValue,
+}
+
+/// `ACTION_RESULT`
+#[derive(Debug, Deserialize)]
+pub(super) struct Outcome<'a> {
+    #[serde(borrow)]
+    pub(super) action_id: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) status: Cow<'a, str>,
+    pub(super) exit_code: Option<i32>,
+}
+
+/// `SYSTEM_MESSAGE`
+#[derive(Debug, Deserialize)]
+pub(super) struct Notice<'a> {
+    #[serde(borrow)]
+    pub(super) level: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) content: Cow<'a, str>,
+}
+
+/// `outcome`: its last word.
+#[derive(Debug, Deserialize)]
+pub(super) struct End<'a> {
+    #[serde(borrow)]
+    pub(super) status: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) answer: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) reason: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) question: Option<Asked<'a>>,
+}
+
+/// What a person is to answer.
+#[derive(Debug, Deserialize)]
+pub(super) struct Asked<'a> {
+    #[serde(borrow)]
+    pub(super) question: Cow<'a, str>,
+    #[serde(default)]
+    pub(super) options: Vec<String>,
+    #[serde(default)]
+    pub(super) sensitive: bool,
+}
+
+/// What it says on standard error when it could not even begin.
+#[derive(Debug, Deserialize)]
+pub(super) struct Trouble {
+    pub(super) code: String,
+    pub(super) detail: String,
+}

@@ -1,0 +1,69 @@
+//! How the native agent is started.
+//!
+//! What the person says goes in by standard input and never stands in the command, where everybody on the machine could
+//! read it: it may be the password that was asked for. A message is never taken for the answer to a question, not even if
+//! an earlier process died before it had heard the answer: then the agent asks again. A reply may be one to Abide's own
+//! question; whether the agent's is open is known to its journal, so it decides (`--say`). Either is a new one each time,
+//! even if the words are the same (`--again`).
+
+use abide_domain::{effect::Session, settings::ExecutionMode};
+use abide_ports::engine::{Launch, Order, Prompted, Sandbox, Stdin, Unsupported};
+
+use crate::ids::is_uuid;
+
+pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
+    match order.sandbox {
+        None | Some(Sandbox::FullAccess) => {}
+        Some(narrow @ (Sandbox::ReadOnly | Sandbox::WorkspaceWrite)) => {
+            let reason = format!(
+                "the native agent has no sandbox, so it cannot keep to {}; give it only tools that do no more than \
+                 they may, and leave the sandbox setting out",
+                narrow.name()
+            );
+            return Err(Unsupported::Refused { reason });
+        }
+    }
+    let mut argv = order.installation.command.clone();
+    let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+    add(&["agent", "run", "--json", "--again"]);
+    match order.prompted {
+        Prompted::ByMessage => add(&["--message", "-"]),
+        Prompted::ByReply => add(&["--say", "-"]),
+    }
+    match order.mode {
+        ExecutionMode::Auto => add(&["--auto"]),
+        ExecutionMode::Interactive => {}
+        // What a chat's tools hold is still there when the next message comes.
+        ExecutionMode::Chat => add(&["--keep-sessions"]),
+    }
+    if let Some(model) = order.model {
+        add(&["--model", model]);
+    }
+    let outliving = match order.session {
+        // Only a daemon that found no resume in the program's help comes here, and then there is no second turn.
+        Session::New => None,
+        Session::Named(handle) | Session::Resumed(handle) => {
+            let id = handle.handle_value.as_str();
+            if !is_uuid(id) {
+                // It is the name of a folder.
+                return Err(Unsupported::Refused { reason: format!("{id:?} is not a session id") });
+            }
+            add(&["--session", id]);
+            Some(format!("{}/.abide/native/{id}/sessions", order.workspace))
+        }
+    };
+    if let Session::Resumed(_) = order.session {
+        add(&["--resume"]);
+    }
+    let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
+    add(&own);
+    Ok(Launch {
+        argv,
+        env: order.installation.env.clone().into_iter().collect(),
+        without_env: vec![],
+        files: vec![],
+        stdin: Stdin::Whole(order.prompt.as_bytes().to_vec()),
+        not_before: None,
+        outliving,
+    })
+}

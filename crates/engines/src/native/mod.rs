@@ -1,0 +1,96 @@
+//! The native agent: `abide agent run`, a part of this product, which is a child process like any other engine's (B10).
+//!
+//! One process for each turn. Its session is a folder of the workspace, `.abide/native/<id>`, under an id that we choose,
+//! so several runs share a workspace without knowing of each other, and the handle is durable before the first process
+//! starts. A question ends the process; its stateful tools stay, and are there for the next one. It is never held.
+//!
+//! Which agent it is says `--agent DIR` in the engine's configured arguments; without it, the workspace itself must hold
+//! the definition. It has no sandbox of its own: its tools do what their commands do. So a run that wants a narrow one is
+//! refused rather than given a wide one.
+
+mod journal;
+mod launch;
+mod reader;
+
+use abide_domain::engine::{Handle, HandleType, ProbeMethod, ResumeCapability};
+use abide_ports::engine::{
+    Abilities, Ability, Asking, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
+    Unsupported,
+};
+
+use crate::{failing::unusable, tongue::LineInterpreter};
+
+/// The adapter.
+#[derive(Debug)]
+pub(crate) struct Native;
+
+/// Its name.
+const NAME: &str = "native";
+
+impl Engine for Native {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities::of(&[Ability::Resume, Ability::NamedSessions, Ability::Progress])
+    }
+
+    fn asking(&self) -> Asking {
+        Asking::ByItself
+    }
+
+    fn installation(&self) -> Installation {
+        // The path of the running program is not known here: whoever plugs the engines in puts it in its place.
+        Installation::named("abide")
+    }
+
+    fn checks(&self, installation: &Installation) -> Vec<Check> {
+        let call = |arguments: &[&str]| {
+            let arguments = arguments.iter().map(|argument| (*argument).to_owned());
+            Check::command(installation.command.iter().cloned().chain(arguments))
+        };
+        vec![call(&["--version"]), call(&["agent", "run", "--help"])]
+    }
+
+    fn judge(&self, observed: &[Observed]) -> Health {
+        let [version, help] = observed else { return Health::unseen() };
+        let resumes = help.success().is_some_and(|help| help.contains("--resume"));
+        let detail = if resumes {
+            "`abide agent run --resume` goes on with a session"
+        } else {
+            "`abide agent run --help` shows no --resume"
+        };
+        Health {
+            version: version.version(),
+            trouble: unusable(NAME, version, "cargo install abide"),
+            resume: ResumeCapability {
+                supported: resumes,
+                probe_method: ProbeMethod::Command,
+                detail: detail.to_owned(),
+            },
+            abilities: if resumes { self.abilities() } else { self.abilities().except(Ability::Resume) },
+        }
+    }
+
+    fn name_session(&self, fresh: &str) -> Option<Handle> {
+        Some(Handle {
+            engine: NAME.to_owned(),
+            handle_type: HandleType::SessionId,
+            handle_value: fresh.to_owned(),
+            created_at_turn: 1,
+        })
+    }
+
+    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+        launch::launch(order)
+    }
+
+    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
+        Box::new(LineInterpreter::new(reader::Reader::new(order)))
+    }
+
+    fn skills_folder(&self) -> &str {
+        ".agents/skills"
+    }
+}

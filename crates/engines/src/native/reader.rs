@@ -1,0 +1,227 @@
+//! What the lines of `abide agent run --json` mean.
+//!
+//! Its outcome is printed after everything that it stands for is in its journal, so it counts however the process went
+//! afterwards: the agent would not do it again, and the two ledgers must agree. Without an outcome nothing has succeeded.
+
+use abide_domain::{
+    effect::Session,
+    engine::HandleType,
+    event::Ending,
+    failure::{Failure, FailureCode},
+    interaction::{Choice, Kind, Policy, Question},
+};
+use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, What};
+
+use super::journal::{self, Asked, End, Event, Notice, Request, Thought, Trouble};
+use crate::{
+    failing::{complaint, engine_failed, left_by_itself, went_silently},
+    kind,
+    tongue::{Facts, Tongue},
+};
+
+/// The only turn of a process.
+const TURN: u32 = 1;
+
+/// How much of a call's arguments is shown to people who watch.
+const LONGEST: usize = 300;
+
+/// The tool by which it asks. What it asks is told with the outcome.
+const ASKS: &str = "ask_human";
+
+/// What has been heard of one process.
+#[derive(Debug)]
+pub(super) struct Reader {
+    resumes: bool,
+    has_session: bool,
+    /// The calls that are under way, each with its tool.
+    calls: Vec<(String, String)>,
+    /// What it said last beside its calls: with a question, what stands before it.
+    said: String,
+    outcome: Option<Outcome>,
+}
+
+/// What it says of its turn.
+#[derive(Debug)]
+enum Outcome {
+    Completed(String),
+    Asked(Question),
+    Failed(Failure),
+    Interrupted,
+}
+
+impl Reader {
+    pub(super) fn new(order: &Order<'_>) -> Self {
+        Self {
+            resumes: matches!(order.session, Session::Resumed(_)),
+            has_session: false,
+            calls: vec![],
+            said: String::new(),
+            outcome: None,
+        }
+    }
+
+    /// Reads a line, if it is one of those that we know.
+    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+        match kind::of(line)?.as_ref() {
+            "session" => {
+                let session: journal::Session<'_> = serde_json::from_slice(line).ok()?;
+                let value = Some(session.session_id.into_owned()).filter(|id| !id.is_empty())?;
+                self.has_session = true;
+                facts.say(What::Session { handle_type: HandleType::SessionId, value });
+            }
+            "RUN_START" | "RUN_END" | "USER_MESSAGE" => kind::is_whole(line)?,
+            "THOUGHT" => self.thought(payload(line)?, facts),
+            "ACTION_REQUEST" => self.request(payload(line)?, facts),
+            "ACTION_RESULT" => self.result(&payload(line)?, facts),
+            "SYSTEM_MESSAGE" => {
+                let Notice { level, content } = payload(line)?;
+                let said = if level == "WARN" { What::Warning } else { What::Progress };
+                facts.say(said(content.into_owned()));
+            }
+            "outcome" => {
+                self.outcome = Some(outcome(serde_json::from_slice(line).ok()?)?);
+                facts.say(What::Finishing);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn thought(&mut self, thought: Thought<'_>, facts: &mut Facts) {
+        let text = thought.text.unwrap_or_default().into_owned();
+        if text.trim().is_empty() {
+            return self.said.clear();
+        }
+        self.said.clone_from(&text);
+        facts.say(if thought.calls == 0 { What::Text(text) } else { What::Progress(text) });
+    }
+
+    fn request(&mut self, request: Request<'_>, facts: &mut Facts) {
+        let (action, tool) = (request.action_id.into_owned(), request.tool_name.into_owned());
+        if tool != ASKS {
+            facts.say(What::Progress(format!("calls {tool} {}", short(request.tool_args.get()))));
+        }
+        self.calls.push((action, tool));
+    }
+
+    fn result(&mut self, result: &journal::Outcome<'_>, facts: &mut Facts) {
+        let at = self.calls.iter().position(|(action, _)| *action == result.action_id);
+        let tool = match at.map(|at| self.calls.swap_remove(at).1) {
+            Some(tool) if tool == ASKS => return,
+            Some(tool) => tool,
+            // It was wanted by an earlier process. The one such call that succeeds is the question, now answered.
+            None if result.status == "success" => return,
+            None => "an earlier call".to_owned(),
+        };
+        match (result.status.as_ref(), result.exit_code) {
+            ("unknown", _) => facts.say(What::Warning(format!("what came of {tool} is unknown"))),
+            ("success", None | Some(0)) => facts.say(What::Progress(format!("{tool} is done"))),
+            (_, Some(code)) => facts.say(What::Progress(format!("{tool} ended with {code}"))),
+            (status, None) => facts.say(What::Progress(format!("{tool}: {}", status.replace('_', " ")))),
+        }
+    }
+
+    /// Why a process that told no outcome did not.
+    fn failure(&self, departure: &Departure<'_>) -> Failure {
+        let said = complaint(departure.stderr);
+        let trouble = said.lines().rev().find_map(|line| serde_json::from_str::<Trouble>(line).ok());
+        let is_lost = self.resumes && !self.has_session && left_by_itself(departure);
+        match trouble {
+            // The session may well be there; what defines the agent is not in order.
+            Some(Trouble { code, detail }) if code == "BAD_DEFINITION" => {
+                Failure::new(FailureCode::EngineFailed, detail)
+            }
+            Some(Trouble { code, detail }) if code == "KEY_MISSING" => {
+                Failure::new(FailureCode::EngineAuthRequired, detail)
+            }
+            Some(Trouble { detail, .. }) if is_lost => lost(&detail),
+            None if is_lost => lost(&said),
+            Some(Trouble { detail, .. }) => engine_failed(&detail),
+            None => went_silently(departure),
+        }
+    }
+}
+
+fn lost(reason: &str) -> Failure {
+    Failure::new(
+        FailureCode::SessionResumeFailed,
+        format!("the agent's session could not be resumed: {reason}"),
+    )
+}
+
+/// What an event of the journal says.
+fn payload<'a, T: serde::Deserialize<'a>>(line: &'a [u8]) -> Option<T> {
+    let Event { payload } = serde_json::from_slice(line).ok()?;
+    Some(payload)
+}
+
+fn outcome(end: End<'_>) -> Option<Outcome> {
+    let reason = end.reason.unwrap_or_default();
+    Some(match end.status.as_ref() {
+        "COMPLETED" => Outcome::Completed(end.answer?.into_owned()),
+        "WAITING" => Outcome::Asked(question(end.question?)),
+        "FAILED" => Outcome::Failed(engine_failed(&reason)),
+        "BUDGET_EXHAUSTED" => Outcome::Failed(Failure::new(
+            FailureCode::EngineFailed,
+            format!("the agent's budget is exhausted before it was done: {reason}"),
+        )),
+        "INTERRUPTED" => Outcome::Interrupted,
+        _ => return None,
+    })
+}
+
+fn question(asked: Asked<'_>) -> Question {
+    let choice = |label| Choice { label, safe: false };
+    Question {
+        kind: if asked.options.is_empty() { Kind::OpenText } else { Kind::ChooseOne },
+        prompt: asked.question.into_owned(),
+        options: asked.options.into_iter().map(choice).collect(),
+        ui_hints: asked.sensitive.then(|| r#"{"sensitive":true}"#.to_owned()),
+        // A secret cannot be made up by whoever does not know it.
+        default_decision_policy: if asked.sensitive { Policy::Abort } else { Policy::EngineJudgement },
+    }
+}
+
+fn short(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+    }
+}
+
+impl Tongue for Reader {
+    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+        if self.known(line, facts).is_none() {
+            facts.unknown(line);
+        }
+    }
+
+    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
+        match self.outcome.take() {
+            Some(Outcome::Completed(answer)) => facts.answered(TURN, &answer),
+            Some(Outcome::Asked(question)) if self.has_session => {
+                let text = std::mem::take(&mut self.said);
+                facts.ended(TURN, Ending::Asked { text, question });
+            }
+            Some(Outcome::Failed(failure)) => facts.ended(TURN, Ending::Failed { failure }),
+            Some(Outcome::Interrupted) => facts.ended(TURN, Ending::Interrupted),
+            None if departure.cause == Cause::Interrupted => facts.ended(TURN, Ending::Interrupted),
+            Some(Outcome::Asked(_)) | None => {
+                facts.ended(TURN, Ending::Failed { failure: self.failure(departure) });
+            }
+        }
+    }
+
+    fn status(&self) -> Status {
+        if self.has_session { Status::Working } else { Status::Starting }
+    }
+
+    fn interrupt(&mut self) -> Stop {
+        // It ends the tool that runs, writes that down, and leaves its sessions for the next turn.
+        Stop::Signal(Signal::Interrupt)
+    }
+
+    fn leave(&mut self) -> Leave {
+        Leave::Signal(Signal::Terminate)
+    }
+}
