@@ -16,6 +16,7 @@ pub mod registry;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod upkeep;
+pub mod wrapped;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
