@@ -8,6 +8,8 @@ mod cursor;
 pub mod memory;
 #[cfg(feature = "_records")]
 mod migration;
+#[cfg(feature = "_records")]
+mod pen;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "_records")]

@@ -102,15 +102,10 @@ fn lengths(changes: &[Change]) -> Vec<usize> {
     for change in changes {
         rows.push(length(&change.event));
         named.insert(change.run.run_id.to_string(), length(&*change.run));
-        let kept = &change.rows;
-        named.extend(kept.inbound.iter().map(|row| (row.message.key.message_id.clone(), length(row))));
-        named.extend(kept.turns.iter().map(|row| (row.turn_id.to_string(), length(row))));
-        named.extend(kept.interactions.iter().map(|row| (row.interaction_id.to_string(), length(row))));
-        named.extend(kept.deliveries.iter().map(|row| (row.delivery_id.to_string(), length(row))));
-        named.extend(change.owed.iter().map(|row| (row.number.0.to_string(), length(row))));
-        for settled in &change.settled {
-            named.remove(&settled.0.to_string());
-        }
+        named.extend(change.inbound().map(|row| (row.message.key.message_id.clone(), length(row))));
+        named.extend(change.turns().map(|row| (row.turn_id.to_string(), length(row))));
+        named.extend(change.interactions().map(|row| (row.interaction_id.to_string(), length(row))));
+        named.extend(change.deliveries().map(|row| (row.delivery_id.to_string(), length(row))));
     }
     rows.extend(named.into_values());
     rows
