@@ -12,6 +12,7 @@ use std::{
 
 use abide_domain::{
     id::RunId,
+    inbound::Inbound,
     run::{Run, Status},
 };
 use abide_ports::store::{Answer, Change, Commit, Committed, Store};
@@ -102,7 +103,9 @@ fn lengths(changes: &[Change]) -> Vec<usize> {
     for change in changes {
         rows.push(length(&change.event));
         named.insert(change.run.run_id.to_string(), length(&*change.run));
-        named.extend(change.inbound().map(|row| (row.message.key.message_id.clone(), length(row))));
+        // A message may be named like its run.
+        let message = |row: &Inbound| format!("message {}", row.message.key.message_id);
+        named.extend(change.inbound().map(|row| (message(row), length(row))));
         named.extend(change.turns().map(|row| (row.turn_id.to_string(), length(row))));
         named.extend(change.interactions().map(|row| (row.interaction_id.to_string(), length(row))));
         named.extend(change.deliveries().map(|row| (row.delivery_id.to_string(), length(row))));
