@@ -5,34 +5,20 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    path::Path,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
 };
 
-use abide_domain::{
-    deadline::Deadline,
-    delivery::Delivery,
-    effect::{EffectNumber, Owed},
-    id::{DeliveryId, InteractionId, RunId, TurnId},
-    inbound::{Inbound, MessageKey},
-    interaction::Interaction,
-    run::{Run, Status},
-    slots::Occupancy,
-    time::Timestamp,
-    turn::Turn,
-};
+use abide_domain::run::Status;
 use abide_ports::{
-    store::{
-        Answer, Claimed, Claims, Commit, Committed, Cursors, Deliveries, Effects, Entry, Inbounds,
-        Interactions, Journal, Listing, Page, Runs, Seq, Store, StoreError, Tables, Turns, Upkeep,
-    },
+    store::{Answer, Commit, Committed, Store, StoreError},
     watch::{Milestone, Sight, Watcher},
 };
+use abide_store::wrapped::{Wrapped, Wrapper};
 use tokio::{runtime::Handle, time::Instant};
 
-/// A store and those who watch it.
+/// Those who watch a store.
 pub struct Watched(Arc<Inner>);
 
 struct Inner {
@@ -57,12 +43,12 @@ impl Watched {
         store: Arc<dyn Store>,
         writers: Writers,
         watchers: Vec<Arc<dyn Watcher>>,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Wrapped<Self>, StoreError> {
         let tally = match writers {
             Writers::Alone => Some(store.tally().await?),
             Writers::Shared => None,
         };
-        Ok(Self(Arc::new(Inner { store, watchers, tally: Mutex::new(tally) })))
+        Ok(Wrapped(Self(Arc::new(Inner { store, watchers, tally: Mutex::new(tally) }))))
     }
 }
 
@@ -129,39 +115,13 @@ impl Drop for SeenToItsEnd {
     }
 }
 
-impl Journal for Watched {
+impl Wrapper for Watched {
+    fn store(&self) -> &dyn Store {
+        &*self.0.store
+    }
+
     fn commit(&self, commit: Commit) -> Answer<'_, Committed> {
         Box::pin(SeenToItsEnd(Some(Box::pin(self.0.clone().commit(commit)))))
-    }
-
-    fn entries(&self, after: Seq, limit: usize) -> Answer<'_, Vec<Entry>> {
-        self.0.store.entries(after, limit)
-    }
-
-    fn entries_of(&self, run: RunId, after: Seq, limit: usize) -> Answer<'_, Vec<Entry>> {
-        self.0.store.entries_of(run, after, limit)
-    }
-
-    fn head(&self) -> Answer<'_, Seq> {
-        self.0.store.head()
-    }
-}
-
-impl Runs for Watched {
-    fn run(&self, id: RunId) -> Answer<'_, Option<Run>> {
-        self.0.store.run(id)
-    }
-
-    fn runs(&self, status: Option<Status>, page: Page) -> Answer<'_, Listing<Run>> {
-        self.0.store.runs(status, page)
-    }
-
-    fn due(&self, until: Timestamp, limit: usize) -> Answer<'_, Vec<(RunId, Deadline)>> {
-        self.0.store.due(until, limit)
-    }
-
-    fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>> {
-        self.0.store.occupying()
     }
 
     fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
@@ -173,94 +133,6 @@ impl Runs for Watched {
     }
 }
 
-impl Turns for Watched {
-    fn turn(&self, id: TurnId) -> Answer<'_, Option<Turn>> {
-        self.0.store.turn(id)
-    }
-
-    fn turns_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Turn>> {
-        self.0.store.turns_of(run, page)
-    }
-}
-
-impl Inbounds for Watched {
-    fn inbound(&self, key: MessageKey) -> Answer<'_, Option<Inbound>> {
-        self.0.store.inbound(key)
-    }
-}
-
-impl Interactions for Watched {
-    fn interaction(&self, id: InteractionId) -> Answer<'_, Option<Interaction>> {
-        self.0.store.interaction(id)
-    }
-
-    fn interactions_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Interaction>> {
-        self.0.store.interactions_of(run, page)
-    }
-
-    fn open_interactions(&self, page: Page) -> Answer<'_, Listing<Interaction>> {
-        self.0.store.open_interactions(page)
-    }
-
-    fn count_open(&self) -> Answer<'_, u64> {
-        self.0.store.count_open()
-    }
-}
-
-impl Deliveries for Watched {
-    fn delivery(&self, id: DeliveryId) -> Answer<'_, Option<Delivery>> {
-        self.0.store.delivery(id)
-    }
-
-    fn deliveries_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Delivery>> {
-        self.0.store.deliveries_of(run, page)
-    }
-
-    fn undelivered_to(&self, conversation_ref: &str) -> Answer<'_, Vec<RunId>> {
-        self.0.store.undelivered_to(conversation_ref)
-    }
-}
-
-impl Effects for Watched {
-    fn owed(&self, after: Option<(RunId, EffectNumber)>, limit: usize) -> Answer<'_, Vec<(RunId, Owed)>> {
-        self.0.store.owed(after, limit)
-    }
-}
-
-impl Claims for Watched {
-    fn claimed(&self, scope: &str, key: &str) -> Answer<'_, Option<Claimed>> {
-        self.0.store.claimed(scope, key)
-    }
-}
-
-impl Cursors for Watched {
-    fn cursor(&self, reader: &str) -> Answer<'_, Seq> {
-        self.0.store.cursor(reader)
-    }
-
-    fn advance(&self, reader: &str, to: Seq) -> Answer<'_, ()> {
-        self.0.store.advance(reader, to)
-    }
-}
-
-impl Upkeep for Watched {
-    fn known_runs(&self, after: Option<RunId>, limit: usize) -> Answer<'_, Vec<RunId>> {
-        self.0.store.known_runs(after, limit)
-    }
-
-    fn tables_of(&self, run: RunId) -> Answer<'_, Tables> {
-        self.0.store.tables_of(run)
-    }
-
-    fn replace_tables(&self, run: RunId, tables: Tables) -> Answer<'_, ()> {
-        self.0.store.replace_tables(run, tables)
-    }
-
-    fn backup(&self, to: &Path) -> Answer<'_, ()> {
-        self.0.store.backup(to)
-    }
-}
-
 impl fmt::Debug for Watched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watched").field("watchers", &self.0.watchers.len()).finish_non_exhaustive()
@@ -269,12 +141,13 @@ impl fmt::Debug for Watched {
 
 #[cfg(test)]
 mod tests {
+    use abide_ports::store::{Journal, Runs};
     use abide_store::memory::{CrashPoint, MemoryStore};
     use abide_testkit::history::Author;
 
     use super::*;
 
-    async fn watched(store: &Arc<MemoryStore>) -> Watched {
+    async fn watched(store: &Arc<MemoryStore>) -> Wrapped<Watched> {
         Watched::open(store.clone(), Writers::Alone, vec![]).await.expect("it opens")
     }
 

@@ -154,14 +154,22 @@ impl Desk {
     pub async fn reply(&self, reply: Reply) -> Result<Outcome, DeskError> {
         let interaction_id = reply.interaction_id;
         let stale = Refused::StaleInteraction { interaction_id };
-        let Some(interaction) = self.store.interaction(interaction_id).await? else {
-            return Err(stale.into());
+        let run_id = match self.recent.asker(interaction_id) {
+            Some(run_id) => run_id,
+            None => match self.store.interaction(interaction_id).await? {
+                Some(interaction) => interaction.run_id,
+                None => return Err(stale.into()),
+            },
         };
-        let run_id = interaction.run_id;
-        match self.take(run_id, Event::ReplyArrived { reply: reply.clone() }).await {
+        let event = Event::ReplyArrived { reply };
+        match self.take_all(run_id, std::slice::from_ref(&event)).await {
             Err(DeskError::Refused(refused)) if refused == stale => {
-                let recorded = self.store.interaction(interaction_id).await?.unwrap_or(interaction);
-                match reply::take(&recorded, &reply, self.clock.stamp().at)? {
+                let (Some(recorded), Event::ReplyArrived { reply }) =
+                    (self.store.interaction(interaction_id).await?, &event)
+                else {
+                    return Err(refused.into());
+                };
+                match reply::take(&recorded, reply, self.clock.stamp().at)? {
                     Taken::Again => Ok(Outcome::Repeated(run_id)),
                     Taken::First(_) => Err(refused.into()),
                 }
@@ -218,7 +226,7 @@ impl Desk {
     /// Takes any event for a run: applies it, commits it, and grants a free slot in the same commit if the run
     /// now waits for one and is the next in line.
     pub async fn take(&self, run_id: RunId, event: Event) -> Result<Outcome, DeskError> {
-        self.take_all(run_id, vec![event]).await
+        self.take_all(run_id, &[event]).await
     }
 
     /// Takes several events for a run, in their order, in one commit: all of them are durable then, or none is. Each
@@ -226,16 +234,16 @@ impl Desk {
     /// had come alone. Only where nothing changed is the first refusal the answer.
     ///
     /// A slot is granted at the end, to what the run is then: a wait that began and ended within the commit was none.
-    pub async fn take_all(&self, run_id: RunId, events: Vec<Event>) -> Result<Outcome, DeskError> {
+    pub async fn take_all(&self, run_id: RunId, events: &[Event]) -> Result<Outcome, DeskError> {
         let _lane = self.lanes.enter(run_id).await;
         let mut basis = Basis::Remembered;
         for _ in 1..CONFLICT_TRIES {
-            match self.try_take(run_id, &events, basis).await {
+            match self.try_take(run_id, events, basis).await {
                 Err(DeskError::Store(StoreError::Conflict { .. })) => basis = Basis::Stored,
                 taken => return taken,
             }
         }
-        self.try_take(run_id, &events, Basis::Stored).await
+        self.try_take(run_id, events, Basis::Stored).await
     }
 
     async fn try_take(&self, run_id: RunId, events: &[Event], basis: Basis) -> Result<Outcome, DeskError> {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use abide_domain::{
-    id::RunId,
+    id::{InteractionId, RunId},
     run::{Run, RunState},
 };
 
@@ -18,17 +18,29 @@ use abide_domain::{
 const MOST: usize = 1024;
 
 #[derive(Debug, Default)]
-pub(crate) struct Recent(Mutex<BTreeMap<RunId, Arc<Run>>>);
+pub(crate) struct Recent(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    runs: BTreeMap<RunId, Arc<Run>>,
+    /// Whose question each is that can be answered, of the runs that are remembered.
+    askers: BTreeMap<InteractionId, RunId>,
+}
 
 impl Recent {
     /// The run as it was committed last, if that is remembered.
     pub(crate) fn look(&self, run: RunId) -> Option<Arc<Run>> {
-        self.runs().get(&run).cloned()
+        self.known().runs.get(&run).cloned()
     }
 
-    /// The same, to be changed: until it is put back, nobody here knows what it is.
+    /// Whose question this is, if that is remembered: a question never changes its run.
+    pub(crate) fn asker(&self, question: InteractionId) -> Option<RunId> {
+        self.known().askers.get(&question).copied()
+    }
+
+    /// A run, to be changed: until it is put back, nobody here knows what it is.
     pub(crate) fn take(&self, run: RunId) -> Option<Arc<Run>> {
-        self.runs().remove(&run)
+        self.known().remove(run)
     }
 
     /// The store has accepted this. A run to which nothing will happen any more is not worth the room.
@@ -36,15 +48,29 @@ impl Recent {
         if run.owed.is_empty() && matches!(run.state, RunState::Finished(_)) {
             return;
         }
-        let mut runs = self.runs();
-        runs.insert(run.run_id, run);
-        if runs.len() > MOST {
+        let mut known = self.known();
+        if let Some(question) = run.pending_interaction_id() {
+            known.askers.insert(question, run.run_id);
+        }
+        known.runs.insert(run.run_id, run);
+        if known.runs.len() > MOST {
             // Ids are in the order of creation: the oldest run is most likely the one that waits longest.
-            runs.pop_first();
+            let oldest = known.runs.first_key_value().map(|(run, _)| *run);
+            oldest.and_then(|oldest| known.remove(oldest));
         }
     }
 
-    fn runs(&self) -> MutexGuard<'_, BTreeMap<RunId, Arc<Run>>> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn remove(&mut self, run: RunId) -> Option<Arc<Run>> {
+        let known = self.runs.remove(&run)?;
+        if let Some(question) = known.pending_interaction_id() {
+            self.askers.remove(&question);
+        }
+        Some(known)
     }
 }

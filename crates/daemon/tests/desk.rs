@@ -102,7 +102,7 @@ impl Office {
     /// A run that asked a question.
     async fn asking(&self) -> (RunId, InteractionId) {
         let (run, said) = self.at_work().await;
-        let Ok(Outcome::Changed(waiting)) = self.desk.take_all(run, said.into()).await else {
+        let Ok(Outcome::Changed(waiting)) = self.desk.take_all(run, &said).await else {
             panic!("a change was expected");
         };
         (run, waiting.pending_interaction_id().expect("it waits"))
@@ -245,14 +245,14 @@ async fn several_events_are_committed_together_or_not_at_all() {
         let (run, said) = office.at_work().await;
         let before = office.journal(run).await;
         office.store.crash_at(point);
-        let crashed = office.desk.take_all(run, said.to_vec()).await;
+        let crashed = office.desk.take_all(run, &said).await;
         assert!(matches!(crashed, Err(DeskError::Store(_))), "{crashed:?}");
         let news = office.journal(run).await.split_off(before.len());
         let all = ["HandleAnnounced", "TurnEnded", "ProcessExited"];
         assert_eq!(news, if written { &all[..] } else { &[] });
         // Whoever comes next tells everything again, one by one or at once, and it comes to the same.
         let office = office.reopen(1).await;
-        let again = office.desk.take_all(run, said.to_vec()).await.expect("it is taken");
+        let again = office.desk.take_all(run, &said).await.expect("it is taken");
         assert_eq!(again == Outcome::Absorbed, written);
         for event in said {
             assert_eq!(office.desk.take(run, event).await.expect("it is absorbed"), Outcome::Absorbed);
@@ -269,13 +269,13 @@ async fn an_event_that_is_refused_or_late_does_not_spoil_those_that_come_with_it
     let (run, [handle, ended, exited]) = office.at_work().await;
     let before = office.journal(run).await.len();
     let told = vec![handle.clone(), Event::Admitted, handle, ended, exited];
-    let outcome = office.desk.take_all(run, told).await.expect("what is news is taken");
+    let outcome = office.desk.take_all(run, &told).await.expect("what is news is taken");
     assert!(matches!(outcome, Outcome::Changed(run) if run.status() == Status::WaitingUser));
     assert_eq!(
         office.journal(run).await.split_off(before),
         ["HandleAnnounced", "TurnEnded", "ProcessExited"]
     );
-    let refused = office.desk.take_all(run, vec![Event::Admitted, Event::ConversationSpoke]).await;
+    let refused = office.desk.take_all(run, &[Event::Admitted, Event::ConversationSpoke]).await;
     assert!(matches!(refused, Err(DeskError::Refused(Refused::NotQueued { .. }))), "{refused:?}");
 }
 
@@ -290,7 +290,7 @@ async fn a_slot_that_a_run_gives_free_is_its_own_again_only_if_nobody_waits_long
     let ending = Ending::Completed { text: "done".into() };
     let ended = Event::TurnEnded { attempt, turn_id, position, ending, aftermath };
     // The message makes the run stand in the queue again, behind the one that has waited.
-    office.desk.take_all(first, vec![handle, ended, exited]).await.expect("it is taken");
+    office.desk.take_all(first, &[handle, ended, exited]).await.expect("it is taken");
     assert_eq!(office.run(first).await.status(), Status::Queued);
     assert_eq!(office.desk.admit().await.expect("it admits"), [waits]);
     office.take(waits, Event::CancelRequested { by: "ada".into() }).await;

@@ -287,7 +287,7 @@ async fn a_daemon_that_dies_in_a_commit_is_followed_by_one_that_comes_to_the_sam
             Event::Progressed { attempt, position: progressed, text: "one".into() },
         ];
         store.crash_at(point);
-        assert!(desk.take_all(run_id, heard).await.is_err());
+        assert!(desk.take_all(run_id, &heard).await.is_err());
         drop(desk);
         let next = Theatre::on(store, clock, actors).await;
         next.performer.reconcile().await.expect("it starts");

@@ -12,17 +12,13 @@ use crate::{
     turn::Turn,
 };
 
-/// The rows that differ between two states of a run.
+/// The rows that differ between two states of a run, as places in the later one: nothing is copied that stands there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
-    /// Messages.
-    pub inbound: Vec<Inbound>,
-    /// Turns.
-    pub turns: Vec<Turn>,
-    /// Questions.
-    pub interactions: Vec<Interaction>,
-    /// Deliveries.
-    pub deliveries: Vec<Delivery>,
+    inbound: Vec<usize>,
+    turns: Vec<usize>,
+    interactions: Vec<usize>,
+    deliveries: Vec<usize>,
 }
 
 impl Rows {
@@ -41,17 +37,37 @@ impl Rows {
             }),
         }
     }
+
+    /// The messages among them, in the run that they were found in.
+    pub fn inbound<'a>(&'a self, after: &'a Run) -> impl Iterator<Item = &'a Inbound> {
+        at(&self.inbound, &after.inbox)
+    }
+
+    /// The turns among them.
+    pub fn turns<'a>(&'a self, after: &'a Run) -> impl Iterator<Item = &'a Turn> {
+        at(&self.turns, &after.turns)
+    }
+
+    /// The questions among them.
+    pub fn interactions<'a>(&'a self, after: &'a Run) -> impl Iterator<Item = &'a Interaction> {
+        at(&self.interactions, &after.interactions)
+    }
+
+    /// The deliveries among them.
+    pub fn deliveries<'a>(&'a self, after: &'a Run) -> impl Iterator<Item = &'a Delivery> {
+        at(&self.deliveries, &after.deliveries)
+    }
 }
 
-fn changed<T: Clone + PartialEq>(
-    before: Option<&Vec<T>>,
-    after: &[T],
-    same: impl Fn(&T, &T) -> bool,
-) -> Vec<T> {
+fn changed<T: PartialEq>(before: Option<&Vec<T>>, after: &[T], same: impl Fn(&T, &T) -> bool) -> Vec<usize> {
     let unchanged = |row: &T| {
         before.is_some_and(|rows| rows.iter().find(|earlier| same(earlier, row)).is_some_and(|it| it == row))
     };
-    after.iter().filter(|row| !unchanged(row)).cloned().collect()
+    after.iter().enumerate().filter(|(_, row)| !unchanged(row)).map(|(place, _)| place).collect()
+}
+
+fn at<'a, T>(places: &'a [usize], rows: &'a [T]) -> impl Iterator<Item = &'a T> {
+    places.iter().filter_map(|place| rows.get(*place))
 }
 
 impl InteractionState {

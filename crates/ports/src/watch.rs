@@ -101,10 +101,9 @@ impl Milestone {
         for change in &commit.changes {
             let now = change.stamp.at;
             let ended = |turn: &&Turn| turn.result_persisted_at == Some(now);
-            milestones
-                .extend(change.rows.turns.iter().filter(ended).map(|turn| Self::Turn(turned(change, turn))));
+            milestones.extend(change.turns().filter(ended).map(|turn| Self::Turn(turned(change, turn))));
             let arrived = |at: Option<Timestamp>| at == Some(now);
-            let deliveries = change.rows.deliveries.iter().filter(|delivery| arrived(delivery.delivered_at));
+            let deliveries = change.deliveries().filter(|delivery| arrived(delivery.delivered_at));
             milestones.extend(deliveries.map(|delivery| Self::Delivered(delivery.created_at.until(now))));
             let run = &change.run;
             if run.status().is_final() && !change.was.is_some_and(Status::is_final) {

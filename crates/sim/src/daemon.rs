@@ -113,7 +113,7 @@ impl World {
                 self.act_too_early(run, event);
             }
         }
-        let outcome = now(self.daemon.desk.take_all(run, events));
+        let outcome = now(self.daemon.desk.take_all(run, &events));
         self.note(|| match &outcome {
             Ok(Outcome::Changed(run)) => format!("{name} makes {} {}", run.run_id, run.state.detail()),
             Ok(Outcome::Absorbed) => format!("{name} is no news to {run}"),

@@ -1,14 +1,20 @@
 //! A run's tables, put together from the rows of a database: one statement, and so one moment, for all of them.
 
-use abide_domain::{delivery::Delivery, effect::Owed, inbound::MessageKey};
-use abide_domain::{event::Claim, inbound::Inbound, interaction::Interaction, run::Run, turn::Turn};
+use abide_domain::{
+    delivery::Delivery,
+    event::Claim,
+    inbound::{Inbound, MessageKey},
+    interaction::Interaction,
+    run::Run,
+    turn::Turn,
+};
 use abide_ports::store::{StoreError, Tables};
 
 use crate::record::{DeliveryKeys, InteractionKeys, RunKeys, agree, value};
 
 /// All rows of a run, in the shape of [`Found`]. Both databases understand it.
 pub(crate) const ROWS_OF_RUN: &str = "
-    SELECT 'runs', run_id, status, CAST(revision AS BIGINT), deadline_at, CAST(occupies AS INTEGER), body
+    SELECT 'runs', run_id, status, CAST(revision AS BIGINT), deadline_at, CAST(coalesce(astir, 0) AS INTEGER), body
         FROM runs WHERE run_id = $1
     UNION ALL SELECT 'inbound', message_id, channel, CAST(NULL AS BIGINT), CAST(NULL AS BIGINT), 0, body
         FROM inbound WHERE run_id = $1
@@ -18,8 +24,6 @@ pub(crate) const ROWS_OF_RUN: &str = "
         FROM interactions WHERE run_id = $1
     UNION ALL SELECT 'deliveries', delivery_id, conversation_ref, NULL, NULL, CAST(waiting AS INTEGER), body
         FROM deliveries WHERE run_id = $1
-    UNION ALL SELECT 'effects', run_id, '', number, NULL, 0, body
-        FROM effects WHERE run_id = $1
     UNION ALL SELECT 'claims', key, scope, NULL, NULL, 0, fingerprint
         FROM claims WHERE run_id = $1";
 
@@ -30,7 +34,7 @@ pub(crate) struct Found {
     pub(crate) other: String,
     pub(crate) number: Option<i64>,
     pub(crate) time: Option<i64>,
-    pub(crate) flag: bool,
+    pub(crate) mark: i64,
     pub(crate) body: String,
 }
 
@@ -55,7 +59,7 @@ fn place(tables: &mut Tables, row: Found) -> Result<(), StoreError> {
                 revision: row.number.unwrap_or(0),
                 status: told.status,
                 deadline_at: row.time,
-                occupies: row.flag,
+                astir: (row.mark != 0).then_some(row.mark),
             };
             agree(table, name, &(&found, name), &(&told, run.run_id.to_string().as_str()))?;
             tables.run = Some(run);
@@ -73,22 +77,17 @@ fn place(tables: &mut Tables, row: Found) -> Result<(), StoreError> {
         }
         "interactions" => {
             let interaction: Interaction = value(table, name, &row.body)?;
-            let found = (name, InteractionKeys { open: row.flag });
+            let found = (name, InteractionKeys { open: row.mark != 0 });
             let id = interaction.interaction_id.to_string();
             agree(table, name, &found, &(id.as_str(), InteractionKeys::of(&interaction)))?;
             tables.interactions.insert(interaction.interaction_id, interaction);
         }
         "deliveries" => {
             let delivery: Delivery = value(table, name, &row.body)?;
-            let found = (name, DeliveryKeys { conversation_ref: row.other.clone(), waiting: row.flag });
+            let found = (name, DeliveryKeys { conversation_ref: row.other.clone(), waiting: row.mark != 0 });
             let id = delivery.delivery_id.to_string();
             agree(table, name, &found, &(id.as_str(), DeliveryKeys::of(&delivery)))?;
             tables.deliveries.insert(delivery.delivery_id, delivery);
-        }
-        "effects" => {
-            let owed: Owed = value(table, name, &row.body)?;
-            agree(table, name, &row.number, &Some(i64::from(owed.number.0)))?;
-            tables.owed.insert(owed.number, owed);
         }
         _ => tables.claims.push(Claim { scope: row.other, key: row.name, fingerprint: row.body }),
     }
@@ -105,7 +104,6 @@ pub(crate) fn known_runs() -> String {
         "turns WHERE",
         "interactions WHERE",
         "deliveries WHERE",
-        "effects WHERE",
         "claims WHERE",
     ];
     let next = |after: &str| {

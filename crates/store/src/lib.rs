@@ -8,6 +8,8 @@ mod cursor;
 pub mod memory;
 #[cfg(feature = "_records")]
 mod migration;
+#[cfg(feature = "_records")]
+mod pen;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "_records")]
@@ -16,6 +18,7 @@ pub mod registry;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod upkeep;
+pub mod wrapped;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

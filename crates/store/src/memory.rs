@@ -326,10 +326,7 @@ impl Deliveries for MemoryStore {
 impl Effects for MemoryStore {
     fn owed(&self, after: Option<(RunId, EffectNumber)>, limit: usize) -> Answer<'_, Vec<(RunId, Owed)>> {
         self.answer(|contents| {
-            let owed = contents
-                .tables
-                .iter()
-                .flat_map(|(run, tables)| tables.owed.values().map(move |owed| (*run, owed.clone())));
+            let owed = contents.runs().flat_map(|run| run.owed.iter().map(|owed| (run.run_id, owed.clone())));
             let later = |(run, owed): &(RunId, Owed)| after.is_none_or(|after| (*run, owed.number) > after);
             Ok(owed.filter(later).take(limit).collect())
         })

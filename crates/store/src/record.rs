@@ -5,43 +5,42 @@
 
 use abide_domain::{
     delivery::{Delivery, DeliveryStatus},
-    effect::Owed,
-    event::{Claim, Event},
+    effect::{EffectNumber, Owed},
+    event::Claim,
     id::RunId,
-    inbound::Inbound,
     interaction::Interaction,
     run::{Run, Status},
     slots::Occupancy,
     time::{Stamp, Timestamp},
-    turn::Turn,
 };
 use abide_ports::store::{Change, Commit, Entry, Seq, StoreError, Tables};
 use crc32fast::Hasher;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 
-/// One change of a commit.
+use crate::pen::{Part, Pen, Text, invalid};
+
+/// One run's changes in a commit. What each of them wrote and a later one writes over is left out.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) run_id: RunId,
     /// The revision that must be found.
     pub(crate) expected: u64,
-    pub(crate) entry: EntryRow,
+    pub(crate) entries: Vec<EntryRow>,
     pub(crate) rows: TableRows,
-    pub(crate) settled: Vec<i64>,
 }
 
-/// Rows of one run, as far as they are to be written.
+/// Rows of one run, as far as they are to be written, and the text of all of them.
 #[derive(Debug)]
 pub(crate) struct TableRows {
+    pub(crate) text: Text,
     /// The run's id as text, which all of its rows bear.
-    pub(crate) run: String,
-    pub(crate) state: Option<(RunKeys, String)>,
+    pub(crate) run: Part,
+    pub(crate) state: Option<(RunKeys, Part)>,
     /// By channel and message id.
-    pub(crate) inbound: Vec<(String, String, String)>,
-    pub(crate) turns: Vec<(String, String)>,
-    pub(crate) interactions: Vec<(String, InteractionKeys, String)>,
-    pub(crate) deliveries: Vec<(String, DeliveryKeys, String)>,
-    pub(crate) owed: Vec<(i64, String)>,
+    pub(crate) inbound: Vec<(Part, Part, Part)>,
+    pub(crate) turns: Vec<(Part, Part)>,
+    pub(crate) interactions: Vec<(Part, InteractionKeys, Part)>,
+    pub(crate) deliveries: Vec<(Part, DeliveryKeys, Part)>,
     pub(crate) claims: Vec<Claim>,
 }
 
@@ -50,9 +49,9 @@ pub(crate) struct TableRows {
 pub(crate) struct EntryRow {
     pub(crate) revision: i64,
     pub(crate) at: i64,
-    pub(crate) fresh: String,
-    pub(crate) event: String,
-    digest: Hasher,
+    pub(crate) fresh: Part,
+    pub(crate) event: Part,
+    pub(crate) digest: Hasher,
 }
 
 /// An entry as it was found.
@@ -72,7 +71,7 @@ pub(crate) struct RunKeys {
     pub(crate) revision: i64,
     pub(crate) status: &'static str,
     pub(crate) deadline_at: Option<i64>,
-    pub(crate) occupies: bool,
+    pub(crate) astir: Option<i64>,
 }
 
 /// What a question is found by.
@@ -94,8 +93,22 @@ impl RunKeys {
             revision: number(run.revision),
             status: run.status().name(),
             deadline_at: run.deadline().map(|deadline| deadline.at.0),
-            occupies: run.occupancy() != Occupancy::None,
+            astir: astir(run),
         }
+    }
+}
+
+/// What `runs.astir` says: that the run holds a slot or waits for one, that it owes an order, both, or nothing.
+pub(crate) const OCCUPIES: i64 = 1;
+pub(crate) const OWES: i64 = 2;
+pub(crate) const BOTH: i64 = OCCUPIES + OWES;
+
+fn astir(run: &Run) -> Option<i64> {
+    match (run.occupancy(), run.owed.is_empty()) {
+        (Occupancy::None, true) => None,
+        (Occupancy::None, false) => Some(OWES),
+        (Occupancy::Holding | Occupancy::Queued(_), true) => Some(OCCUPIES),
+        (Occupancy::Holding | Occupancy::Queued(_), false) => Some(BOTH),
     }
 }
 
@@ -113,141 +126,117 @@ impl DeliveryKeys {
     }
 }
 
-/// The records of a commit.
-#[cfg(feature = "postgres")]
-pub(crate) fn records(commit: &Commit) -> Result<Vec<Record>, StoreError> {
-    commit.changes.iter().map(Record::of).collect()
+/// The orders of these runs, as far as they are wanted.
+pub(crate) fn owed_after(
+    runs: impl IntoIterator<Item = Run>,
+    after: Option<(RunId, EffectNumber)>,
+    most: usize,
+) -> Vec<(RunId, Owed)> {
+    let owed = runs.into_iter().flat_map(|run| run.owed.into_iter().map(move |owed| (run.run_id, owed)));
+    owed.filter(|(run, owed)| after.is_none_or(|after| (*run, owed.number) > after)).take(most).collect()
 }
 
-/// The same records with nothing in them that a later change of the same commit writes over: what a run became is
-/// written once, with the first of its changes, so that a conflict is found before anything else is written.
-#[cfg(feature = "sqlite")]
-pub(crate) fn merged_records(commit: &Commit) -> Result<Vec<Record>, StoreError> {
+/// The records of a commit: one for each stretch of consecutive changes of one run.
+pub(crate) fn records(commit: &Commit) -> Result<Vec<Record>, StoreError> {
     let goes_on = |one: &Change, next: &Change| {
         one.run.run_id == next.run.run_id && next.run.revision == one.run.revision + 1
     };
-    let mut merged = Vec::with_capacity(commit.changes.len());
-    for stretch in commit.changes.chunk_by(goes_on) {
-        match stretch {
-            [change] => merged.push(Record::of(change)?),
-            [..] => merge(stretch, &mut merged)?,
-        }
-    }
-    Ok(merged)
-}
-
-/// The records of consecutive changes of one run.
-#[cfg(feature = "sqlite")]
-fn merge(stretch: &[Change], merged: &mut Vec<Record>) -> Result<(), StoreError> {
-    let Some(last) = stretch.last().map(|change| &*change.run) else { return Ok(()) };
-    for (place, change) in stretch.iter().enumerate() {
-        let (earlier, later) = (&stretch[..place], &stretch[place + 1..]);
-        let is_last = |has: &dyn Fn(&Change) -> bool| !later.iter().any(has);
-        let settled_later = |number| later.iter().any(|change| change.settled.contains(&number));
-        let new_here =
-            |number| earlier.iter().any(|change| change.owed.iter().any(|owed| owed.number == number));
-        let kept = &change.rows;
-        let rows = TableRows {
-            run: last.run_id.to_string(),
-            state: if place == 0 { Some((RunKeys::of(last), json(last)?)) } else { None },
-            inbound: kept
-                .inbound
-                .iter()
-                .filter(|row| {
-                    is_last(&|it| it.rows.inbound.iter().any(|it| it.message.key == row.message.key))
-                })
-                .map(inbound)
-                .collect::<Result<_, _>>()?,
-            turns: kept
-                .turns
-                .iter()
-                .filter(|row| is_last(&|it| it.rows.turns.iter().any(|it| it.turn_id == row.turn_id)))
-                .map(turn)
-                .collect::<Result<_, _>>()?,
-            interactions: kept
-                .interactions
-                .iter()
-                .filter(|row| {
-                    is_last(&|it| {
-                        it.rows.interactions.iter().any(|it| it.interaction_id == row.interaction_id)
-                    })
-                })
-                .map(interaction)
-                .collect::<Result<_, _>>()?,
-            deliveries: kept
-                .deliveries
-                .iter()
-                .filter(|row| {
-                    is_last(&|it| it.rows.deliveries.iter().any(|it| it.delivery_id == row.delivery_id))
-                })
-                .map(delivery)
-                .collect::<Result<_, _>>()?,
-            owed: change
-                .owed
-                .iter()
-                .filter(|row| !settled_later(row.number))
-                .map(owed)
-                .collect::<Result<_, _>>()?,
-            claims: change.claims(),
-        };
-        let entry = EntryRow::of(&rows.run, change.run.revision, &change.stamp, &change.event)?;
-        let expected = before_revision(&change.run)?;
-        let settled = change.settled.iter().filter(|number| !new_here(**number));
-        let settled = settled.map(|effect| i64::from(effect.0)).collect();
-        merged.push(Record { run_id: last.run_id, expected, entry, rows, settled });
-    }
-    Ok(())
-}
-
-fn before_revision(run: &Run) -> Result<u64, StoreError> {
-    run.revision.checked_sub(1).ok_or_else(|| StoreError::Invalid { what: "revision 0".to_owned() })
+    commit.changes.chunk_by(goes_on).map(Record::of).collect()
 }
 
 impl Record {
-    fn of(change: &Change) -> Result<Self, StoreError> {
-        let run = &*change.run;
-        let expected = before_revision(run)?;
-        let rows = TableRows {
-            run: run.run_id.to_string(),
-            state: Some((RunKeys::of(run), json(run)?)),
-            inbound: change.rows.inbound.iter().map(inbound).collect::<Result<_, _>>()?,
-            turns: change.rows.turns.iter().map(turn).collect::<Result<_, _>>()?,
-            interactions: change.rows.interactions.iter().map(interaction).collect::<Result<_, _>>()?,
-            deliveries: change.rows.deliveries.iter().map(delivery).collect::<Result<_, _>>()?,
-            owed: change.owed.iter().map(owed).collect::<Result<_, _>>()?,
-            claims: change.claims(),
-        };
-        let entry = EntryRow::of(&rows.run, run.revision, &change.stamp, &change.event)?;
-        let settled = change.settled.iter().map(|effect| i64::from(effect.0)).collect();
-        Ok(Self { run_id: run.run_id, expected, entry, rows, settled })
+    /// The record of consecutive changes of one run.
+    fn of(stretch: &[Change]) -> Result<Self, StoreError> {
+        let [first, ..] = stretch else { return Err(invalid("a commit of nothing")) };
+        let last = &*stretch[stretch.len() - 1].run;
+        let expected = first.run.revision.checked_sub(1).ok_or_else(|| invalid("revision 0"))?;
+        let mut pen = Pen::new();
+        let run = pen.word(last.run_id);
+        let mut entries = Vec::with_capacity(stretch.len());
+        let mut ledger = Ledger::default();
+        for (place, change) in stretch.iter().enumerate() {
+            entries.push(pen.entry(run, change)?);
+            let later = &stretch[place + 1..];
+            for row in change.inbound() {
+                if !later.iter().any(|it| it.inbound().any(|it| it.message.key == row.message.key)) {
+                    ledger.inbound.push(pen.inbound(row)?);
+                }
+            }
+            for row in change.turns() {
+                if !later.iter().any(|it| it.turns().any(|it| it.turn_id == row.turn_id)) {
+                    ledger.turns.push(pen.turn(row)?);
+                }
+            }
+            for row in change.interactions() {
+                let same = |it: &Interaction| it.interaction_id == row.interaction_id;
+                if !later.iter().any(|it| it.interactions().any(same)) {
+                    ledger.interactions.push(pen.interaction(row)?);
+                }
+            }
+            for row in change.deliveries() {
+                if !later.iter().any(|it| it.deliveries().any(|it| it.delivery_id == row.delivery_id)) {
+                    ledger.deliveries.push(pen.delivery(row)?);
+                }
+            }
+        }
+        let state = Some((RunKeys::of(last), pen.json(last)?));
+        let claims = stretch.iter().flat_map(Change::claims).collect();
+        let rows = ledger.rows(pen.done()?, run, state, claims);
+        Ok(Self { run_id: last.run_id, expected, entries, rows })
+    }
+
+    /// The revision that its run then has.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn reached(&self) -> u64 {
+        self.expected + self.entries.len() as u64
     }
 }
 
 impl TableRows {
     /// All rows of a run.
     pub(crate) fn of(run: RunId, tables: &Tables) -> Result<Self, StoreError> {
-        let state = tables.run.as_ref().map(|run| Ok((RunKeys::of(run), json(run)?)));
-        Ok(Self {
-            run: run.to_string(),
-            state: state.transpose()?,
-            inbound: tables.inbound.values().map(inbound).collect::<Result<_, _>>()?,
-            turns: tables.turns.values().map(turn).collect::<Result<_, _>>()?,
-            interactions: tables.interactions.values().map(interaction).collect::<Result<_, _>>()?,
-            deliveries: tables.deliveries.values().map(delivery).collect::<Result<_, _>>()?,
-            owed: tables.owed.values().map(owed).collect::<Result<_, _>>()?,
-            claims: tables.claims.clone(),
-        })
+        let mut pen = Pen::new();
+        let name = pen.word(run);
+        let state = match &tables.run {
+            Some(run) => Some((RunKeys::of(run), pen.json(run)?)),
+            None => None,
+        };
+        let ledger = Ledger {
+            inbound: tables.inbound.values().map(|row| pen.inbound(row)).collect::<Result<_, _>>()?,
+            turns: tables.turns.values().map(|row| pen.turn(row)).collect::<Result<_, _>>()?,
+            interactions: tables
+                .interactions
+                .values()
+                .map(|row| pen.interaction(row))
+                .collect::<Result<_, _>>()?,
+            deliveries: tables.deliveries.values().map(|row| pen.delivery(row)).collect::<Result<_, _>>()?,
+        };
+        Ok(ledger.rows(pen.done()?, name, state, tables.claims.clone()))
+    }
+
+    /// The run's id.
+    pub(crate) fn run(&self) -> &str {
+        &self.text[self.run]
+    }
+}
+
+/// The rows besides the run's own, while they are being written down.
+#[derive(Default)]
+struct Ledger {
+    inbound: Vec<(Part, Part, Part)>,
+    turns: Vec<(Part, Part)>,
+    interactions: Vec<(Part, InteractionKeys, Part)>,
+    deliveries: Vec<(Part, DeliveryKeys, Part)>,
+}
+
+impl Ledger {
+    fn rows(self, text: Text, run: Part, state: Option<(RunKeys, Part)>, claims: Vec<Claim>) -> TableRows {
+        let Self { inbound, turns, interactions, deliveries } = self;
+        TableRows { text, run, state, inbound, turns, interactions, deliveries, claims }
     }
 }
 
 impl EntryRow {
-    fn of(run: &str, revision: u64, stamp: &Stamp, event: &Event) -> Result<Self, StoreError> {
-        let (revision, at) = (number(revision), stamp.at.0);
-        let (fresh, event) = (stamp.fresh.to_string(), json(event)?);
-        let digest = digest(run, revision, at, &fresh, &event);
-        Ok(Self { revision, at, fresh, event, digest })
-    }
-
     /// The checksum, once the place is known: an entry that was moved is as wrong as one that was changed.
     pub(crate) fn checksum(&self, seq: i64) -> i64 {
         placed(self.digest.clone(), seq)
@@ -259,7 +248,8 @@ impl FoundEntry<'_> {
     pub(crate) fn check(&self) -> Result<Entry, StoreError> {
         let damaged =
             |how: &str| StoreError::Damaged { what: format!("entry {} of the journal {how}", self.seq) };
-        let digest = digest(self.run_id, self.revision, self.at, self.fresh, self.event);
+        let (run, fresh, event) = (self.run_id.as_bytes(), self.fresh.as_bytes(), self.event.as_bytes());
+        let digest = digest(run, self.revision, self.at, fresh, event);
         if placed(digest, self.seq) != self.checksum {
             return Err(damaged("does not match its checksum"));
         }
@@ -313,43 +303,14 @@ pub(crate) fn limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-fn inbound(row: &Inbound) -> Result<(String, String, String), StoreError> {
-    let key = row.message.key.clone();
-    Ok((key.channel, key.message_id, json(row)?))
-}
-
-fn turn(row: &Turn) -> Result<(String, String), StoreError> {
-    Ok((row.turn_id.to_string(), json(row)?))
-}
-
-fn interaction(row: &Interaction) -> Result<(String, InteractionKeys, String), StoreError> {
-    Ok((row.interaction_id.to_string(), InteractionKeys::of(row), json(row)?))
-}
-
-fn delivery(row: &Delivery) -> Result<(String, DeliveryKeys, String), StoreError> {
-    Ok((row.delivery_id.to_string(), DeliveryKeys::of(row), json(row)?))
-}
-
-fn owed(row: &Owed) -> Result<(i64, String), StoreError> {
-    Ok((i64::from(row.number.0), json(row)?))
-}
-
-fn json<T: Serialize>(value: &T) -> Result<String, StoreError> {
-    let invalid =
-        |error: String| StoreError::Invalid { what: format!("a value that JSON cannot hold ({error})") };
-    // Room for most rows at once, rather than by growing.
-    let mut text = Vec::with_capacity(2048);
-    serde_json::to_writer(&mut text, value).map_err(|error| invalid(error.to_string()))?;
-    String::from_utf8(text).map_err(|error| invalid(error.to_string()))
-}
-
-fn digest(run: &str, revision: i64, at: i64, fresh: &str, event: &str) -> Hasher {
+/// What an entry's checksum is made of, but for its place.
+pub(crate) fn digest(run: &[u8], revision: i64, at: i64, fresh: &[u8], event: &[u8]) -> Hasher {
     let mut digest = Hasher::new();
-    digest.update(run.as_bytes());
+    digest.update(run);
     digest.update(&revision.to_le_bytes());
     digest.update(&at.to_le_bytes());
-    digest.update(fresh.as_bytes());
-    digest.update(event.as_bytes());
+    digest.update(fresh);
+    digest.update(event);
     digest
 }
 

@@ -82,7 +82,7 @@ async fn a_row_that_the_journal_does_not_know_is_found_and_named() {
 type Tamper = fn(&mut Tables) -> bool;
 
 /// Ways to spoil a run's tables; each says whether there was anything to spoil.
-const TAMPERINGS: [(&str, Tamper); 7] = [
+const TAMPERINGS: [(&str, Tamper); 6] = [
     ("runs", |tables| tables.run.as_mut().map(|run| run.auto_decision_count += 1).is_some()),
     ("inbound", |tables| tables.inbound.pop_first().is_some()),
     ("turns", |tables| tables.turns.first_entry().map(|mut turn| turn.get_mut().turn_index += 1).is_some()),
@@ -90,7 +90,6 @@ const TAMPERINGS: [(&str, Tamper); 7] = [
     ("deliveries", |tables| {
         tables.deliveries.first_entry().map(|mut row| row.get_mut().created_at.0 += 1).is_some()
     }),
-    ("effects", |tables| tables.owed.pop_first().is_some()),
     ("claims", |tables| tables.claims.pop().is_some()),
 ];
 
@@ -108,7 +107,7 @@ async fn rot_in_a_file_is_found_and_named() {
         ),
         ("UPDATE runs SET status = 'lost' WHERE rowid = 1", "of runs is filed under what it does not say"),
         (
-            "UPDATE runs SET deadline_at = 5, occupies = 1 - occupies WHERE rowid = 1",
+            "UPDATE runs SET deadline_at = 5, astir = 3 - coalesce(astir, 0) WHERE rowid = 1",
             "of runs is filed under",
         ),
         ("UPDATE turns SET body = '{' WHERE rowid = 1", "of turns cannot be read"),

@@ -4,7 +4,6 @@
 
 use std::{
     collections::BTreeMap,
-    path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -12,21 +11,12 @@ use std::{
 };
 
 use abide_domain::{
-    deadline::Deadline,
-    delivery::Delivery,
-    effect::{EffectNumber, Owed},
-    id::{DeliveryId, InteractionId, RunId, TurnId},
-    inbound::{Inbound, MessageKey},
-    interaction::Interaction,
+    id::RunId,
+    inbound::Inbound,
     run::{Run, Status},
-    slots::Occupancy,
-    time::Timestamp,
-    turn::Turn,
 };
-use abide_ports::store::{
-    Answer, Change, Claimed, Claims, Commit, Committed, Cursors, Deliveries, Effects, Entry, Inbounds,
-    Interactions, Journal, Listing, Page, Runs, Seq, Store, Tables, Turns, Upkeep,
-};
+use abide_ports::store::{Answer, Change, Commit, Committed, Store};
+use abide_store::wrapped::{Wrapped, Wrapper};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -77,8 +67,8 @@ impl Counts {
 }
 
 impl Counted {
-    pub(crate) fn new(inner: Arc<dyn Store>) -> Self {
-        Self { inner, counts: Counts::default(), watchers: Mutex::default() }
+    pub(crate) fn around(inner: Arc<dyn Store>) -> Wrapped<Self> {
+        Wrapped(Self { inner, counts: Counts::default(), watchers: Mutex::default() })
     }
 
     /// Hears of a run whenever a commit leaves it with a question or at its end.
@@ -104,11 +94,6 @@ impl Counted {
             self.counts.finished.fetch_add(1, Ordering::Relaxed);
         }
     }
-
-    fn asked<T>(&self, answer: T) -> T {
-        self.counts.reads.fetch_add(1, Ordering::Relaxed);
-        answer
-    }
 }
 
 /// The rows that a commit has to write at the least: every event, what the run is in the end, and each ledger row once.
@@ -118,15 +103,12 @@ fn lengths(changes: &[Change]) -> Vec<usize> {
     for change in changes {
         rows.push(length(&change.event));
         named.insert(change.run.run_id.to_string(), length(&*change.run));
-        let kept = &change.rows;
-        named.extend(kept.inbound.iter().map(|row| (row.message.key.message_id.clone(), length(row))));
-        named.extend(kept.turns.iter().map(|row| (row.turn_id.to_string(), length(row))));
-        named.extend(kept.interactions.iter().map(|row| (row.interaction_id.to_string(), length(row))));
-        named.extend(kept.deliveries.iter().map(|row| (row.delivery_id.to_string(), length(row))));
-        named.extend(change.owed.iter().map(|row| (row.number.0.to_string(), length(row))));
-        for settled in &change.settled {
-            named.remove(&settled.0.to_string());
-        }
+        // A message may be named like its run.
+        let message = |row: &Inbound| format!("message {}", row.message.key.message_id);
+        named.extend(change.inbound().map(|row| (message(row), length(row))));
+        named.extend(change.turns().map(|row| (row.turn_id.to_string(), length(row))));
+        named.extend(change.interactions().map(|row| (row.interaction_id.to_string(), length(row))));
+        named.extend(change.deliveries().map(|row| (row.delivery_id.to_string(), length(row))));
     }
     rows.extend(named.into_values());
     rows
@@ -140,7 +122,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Journal for Counted {
+impl Wrapper for Counted {
+    fn store(&self) -> &dyn Store {
+        &*self.inner
+    }
+
+    fn asked(&self) {
+        self.counts.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn commit(&self, commit: Commit) -> Answer<'_, Committed> {
         self.counts.commits.fetch_add(1, Ordering::Relaxed);
         if let Some(rows) = lock(&self.counts.rows).as_mut() {
@@ -154,127 +144,5 @@ impl Journal for Counted {
             }
             Ok(committed)
         })
-    }
-
-    fn entries(&self, after: Seq, limit: usize) -> Answer<'_, Vec<Entry>> {
-        self.asked(self.inner.entries(after, limit))
-    }
-
-    fn entries_of(&self, run: RunId, after: Seq, limit: usize) -> Answer<'_, Vec<Entry>> {
-        self.asked(self.inner.entries_of(run, after, limit))
-    }
-
-    fn head(&self) -> Answer<'_, Seq> {
-        self.asked(self.inner.head())
-    }
-}
-
-impl Runs for Counted {
-    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
-        self.asked(self.inner.tally())
-    }
-
-    fn run(&self, id: RunId) -> Answer<'_, Option<Run>> {
-        self.asked(self.inner.run(id))
-    }
-
-    fn runs(&self, status: Option<Status>, page: Page) -> Answer<'_, Listing<Run>> {
-        self.asked(self.inner.runs(status, page))
-    }
-
-    fn due(&self, until: Timestamp, limit: usize) -> Answer<'_, Vec<(RunId, Deadline)>> {
-        self.asked(self.inner.due(until, limit))
-    }
-
-    fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>> {
-        self.asked(self.inner.occupying())
-    }
-}
-
-impl Turns for Counted {
-    fn turn(&self, id: TurnId) -> Answer<'_, Option<Turn>> {
-        self.asked(self.inner.turn(id))
-    }
-
-    fn turns_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Turn>> {
-        self.asked(self.inner.turns_of(run, page))
-    }
-}
-
-impl Inbounds for Counted {
-    fn inbound(&self, key: MessageKey) -> Answer<'_, Option<Inbound>> {
-        self.asked(self.inner.inbound(key))
-    }
-}
-
-impl Interactions for Counted {
-    fn count_open(&self) -> Answer<'_, u64> {
-        self.asked(self.inner.count_open())
-    }
-
-    fn interaction(&self, id: InteractionId) -> Answer<'_, Option<Interaction>> {
-        self.asked(self.inner.interaction(id))
-    }
-
-    fn interactions_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Interaction>> {
-        self.asked(self.inner.interactions_of(run, page))
-    }
-
-    fn open_interactions(&self, page: Page) -> Answer<'_, Listing<Interaction>> {
-        self.asked(self.inner.open_interactions(page))
-    }
-}
-
-impl Deliveries for Counted {
-    fn delivery(&self, id: DeliveryId) -> Answer<'_, Option<Delivery>> {
-        self.asked(self.inner.delivery(id))
-    }
-
-    fn deliveries_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Delivery>> {
-        self.asked(self.inner.deliveries_of(run, page))
-    }
-
-    fn undelivered_to(&self, conversation_ref: &str) -> Answer<'_, Vec<RunId>> {
-        self.asked(self.inner.undelivered_to(conversation_ref))
-    }
-}
-
-impl Effects for Counted {
-    fn owed(&self, after: Option<(RunId, EffectNumber)>, limit: usize) -> Answer<'_, Vec<(RunId, Owed)>> {
-        self.asked(self.inner.owed(after, limit))
-    }
-}
-
-impl Claims for Counted {
-    fn claimed(&self, scope: &str, key: &str) -> Answer<'_, Option<Claimed>> {
-        self.asked(self.inner.claimed(scope, key))
-    }
-}
-
-impl Cursors for Counted {
-    fn cursor(&self, reader: &str) -> Answer<'_, Seq> {
-        self.asked(self.inner.cursor(reader))
-    }
-
-    fn advance(&self, reader: &str, to: Seq) -> Answer<'_, ()> {
-        self.asked(self.inner.advance(reader, to))
-    }
-}
-
-impl Upkeep for Counted {
-    fn known_runs(&self, after: Option<RunId>, limit: usize) -> Answer<'_, Vec<RunId>> {
-        self.asked(self.inner.known_runs(after, limit))
-    }
-
-    fn tables_of(&self, run: RunId) -> Answer<'_, Tables> {
-        self.asked(self.inner.tables_of(run))
-    }
-
-    fn replace_tables(&self, run: RunId, tables: Tables) -> Answer<'_, ()> {
-        self.asked(self.inner.replace_tables(run, tables))
-    }
-
-    fn backup(&self, to: &Path) -> Answer<'_, ()> {
-        self.asked(self.inner.backup(to))
     }
 }

@@ -15,13 +15,14 @@ use abide_domain::{
     time::Seconds,
 };
 use abide_ports::{clock::Clock, processes::Heard};
+use abide_store::wrapped::Wrapped;
 use abide_testkit::actor::{Actors, BareStage, OnlyActor, Part};
 
 use crate::{MANY, counted::Counted, now};
 
 #[derive(Clone)]
 pub(crate) struct House {
-    pub(crate) store: Arc<Counted>,
+    pub(crate) store: Arc<Wrapped<Counted>>,
     desk: Arc<Desk>,
     performer: Performer,
 }
@@ -30,7 +31,7 @@ impl House {
     pub(crate) async fn build(folder: &Path) -> Self {
         let url = format!("sqlite:{}/abide.db", folder.display());
         let inner = abide_store::registry::open(&url).await.expect("the store opens");
-        let (store, clock) = (Arc::new(Counted::new(inner)), Arc::new(SystemClock));
+        let (store, clock) = (Arc::new(Counted::around(inner)), Arc::new(SystemClock));
         let desk = Desk::open(store.clone(), clock.clone(), MANY).await.expect("the desk opens");
         let desk = Arc::new(desk);
         let performer = Performer::new(World {
@@ -48,10 +49,10 @@ impl House {
     /// The commits of one cycle, each as the lengths of its rows. A first one has the engine examined.
     pub(crate) async fn shape(&self) -> Vec<Vec<usize>> {
         self.cycle().await;
-        self.store.counts.reset();
-        self.store.counts.look_at_rows();
+        self.store.0.counts.reset();
+        self.store.0.counts.look_at_rows();
         self.cycle().await;
-        self.store.counts.shape()
+        self.store.0.counts.shape()
     }
 
     /// How many cycles a second so many people get through.
@@ -78,7 +79,7 @@ impl House {
 
     async fn cycle(&self) {
         let run_id = RunId(SystemClock.stamp().fresh);
-        let mut news = self.store.watch(run_id);
+        let mut news = self.store.0.watch(run_id);
         let created = self.desk.create(new_run(run_id)).await.expect("it is created");
         self.performer.follow_up(&created).await;
         let waiting: Arc<Run> = news.recv().await.expect("it asks");

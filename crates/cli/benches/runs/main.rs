@@ -73,7 +73,7 @@ async fn cycles() -> bool {
     let shape = house.shape().await;
     let bare = Bare::new(folder.path(), &shape);
     let (mut ratios, mut ours, mut theirs) = (vec![], vec![], vec![]);
-    house.store.counts.reset();
+    house.store.0.counts.reset();
     for _ in 0..ROUNDS {
         let plain = bare.cycles(MANY, ROUND).await;
         let rate = house.cycles(MANY, ROUND).await;
@@ -81,7 +81,7 @@ async fn cycles() -> bool {
         ours.push(rate);
         theirs.push(plain);
     }
-    let counts = house.store.counts.read();
+    let counts = house.store.0.counts.read();
     let per_cycle = counts.commits as f64 / counts.finished as f64;
     let rows: usize = shape.iter().map(Vec::len).sum();
     let bytes: usize = shape.iter().flatten().sum();

@@ -251,7 +251,7 @@ impl Listener {
                 None => self.performer.shared.lanes.enter(self.run).await,
             };
             loop {
-                match self.performer.world.desk.take_all(self.run, events.clone()).await {
+                match self.performer.world.desk.take_all(self.run, &events).await {
                     Ok(outcome) => {
                         drop(lane);
                         return self.performer.follow_up(&outcome).await;

@@ -4,7 +4,7 @@
 //! are few and go after a moment, so an idle daemon has none.
 
 use std::{
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, Condvar, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -14,7 +14,14 @@ type Work = Box<dyn FnOnce() + Send>;
 
 /// Threads that have nothing to do at the moment.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Threads(Arc<Mutex<Vec<mpsc::Sender<Work>>>>);
+pub(super) struct Threads(Arc<Mutex<Vec<Arc<Seat>>>>);
+
+/// Where a thread waits for its next work.
+#[derive(Default)]
+struct Seat {
+    work: Mutex<Option<Work>>,
+    given: Condvar,
+}
 
 /// How many wait, and for how long.
 const MOST: usize = 64;
@@ -23,13 +30,11 @@ const IDLE: Duration = Duration::from_secs(5);
 impl Threads {
     /// Has something done on a thread of its own. Returns false if there is none to be had.
     pub(super) fn run(&self, work: impl FnOnce() + Send + 'static) -> bool {
-        let mut work: Work = Box::new(work);
-        // Who went away in this moment does not take the work along.
-        while let Some(idle) = { lock(&self.0).pop() } {
-            match idle.send(work) {
-                Ok(()) => return true,
-                Err(mpsc::SendError(back)) => work = back,
-            }
+        let work: Work = Box::new(work);
+        let idle = lock(&self.0).pop();
+        if let Some(seat) = idle {
+            seat.give(work);
+            return true;
         }
         let threads = self.clone();
         let thread = std::thread::Builder::new().name("listen".to_owned());
@@ -37,27 +42,69 @@ impl Threads {
     }
 
     fn serve(&self, first: Work) {
+        let seat = Arc::new(Seat::default());
         let mut work = first;
         loop {
             work();
-            let (sender, receiver) = mpsc::channel();
             {
                 let mut idle = lock(&self.0);
                 if idle.len() >= MOST {
                     return;
                 }
-                idle.push(sender);
+                idle.push(seat.clone());
             }
-            work = match receiver.recv_timeout(IDLE) {
-                Ok(next) => next,
-                Err(_) => return,
+            work = match seat.wait(IDLE) {
+                Some(next) => next,
+                None if self.leave(&seat) => return,
+                // Whoever took the seat off the list in this moment has work for it.
+                None => seat.expect(),
             };
         }
+    }
+
+    /// Takes a seat off the list, unless somebody has done so already.
+    fn leave(&self, seat: &Arc<Seat>) -> bool {
+        let mut idle = lock(&self.0);
+        let place = idle.iter().position(|it| Arc::ptr_eq(it, seat));
+        place.map(|place| idle.remove(place)).is_some()
+    }
+}
+
+impl Seat {
+    fn give(&self, work: Work) {
+        *lock(&self.work) = Some(work);
+        self.given.notify_one();
+    }
+
+    /// The next work, if it comes in time.
+    fn wait(&self, patience: Duration) -> Option<Work> {
+        let nothing = |work: &mut Option<Work>| work.is_none();
+        let waited = self.given.wait_timeout_while(lock(&self.work), patience, nothing);
+        waited.unwrap_or_else(PoisonError::into_inner).0.take()
+    }
+
+    /// The next work, which is certain to come.
+    fn expect(&self) -> Work {
+        let mut work = lock(&self.work);
+        loop {
+            if let Some(work) = work.take() {
+                return work;
+            }
+            work = self.given.wait(work).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl std::fmt::Debug for Seat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seat").finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
 
     #[test]

@@ -56,22 +56,22 @@ impl Table {
 
     fn saw_parts(&mut self, before: &Run, after: &Run) {
         let rows = Rows::changed(Some(before), after);
-        for turn in &rows.turns {
+        for turn in rows.turns(after) {
             let earlier = before.turns.iter().find(|it| it.turn_id == turn.turn_id);
             let name = |status: ExecutionStatus| word(&status);
             self.moved("turn", earlier.map(|it| name(it.execution_status)), name(turn.execution_status));
         }
-        for question in &rows.interactions {
+        for question in rows.interactions(after) {
             let earlier = before.interactions.iter().find(|it| it.interaction_id == question.interaction_id);
             let name = |state: &InteractionState| state.name().to_owned();
             self.moved("interaction", earlier.map(|it| name(&it.state)), name(&question.state));
         }
-        for delivery in &rows.deliveries {
+        for delivery in rows.deliveries(after) {
             let earlier = before.deliveries.iter().find(|it| it.delivery_id == delivery.delivery_id);
             let name = |status: DeliveryStatus| word(&status);
             self.moved("delivery", earlier.map(|it| name(it.status)), name(delivery.status));
         }
-        for inbound in &rows.inbound {
+        for inbound in rows.inbound(after) {
             let earlier = before.inbox.iter().find(|it| it.message.key == inbound.message.key);
             let name = |status: InboundStatus| word(&status);
             self.moved(

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use abide_domain::{
-    effect::{EffectNumber, Owed},
+    delivery::Delivery,
     event::{Claim, Event},
     id::RunId,
+    inbound::Inbound,
+    interaction::Interaction,
     ledger::Rows,
     run::{Run, Status, Step},
     time::Stamp,
+    turn::Turn,
 };
 use serde::{Deserialize, Serialize};
 
@@ -52,24 +55,34 @@ pub struct Change {
     /// must find.
     pub run: Arc<Run>,
     /// The rows that changed.
-    pub rows: Rows,
-    /// Orders that are new.
-    pub owed: Vec<Owed>,
-    /// Orders that are settled.
-    pub settled: Vec<EffectNumber>,
+    rows: Rows,
 }
 
 impl Change {
     /// What a step of the domain means for the tables.
     pub fn new(before: Option<&Run>, stamp: Stamp, event: Event, step: Step) -> Self {
-        let run = step.run;
-        let held = before.map_or(&[][..], |run| &run.owed);
-        let missing_in = |owed: &Owed, others: &[Owed]| !others.iter().any(|it| it.number == owed.number);
-        let settled =
-            held.iter().filter(|owed| missing_in(owed, &run.owed)).map(|owed| owed.number).collect();
-        let owed = run.owed.iter().filter(|owed| missing_in(owed, held)).cloned().collect();
-        let was = before.map(Run::status);
-        Self { rows: Rows::changed(before, &run), stamp, event, owed, settled, was, run: Arc::new(run) }
+        let (rows, was) = (Rows::changed(before, &step.run), before.map(Run::status));
+        Self { rows, stamp, event, was, run: Arc::new(step.run) }
+    }
+
+    /// The messages that changed.
+    pub fn inbound(&self) -> impl Iterator<Item = &Inbound> {
+        self.rows.inbound(&self.run)
+    }
+
+    /// The turns that changed.
+    pub fn turns(&self) -> impl Iterator<Item = &Turn> {
+        self.rows.turns(&self.run)
+    }
+
+    /// The questions that changed.
+    pub fn interactions(&self) -> impl Iterator<Item = &Interaction> {
+        self.rows.interactions(&self.run)
+    }
+
+    /// The deliveries that changed.
+    pub fn deliveries(&self) -> impl Iterator<Item = &Delivery> {
+        self.rows.deliveries(&self.run)
     }
 
     /// The keys that it uses up.

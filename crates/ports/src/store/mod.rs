@@ -106,7 +106,7 @@ pub trait Deliveries {
     fn undelivered_to(&self, conversation_ref: &str) -> Answer<'_, Vec<RunId>>;
 }
 
-/// What is owed to the world.
+/// What is owed to the world. It stands in the runs and nowhere else.
 pub trait Effects {
     /// Orders after this one, by run and number.
     fn owed(&self, after: Option<(RunId, EffectNumber)>, limit: usize) -> Answer<'_, Vec<(RunId, Owed)>>;

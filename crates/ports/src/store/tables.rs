@@ -6,7 +6,6 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use abide_domain::{
     delivery::Delivery,
-    effect::{EffectNumber, Owed},
     event::Claim,
     id::{DeliveryId, InteractionId, RunId, TurnId},
     inbound::{Inbound, MessageKey},
@@ -31,8 +30,6 @@ pub struct Tables {
     pub interactions: BTreeMap<InteractionId, Interaction>,
     /// Its deliveries.
     pub deliveries: BTreeMap<DeliveryId, Delivery>,
-    /// What it owes.
-    pub owed: BTreeMap<EffectNumber, Owed>,
     /// The keys that it has used up.
     pub claims: Vec<Claim>,
 }
@@ -67,15 +64,10 @@ impl Tables {
     pub fn write(&mut self, change: Change) {
         self.claims.extend(change.claims());
         self.claims.sort();
-        let rows = change.rows;
-        self.inbound.extend(rows.inbound.into_iter().map(|row| (row.message.key.clone(), row)));
-        self.turns.extend(rows.turns.into_iter().map(|row| (row.turn_id, row)));
-        self.interactions.extend(rows.interactions.into_iter().map(|row| (row.interaction_id, row)));
-        self.deliveries.extend(rows.deliveries.into_iter().map(|row| (row.delivery_id, row)));
-        for number in change.settled {
-            self.owed.remove(&number);
-        }
-        self.owed.extend(change.owed.into_iter().map(|owed| (owed.number, owed)));
+        self.inbound.extend(change.inbound().map(|row| (row.message.key.clone(), row.clone())));
+        self.turns.extend(change.turns().map(|row| (row.turn_id, row.clone())));
+        self.interactions.extend(change.interactions().map(|row| (row.interaction_id, row.clone())));
+        self.deliveries.extend(change.deliveries().map(|row| (row.delivery_id, row.clone())));
         self.run = Some(Arc::unwrap_or_clone(change.run));
     }
 
@@ -92,7 +84,6 @@ impl Tables {
         compare("turns", self.turns == other.turns);
         compare("interactions", self.interactions == other.interactions);
         compare("deliveries", self.deliveries == other.deliveries);
-        compare("effects", self.owed == other.owed);
         compare("claims", self.claims == other.claims);
         differing
     }

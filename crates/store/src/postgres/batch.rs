@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use abide_domain::{event::Claim, id::RunId};
 use abide_ports::store::{Claimed, Committed, Seq, StoreError};
 
-use crate::record::{DeliveryKeys, InteractionKeys, Record, RunKeys, TableRows};
+use crate::record::{DeliveryKeys, EntryRow, InteractionKeys, Record, RunKeys, TableRows};
 
 /// What the database holds of the runs and keys that a batch is about.
 #[derive(Debug, Default)]
@@ -21,14 +21,12 @@ pub(super) struct Known {
 /// The rows of all commits that were found good. Of rows that were written twice, the last remains.
 #[derive(Debug, Default)]
 pub(super) struct Batch<'a> {
-    pub(super) entries: Vec<(i64, &'a Record)>,
+    pub(super) entries: Vec<(i64, &'a TableRows, &'a EntryRow)>,
     pub(super) runs: BTreeMap<&'a str, (&'a RunKeys, &'a str)>,
     pub(super) inbound: BTreeMap<(&'a str, &'a str), (&'a str, &'a str)>,
     pub(super) turns: BTreeMap<&'a str, (&'a str, &'a str)>,
     pub(super) interactions: BTreeMap<&'a str, (&'a str, &'a InteractionKeys, &'a str)>,
     pub(super) deliveries: BTreeMap<&'a str, (&'a str, &'a DeliveryKeys, &'a str)>,
-    /// None for one that is settled.
-    pub(super) effects: BTreeMap<(&'a str, i64), Option<&'a str>>,
     pub(super) claims: Vec<(&'a Claim, &'a str)>,
     pub(super) cursors: BTreeMap<&'a str, i64>,
 }
@@ -38,45 +36,36 @@ impl<'a> Batch<'a> {
     pub(super) fn take(&mut self, known: &mut Known, records: &'a [Record]) -> Result<Committed, StoreError> {
         judge(known, records)?;
         for record in records {
-            known.head += 1;
-            known.revisions.insert(record.run_id, record.expected + 1);
+            known.revisions.insert(record.run_id, record.reached());
             for claim in &record.rows.claims {
                 let holder = Claimed { run_id: record.run_id, fingerprint: claim.fingerprint.clone() };
                 known.claims.insert((claim.scope.clone(), claim.key.clone()), holder);
             }
-            self.add(known.head, record);
+            for entry in &record.entries {
+                known.head += 1;
+                self.entries.push((known.head, &record.rows, entry));
+            }
+            self.replace(&record.rows);
         }
         Ok(Committed { last: Seq(known.head as u64) })
     }
 
-    fn add(&mut self, seq: i64, record: &'a Record) {
-        self.entries.push((seq, record));
-        self.replace(&record.rows);
-        for number in &record.settled {
-            // An order is never owed anew under its old number, so which comes first does not matter.
-            self.effects.insert((&record.rows.run, *number), None);
-        }
-    }
-
     /// Takes rows in, whatever was there before.
     pub(super) fn replace(&mut self, rows: &'a TableRows) {
-        let run = rows.run.as_str();
+        let (run, text) = (rows.run(), &rows.text);
         self.claims.extend(rows.claims.iter().map(|claim| (claim, run)));
-        self.runs.extend(rows.state.iter().map(|(keys, body)| (run, (keys, body.as_str()))));
+        self.runs.extend(rows.state.iter().map(|(keys, body)| (run, (keys, &text[*body]))));
         for (channel, message, body) in &rows.inbound {
-            self.inbound.insert((channel, message), (run, body));
+            self.inbound.insert((&text[*channel], &text[*message]), (run, &text[*body]));
         }
         for (turn, body) in &rows.turns {
-            self.turns.insert(turn, (run, body));
+            self.turns.insert(&text[*turn], (run, &text[*body]));
         }
         for (interaction, keys, body) in &rows.interactions {
-            self.interactions.insert(interaction, (run, keys, body));
+            self.interactions.insert(&text[*interaction], (run, keys, &text[*body]));
         }
         for (delivery, keys, body) in &rows.deliveries {
-            self.deliveries.insert(delivery, (run, keys, body));
-        }
-        for (number, body) in &rows.owed {
-            self.effects.insert((run, *number), Some(body));
+            self.deliveries.insert(&text[*delivery], (run, keys, &text[*body]));
         }
     }
 }
@@ -89,7 +78,6 @@ impl Batch<'_> {
             && self.turns.is_empty()
             && self.interactions.is_empty()
             && self.deliveries.is_empty()
-            && self.effects.is_empty()
             && self.claims.is_empty()
             && self.cursors.is_empty())
     }
@@ -105,7 +93,7 @@ fn judge(known: &Known, records: &[Record]) -> Result<(), StoreError> {
         if found != expected {
             return Err(StoreError::Conflict { run_id, expected, found });
         }
-        revisions.insert(run_id, expected + 1);
+        revisions.insert(run_id, record.reached());
         for Claim { scope, key, fingerprint } in &record.rows.claims {
             let stored = known.claims.get(&(scope.clone(), key.clone()));
             if let Some(holder) = stored.or_else(|| claims.get(&(scope.as_str(), key.as_str()))).cloned() {

@@ -28,7 +28,7 @@ use super::{
 use crate::{
     assembly,
     cursor::position,
-    record::{TALLY, TableRows, id, limit, number, records, status},
+    record::{BOTH, OCCUPIES, OWES, TALLY, TableRows, id, limit, number, owed_after, records, status},
 };
 
 impl Journal for PostgresStore {
@@ -97,8 +97,8 @@ impl Runs for PostgresStore {
 
     fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>> {
         Box::pin(async move {
-            let sql = "SELECT run_id, body FROM runs WHERE occupies ORDER BY run_id";
-            let found: Vec<(String, Run)> = self.reader.bodies("runs", sql, &[]).await?;
+            let sql = "SELECT run_id, body FROM runs WHERE astir IN ($1, $2) ORDER BY run_id";
+            let found: Vec<(String, Run)> = self.reader.bodies("runs", sql, &[&OCCUPIES, &BOTH]).await?;
             Ok(found.into_iter().map(|(_, run)| (run.run_id, run.occupancy())).collect())
         })
     }
@@ -185,12 +185,13 @@ impl Deliveries for PostgresStore {
 impl Effects for PostgresStore {
     fn owed(&self, after: Option<(RunId, EffectNumber)>, most: usize) -> Answer<'_, Vec<(RunId, Owed)>> {
         Box::pin(async move {
-            let (run, number) =
-                after.map_or((String::new(), 0), |(run, effect)| (run.to_string(), i64::from(effect.0)));
-            let sql = "SELECT run_id, body FROM effects WHERE (run_id, number) > ($1, $2)
-                       ORDER BY run_id, number LIMIT $3";
-            let found = self.reader.bodies("effects", sql, &[&run, &number, &limit(most)]).await?;
-            found.into_iter().map(|(run, owed)| Ok((id("effects", &run)?, owed))).collect()
+            // Every run among these has an order at least, so as many runs as orders are enough.
+            let sql = "SELECT run_id, body FROM runs WHERE astir IN ($1, $2) AND run_id >= $3
+                       ORDER BY run_id LIMIT $4";
+            let first = after.map_or(String::new(), |(run, _)| run.to_string());
+            let more = limit(most).saturating_add(1);
+            let found = self.reader.bodies("runs", sql, &[&OWES, &BOTH, &first, &more]).await?;
+            Ok(owed_after(found.into_iter().map(|(_, run)| run), after, most))
         })
     }
 }
@@ -244,7 +245,7 @@ impl Upkeep for PostgresStore {
                     other: original(row.get(2)),
                     number: row.get(3),
                     time: row.get(4),
-                    flag: row.get::<_, i32>(5) != 0,
+                    mark: i64::from(row.get::<_, i32>(5)),
                     body,
                 }
             }))

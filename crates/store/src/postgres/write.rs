@@ -11,11 +11,14 @@ use super::{
     error::failed,
     text::{original, plain},
 };
-use crate::record::{Record, TableRows, id};
+use crate::{
+    pen::Part,
+    record::{EntryRow, Record, TableRows, id},
+};
 
 /// Takes the head row, and reads what the server holds of these runs and keys. One round trip.
 pub(super) async fn begin(session: &Session, records: &[&Record]) -> Result<Known, StoreError> {
-    let runs: Vec<_> = records.iter().map(|record| record.rows.run.as_str()).collect();
+    let runs: Vec<_> = records.iter().map(|record| record.rows.run()).collect();
     let claims: Vec<&Claim> = records.iter().flat_map(|record| &record.rows.claims).collect();
     let scopes: Vec<_> = claims.iter().map(|claim| plain(&claim.scope)).collect();
     let keys: Vec<_> = claims.iter().map(|claim| plain(&claim.key)).collect();
@@ -50,11 +53,12 @@ pub(super) async fn rows(session: &Session, head: i64, batch: &Batch<'_>) -> Res
     let mut statements = Statements::default();
     statements.add("UPDATE head SET seq = $1", vec![Box::new(head)]);
     if !batch.entries.is_empty() {
-        let column = |read: fn(i64, &Record) -> i64| -> Column<'_> {
-            Box::new(batch.entries.iter().map(|(seq, record)| read(*seq, record)).collect::<Vec<_>>())
+        let column = |read: fn(i64, &EntryRow) -> i64| -> Column<'_> {
+            Box::new(batch.entries.iter().map(|(seq, _, entry)| read(*seq, entry)).collect::<Vec<_>>())
         };
-        let text = |read: fn(&Record) -> &str| -> Column<'_> {
-            Box::new(batch.entries.iter().map(|(_, record)| read(record)).collect::<Vec<_>>())
+        let text = |part: fn(&TableRows, &EntryRow) -> Part| -> Column<'_> {
+            let texts = batch.entries.iter().map(|(_, rows, entry)| &rows.text[part(rows, entry)]);
+            Box::new(texts.collect::<Vec<_>>())
         };
         statements.add(
             "INSERT INTO journal (seq, run_id, revision, at, fresh, event, checksum)
@@ -62,12 +66,12 @@ pub(super) async fn rows(session: &Session, head: i64, batch: &Batch<'_>) -> Res
                                   $7::bigint[])",
             vec![
                 column(|seq, _| seq),
-                text(|record| &record.rows.run),
-                column(|_, record| record.entry.revision),
-                column(|_, record| record.entry.at),
-                text(|record| &record.entry.fresh),
-                text(|record| &record.entry.event),
-                column(|seq, record| record.entry.checksum(seq)),
+                text(|rows, _| rows.run),
+                column(|_, entry| entry.revision),
+                column(|_, entry| entry.at),
+                text(|_, entry| entry.fresh),
+                text(|_, entry| entry.event),
+                column(|seq, entry| entry.checksum(seq)),
             ],
         );
     }
@@ -79,16 +83,16 @@ fn ledgers<'a>(statements: &mut Statements<'a>, batch: &'a Batch<'a>) {
     if !batch.runs.is_empty() {
         let keys = || batch.runs.values().map(|(keys, _)| keys);
         statements.add(
-            "INSERT INTO runs (run_id, revision, status, deadline_at, occupies, body)
-             SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::boolean[], $6::text[])
+            "INSERT INTO runs (run_id, revision, status, deadline_at, astir, body)
+             SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::text[])
              ON CONFLICT (run_id) DO UPDATE SET revision = excluded.revision, status = excluded.status,
-                 deadline_at = excluded.deadline_at, occupies = excluded.occupies, body = excluded.body",
+                 deadline_at = excluded.deadline_at, astir = excluded.astir, body = excluded.body",
             vec![
                 column(batch.runs.keys().copied()),
                 column(keys().map(|keys| keys.revision)),
                 column(keys().map(|keys| keys.status)),
                 column(keys().map(|keys| keys.deadline_at)),
-                column(keys().map(|keys| keys.occupies)),
+                column(keys().map(|keys| keys.astir)),
                 column(batch.runs.values().map(|(_, body)| *body)),
             ],
         );
@@ -144,29 +148,10 @@ fn ledgers<'a>(statements: &mut Statements<'a>, batch: &'a Batch<'a>) {
             ],
         );
     }
-    orders_and_keys(statements, batch);
+    keys_and_readers(statements, batch);
 }
 
-fn orders_and_keys<'a>(statements: &mut Statements<'a>, batch: &'a Batch<'a>) {
-    let settled = || batch.effects.iter().filter(|(_, body)| body.is_none()).map(|(key, _)| key);
-    if settled().next().is_some() {
-        statements.add(
-            "DELETE FROM effects WHERE (run_id, number) IN (SELECT * FROM unnest($1::text[], $2::bigint[]))",
-            vec![column(settled().map(|(run, _)| *run)), column(settled().map(|(_, number)| *number))],
-        );
-    }
-    let owed = || batch.effects.iter().filter_map(|(key, body)| Some((key, (*body)?)));
-    if owed().next().is_some() {
-        statements.add(
-            "INSERT INTO effects (run_id, number, body) SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[])
-             ON CONFLICT (run_id, number) DO UPDATE SET body = excluded.body",
-            vec![
-                column(owed().map(|((run, _), _)| *run)),
-                column(owed().map(|((_, number), _)| *number)),
-                column(owed().map(|(_, body)| body)),
-            ],
-        );
-    }
+fn keys_and_readers<'a>(statements: &mut Statements<'a>, batch: &'a Batch<'a>) {
     if !batch.claims.is_empty() {
         statements.add(
             "INSERT INTO claims (scope, key, fingerprint, run_id)
@@ -194,8 +179,8 @@ fn orders_and_keys<'a>(statements: &mut Statements<'a>, batch: &'a Batch<'a>) {
 
 /// Removes all rows of a run.
 pub(super) async fn clear(session: &Session, rows: &TableRows) -> Result<(), Error> {
-    for table in ["runs", "inbound", "turns", "interactions", "deliveries", "effects", "claims"] {
-        session.execute(&format!("DELETE FROM {table} WHERE run_id = $1"), &[&rows.run]).await?;
+    for table in ["runs", "inbound", "turns", "interactions", "deliveries", "claims"] {
+        session.execute(&format!("DELETE FROM {table} WHERE run_id = $1"), &[&rows.run()]).await?;
     }
     Ok(())
 }

@@ -208,7 +208,8 @@ fn set_up(connection: &Connection, options: &Options) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
-    connection.pragma_update(None, "cache_size", -16_000)?;
+    // Whenever pages were split, SQLite looks through the whole of it at the commit, so it is no larger than it must be.
+    connection.pragma_update(None, "cache_size", -4_000)?;
     // What a savepoint would need to be undone is small, and must not go through a file.
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     if let Some(pages) = options.most_pages {

@@ -22,7 +22,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::{SqliteStore, backup, read, writer::Job};
-use crate::record::{TableRows, limit, merged_records};
+use crate::record::{TableRows, limit, records};
 
 impl SqliteStore {
     fn ask<T: Send + 'static>(
@@ -36,7 +36,7 @@ impl SqliteStore {
 impl Journal for SqliteStore {
     fn commit(&self, commit: Commit) -> Answer<'_, Committed> {
         Box::pin(async move {
-            let records = merged_records(&commit)?;
+            let records = records(&commit)?;
             drop(commit);
             self.writer.order(Job::Commit(records)).await
         })
@@ -130,7 +130,7 @@ impl Deliveries for SqliteStore {
 
 impl Effects for SqliteStore {
     fn owed(&self, after: Option<(RunId, EffectNumber)>, most: usize) -> Answer<'_, Vec<(RunId, Owed)>> {
-        self.ask(move |connection| read::owed(connection, after, limit(most)))
+        self.ask(move |connection| read::owed(connection, after, most))
     }
 }
 

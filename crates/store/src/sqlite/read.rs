@@ -19,7 +19,7 @@ use super::error::failed;
 use crate::{
     assembly,
     cursor::position,
-    record::{FoundEntry, TALLY, id, limit, number, status, value},
+    record::{BOTH, FoundEntry, OCCUPIES, OWES, TALLY, id, limit, number, owed_after, status, value},
 };
 
 type Found<T> = Result<T, StoreError>;
@@ -88,8 +88,8 @@ pub(super) fn due(connection: &Connection, until: Timestamp, most: i64) -> Found
 
 /// Runs that hold a slot or wait for one.
 pub(super) fn occupying(connection: &Connection) -> Found<Vec<(RunId, Occupancy)>> {
-    let sql = "SELECT run_id, body FROM runs WHERE occupies = 1 ORDER BY run_id";
-    let found: Vec<(String, Run)> = rows(connection, sql, (), |row| body("runs", row))?;
+    let sql = "SELECT run_id, body FROM runs INDEXED BY runs_astir WHERE astir IN (?1, ?2) ORDER BY run_id";
+    let found: Vec<(String, Run)> = rows(connection, sql, (OCCUPIES, BOTH), |row| body("runs", row))?;
     Ok(found.into_iter().map(|(_, run)| (run.run_id, run.occupancy())).collect())
 }
 
@@ -160,17 +160,19 @@ pub(super) fn undelivered_to(connection: &Connection, conversation: &str) -> Fou
     rows(connection, sql, (conversation,), |row| run_id("deliveries", row))
 }
 
-/// Orders that nobody has carried out.
+/// Orders that nobody has carried out. Every run among these has one at least, so as many runs as orders are enough.
 pub(super) fn owed(
     connection: &Connection,
     after: Option<(RunId, EffectNumber)>,
-    most: i64,
+    most: usize,
 ) -> Found<Vec<(RunId, Owed)>> {
-    let (run, number) = after.map_or((String::new(), 0), |(run, effect)| (run.to_string(), effect.0));
-    let sql = "SELECT run_id, body FROM effects WHERE (run_id, number) > (?1, ?2)
-               ORDER BY run_id, number LIMIT ?3";
-    let found: Vec<(String, Owed)> = rows(connection, sql, (run, number, most), |row| body("effects", row))?;
-    found.into_iter().map(|(run, owed)| Ok((id("effects", &run)?, owed))).collect()
+    let sql = "SELECT run_id, body FROM runs INDEXED BY runs_astir WHERE astir IN (?1, ?2) AND run_id >= ?3
+               ORDER BY run_id LIMIT ?4";
+    let first = after.map_or(String::new(), |(run, _)| run.to_string());
+    let more = limit(most).saturating_add(1);
+    let found: Vec<(String, Run)> =
+        rows(connection, sql, (OWES, BOTH, first, more), |row| body("runs", row))?;
+    Ok(owed_after(found.into_iter().map(|(_, run)| run), after, most))
 }
 
 /// Who used a key.
@@ -205,7 +207,7 @@ pub(super) fn tables_of(connection: &Connection, run: RunId) -> Found<Tables> {
             other: row.get(2)?,
             number: row.get(3)?,
             time: row.get(4)?,
-            flag: row.get(5)?,
+            mark: row.get(5)?,
             body: row.get(6)?,
         }))
     })?;

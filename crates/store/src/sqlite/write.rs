@@ -34,48 +34,38 @@ impl Trouble {
 /// How many of the latest entries a question about one run may have to look through.
 const UNFILED: i64 = 2048;
 
-/// Writes a change at this place of the journal.
-pub(super) fn change(connection: &Connection, record: &Record, seq: i64) -> Result<(), Trouble> {
-    let (rows, entry) = (&record.rows, &record.entry);
+/// Writes a run's changes after the journal's end, and says where it then ends.
+pub(super) fn record(connection: &Connection, record: &Record, head: i64) -> Result<i64, Trouble> {
+    let rows = &record.rows;
     look_at_claims(connection, record)?;
     if let Some((keys, body)) = &rows.state {
-        // Several changes at once lead to another status, as a rule.
-        let moved = keys.revision != entry.revision;
-        run(connection, record, keys, body, moved)?;
+        run(connection, record, keys, &rows.text[*body])?;
     }
     claims(connection, record)?;
-    cached(
-        connection,
-        "INSERT INTO journal (seq, run_id, revision, at, fresh, event, checksum)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-    )?
-    .execute((
-        seq,
-        &rows.run,
-        entry.revision,
-        entry.at,
-        &entry.fresh,
-        &entry.event,
-        entry.checksum(seq),
-    ))?;
-    for effect in &record.settled {
-        let sql = "DELETE FROM effects WHERE run_id = ?1 AND number = ?2";
-        cached(connection, sql)?.execute((&rows.run, effect))?;
+    let sql = "INSERT INTO journal (seq, run_id, revision, at, fresh, event, checksum)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let mut insert = cached(connection, sql)?;
+    let mut seq = head;
+    for entry in &record.entries {
+        seq += 1;
+        let (fresh, event) = (&rows.text[entry.fresh], &rows.text[entry.event]);
+        insert.execute((seq, rows.run(), entry.revision, entry.at, fresh, event, entry.checksum(seq)))?;
     }
-    ledgers(connection, rows)
+    ledgers(connection, rows)?;
+    Ok(seq)
 }
 
 /// Puts these rows in the place of all that a run has.
 pub(super) fn replace(connection: &Connection, rows: &TableRows) -> Result<(), Trouble> {
-    for table in ["runs", "inbound", "turns", "interactions", "deliveries", "effects", "claims"] {
-        execute(connection, &format!("DELETE FROM {table} WHERE run_id = ?1"), (&rows.run,))?;
+    for table in ["runs", "inbound", "turns", "interactions", "deliveries", "claims"] {
+        execute(connection, &format!("DELETE FROM {table} WHERE run_id = ?1"), (rows.run(),))?;
     }
     if let Some((keys, body)) = &rows.state {
-        insert_run(connection, &rows.run, keys, body)?;
+        insert_run(connection, rows.run(), keys, &rows.text[*body])?;
     }
     for Claim { scope, key, fingerprint } in &rows.claims {
         let sql = "INSERT OR REPLACE INTO claims (scope, key, fingerprint, run_id) VALUES (?1, ?2, ?3, ?4)";
-        execute(connection, sql, (scope, key, fingerprint, &rows.run))?;
+        execute(connection, sql, (scope, key, fingerprint, rows.run()))?;
     }
     ledgers(connection, rows)
 }
@@ -106,59 +96,45 @@ pub(super) fn file(connection: &Connection, head: i64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn run(
-    connection: &Connection,
-    record: &Record,
-    keys: &RunKeys,
-    body: &str,
-    moved: bool,
-) -> Result<(), Trouble> {
-    let (run, expected) = (&record.rows.run, number(record.expected));
+fn run(connection: &Connection, record: &Record, keys: &RunKeys, body: &str) -> Result<(), Trouble> {
+    let (run, expected) = (record.rows.run(), number(record.expected));
     let written = if expected == 0 {
         insert_run(connection, run, keys, body)?
     } else {
-        // Most single changes leave the indexed columns alone, and then no index is touched.
-        let same = if moved {
-            0
-        } else {
-            cached(
-                connection,
-                "UPDATE runs SET revision = ?1, body = ?2
-             WHERE run_id = ?3 AND revision = ?4 AND status = ?5 AND deadline_at IS ?6 AND occupies = ?7",
-            )?
-            .execute((
-                keys.revision,
-                body,
-                run,
-                expected,
-                keys.status,
-                keys.deadline_at,
-                keys.occupies,
-            ))?
-        };
+        // Most single changes leave the indexed columns alone, and then no index is touched. Several at once lead to
+        // another status, as a rule.
+        let same = if let [_] = record.entries[..] { unmoved(connection, record, keys, body)? } else { 0 };
         if same == 1 {
             return Ok(());
         }
         cached(
             connection,
-            "UPDATE runs SET revision = ?1, body = ?2, status = ?5, deadline_at = ?6, occupies = ?7
+            "UPDATE runs SET revision = ?1, body = ?2, status = ?5, deadline_at = ?6, astir = ?7
              WHERE run_id = ?3 AND revision = ?4",
         )?
-        .execute((
-            keys.revision,
-            body,
-            run,
-            expected,
-            keys.status,
-            keys.deadline_at,
-            keys.occupies,
-        ))?
+        .execute((keys.revision, body, run, expected, keys.status, keys.deadline_at, keys.astir))?
     };
     if written == 1 {
         return Ok(());
     }
     let found = revision(connection, run)?;
     Err(Trouble::Refused(StoreError::Conflict { run_id: record.run_id, expected: record.expected, found }))
+}
+
+/// Writes a run that is still found where it was, if it is; says how many were written.
+fn unmoved(connection: &Connection, record: &Record, keys: &RunKeys, body: &str) -> rusqlite::Result<usize> {
+    let sql = "UPDATE runs SET revision = ?1, body = ?2
+               WHERE run_id = ?3 AND revision = ?4 AND status = ?5 AND deadline_at IS ?6 AND astir IS ?7";
+    let (run, expected) = (record.rows.run(), number(record.expected));
+    cached(connection, sql)?.execute((
+        keys.revision,
+        body,
+        run,
+        expected,
+        keys.status,
+        keys.deadline_at,
+        keys.astir,
+    ))
 }
 
 /// At which revision a run is, 0 for one that is not there.
@@ -171,10 +147,10 @@ fn revision(connection: &Connection, run: &str) -> rusqlite::Result<u64> {
 fn insert_run(connection: &Connection, run: &str, keys: &RunKeys, body: &str) -> rusqlite::Result<usize> {
     cached(
         connection,
-        "INSERT INTO runs (run_id, revision, status, deadline_at, occupies, body)
+        "INSERT INTO runs (run_id, revision, status, deadline_at, astir, body)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING",
     )?
-    .execute((run, keys.revision, keys.status, keys.deadline_at, keys.occupies, body))
+    .execute((run, keys.revision, keys.status, keys.deadline_at, keys.astir, body))
 }
 
 /// Refuses a change whose keys are in use, before anything of it is written. That its run is not what it assumes is
@@ -183,11 +159,9 @@ fn look_at_claims(connection: &Connection, record: &Record) -> Result<(), Troubl
     for claim in &record.rows.claims {
         let Some(holder) = claimed(connection, claim)? else { continue };
         let (run_id, expected) = (record.run_id, record.expected);
-        if record.rows.state.is_some() {
-            let found = revision(connection, &record.rows.run)?;
-            if found != expected {
-                return Err(Trouble::Refused(StoreError::Conflict { run_id, expected, found }));
-            }
+        let found = revision(connection, record.rows.run())?;
+        if found != expected {
+            return Err(Trouble::Refused(StoreError::Conflict { run_id, expected, found }));
         }
         return Err(taken(claim, holder));
     }
@@ -199,7 +173,7 @@ fn claims(connection: &Connection, record: &Record) -> Result<(), Trouble> {
         let sql = "INSERT INTO claims (scope, key, fingerprint, run_id) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT DO NOTHING";
         let Claim { scope, key, fingerprint } = claim;
-        let written = cached(connection, sql)?.execute((scope, key, fingerprint, &record.rows.run))?;
+        let written = cached(connection, sql)?.execute((scope, key, fingerprint, record.rows.run()))?;
         // It was free a moment ago, so this very change has named it twice.
         if written == 0
             && let Some(holder) = claimed(connection, claim)?
@@ -226,31 +200,28 @@ fn claimed(connection: &Connection, claim: &Claim) -> Result<Option<Claimed>, Tr
 }
 
 fn ledgers(connection: &Connection, rows: &TableRows) -> Result<(), Trouble> {
-    let run = &rows.run;
+    let (run, text) = (rows.run(), &rows.text);
     for (channel, message, body) in &rows.inbound {
         let sql = "INSERT INTO inbound (channel, message_id, run_id, body) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT (channel, message_id) DO UPDATE SET body = excluded.body";
-        execute(connection, sql, (channel, message, run, body))?;
+        execute(connection, sql, (&text[*channel], &text[*message], run, &text[*body]))?;
     }
     for (turn, body) in &rows.turns {
         let sql = "INSERT INTO turns (turn_id, run_id, body) VALUES (?1, ?2, ?3)
                    ON CONFLICT (turn_id) DO UPDATE SET body = excluded.body";
-        execute(connection, sql, (turn, run, body))?;
+        execute(connection, sql, (&text[*turn], run, &text[*body]))?;
     }
     for (interaction, keys, body) in &rows.interactions {
         let sql = "INSERT INTO interactions (interaction_id, run_id, open, body) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT (interaction_id) DO UPDATE SET open = excluded.open, body = excluded.body";
-        execute(connection, sql, (interaction, run, keys.open, body))?;
+        execute(connection, sql, (&text[*interaction], run, keys.open, &text[*body]))?;
     }
     for (delivery, keys, body) in &rows.deliveries {
         let sql = "INSERT INTO deliveries (delivery_id, run_id, conversation_ref, waiting, body)
                    VALUES (?1, ?2, ?3, ?4, ?5)
                    ON CONFLICT (delivery_id) DO UPDATE SET waiting = excluded.waiting, body = excluded.body";
-        execute(connection, sql, (delivery, run, &keys.conversation_ref, keys.waiting, body))?;
-    }
-    for (number, body) in &rows.owed {
-        let sql = "INSERT OR REPLACE INTO effects (run_id, number, body) VALUES (?1, ?2, ?3)";
-        execute(connection, sql, (run, number, body))?;
+        let values = (&text[*delivery], run, &keys.conversation_ref, keys.waiting, &text[*body]);
+        execute(connection, sql, values)?;
     }
     Ok(())
 }

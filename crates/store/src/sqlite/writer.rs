@@ -40,12 +40,13 @@ impl Job {
     /// savepoint, which would copy every page that the job touches, is spared. This is the most frequent job of all.
     fn refuses_before_it_writes(&self) -> bool {
         match self {
-            // What one run became and which keys it uses up stand in the first record, and are what may be refused. Keys
-            // are looked up before anything is written; one that is named twice is free then, and refused later.
-            Self::Commit(records) => records.split_first().is_none_or(|(first, rest)| {
-                names_once(&first.rows.claims)
-                    && rest.iter().all(|record| record.rows.state.is_none() && record.rows.claims.is_empty())
-            }),
+            // What a run is and which keys are in use is all that may be refused, and is found out first. A key that is
+            // named twice is free then, and refused later.
+            Self::Commit(records) => match &records[..] {
+                [] => true,
+                [record] => names_once(&record.rows.claims),
+                [..] => false,
+            },
             Self::Advance { .. } => true,
             Self::Replace(_) => false,
         }
@@ -220,8 +221,7 @@ fn perform(connection: &Connection, job: &Job, head: i64) -> Result<i64, Trouble
         Job::Commit(records) => {
             let mut last = head;
             for record in records {
-                last += 1;
-                write::change(connection, record, last)?;
+                last = write::record(connection, record, last)?;
             }
             Ok(last)
         }

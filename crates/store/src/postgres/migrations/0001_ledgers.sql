@@ -27,12 +27,13 @@ CREATE TABLE runs (
     revision BIGINT NOT NULL,
     status TEXT COLLATE "C" NOT NULL,
     deadline_at BIGINT,
-    occupies BOOLEAN NOT NULL,
+    -- Whether it holds a slot or waits for one (1), owes an order (2), or both (3).
+    astir BIGINT,
     body TEXT NOT NULL
 );
 CREATE INDEX runs_by_status ON runs (status, run_id);
 CREATE INDEX runs_due ON runs (deadline_at, run_id) WHERE deadline_at IS NOT NULL;
-CREATE INDEX runs_occupying ON runs (run_id) WHERE occupies;
+CREATE INDEX runs_astir ON runs (astir, run_id) WHERE astir IS NOT NULL;
 
 CREATE TABLE inbound (
     channel TEXT COLLATE "C" NOT NULL,
@@ -68,13 +69,6 @@ CREATE TABLE deliveries (
 );
 CREATE INDEX deliveries_of_run ON deliveries (run_id, delivery_id);
 CREATE INDEX deliveries_waiting ON deliveries (conversation_ref, run_id) WHERE waiting;
-
-CREATE TABLE effects (
-    run_id TEXT COLLATE "C" NOT NULL,
-    number BIGINT NOT NULL,
-    body TEXT NOT NULL,
-    PRIMARY KEY (run_id, number)
-);
 
 CREATE TABLE claims (
     scope TEXT COLLATE "C" NOT NULL,

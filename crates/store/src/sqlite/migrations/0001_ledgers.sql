@@ -33,12 +33,13 @@ CREATE TABLE runs (
     revision INTEGER NOT NULL,
     status TEXT NOT NULL,
     deadline_at INTEGER,
-    occupies INTEGER NOT NULL,
+    -- Whether it holds a slot or waits for one (1), owes an order (2), or both (3).
+    astir INTEGER,
     body TEXT NOT NULL
 ) STRICT;
 CREATE INDEX runs_by_status ON runs (status, run_id);
 CREATE INDEX runs_due ON runs (deadline_at, run_id) WHERE deadline_at IS NOT NULL;
-CREATE INDEX runs_occupying ON runs (run_id) WHERE occupies = 1;
+CREATE INDEX runs_astir ON runs (astir, run_id) WHERE astir IS NOT NULL;
 
 CREATE TABLE inbound (
     channel TEXT NOT NULL,
@@ -74,13 +75,6 @@ CREATE TABLE deliveries (
 ) STRICT;
 CREATE INDEX deliveries_of_run ON deliveries (run_id, delivery_id);
 CREATE INDEX deliveries_waiting ON deliveries (conversation_ref, run_id) WHERE waiting = 1;
-
-CREATE TABLE effects (
-    run_id TEXT NOT NULL,
-    number INTEGER NOT NULL,
-    body TEXT NOT NULL,
-    PRIMARY KEY (run_id, number)
-) STRICT, WITHOUT ROWID;
 
 CREATE TABLE claims (
     scope TEXT NOT NULL,
