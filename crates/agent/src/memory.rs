@@ -1,6 +1,6 @@
 //! The agent's memory: the state folder with its journal, and what the journal adds up to.
 //!
-//! The one way to change anything is [`Memory::record`]: written and synced first, then taken in, then told.
+//! The one way to change anything is `Memory::record`: written and synced first, then taken in, then told.
 //!
 //! Not here: what is recorded when.
 

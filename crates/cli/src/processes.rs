@@ -285,14 +285,16 @@ fn end(mut keeper: Keeper, how: Act) -> Result<(), Lost> {
 
 /// Ends every keeper in a directory, and says whether none is left.
 pub(crate) fn end_all(directory: &Path) -> bool {
-    let ended = Place::all(directory).into_iter().map(|(_, place)| {
+    let mut none_left = true;
+    for (_, place) in Place::all(directory) {
         let keeper = Keeper::attach(place.clone()).ok();
-        match keeper.and_then(|mut keeper| keeper.status(PATIENCE_MS).is_ok().then_some(keeper)) {
+        none_left &= match keeper.and_then(|mut keeper| keeper.status(PATIENCE_MS).is_ok().then_some(keeper))
+        {
             Some(keeper) => end(keeper, Act::End { force: false }).is_ok(),
             None => sweep(&place),
-        }
-    });
-    ended.fold(true, |all, one| all && one)
+        };
+    }
+    none_left
 }
 
 /// What became of a keeper.
