@@ -40,17 +40,17 @@ impl Rows {
 
     /// The messages among them, in the run that they were found in.
     pub fn inbound<'a>(&'a self, after: &'a Run) -> impl Iterator<Item = &'a Inbound> {
-        at(&self.inbound, &after.inbox)
+        at(&self.inbound, &after.inbox).map(|row| &**row)
     }
 
     /// The turns among them.
     pub fn turns<'a>(&'a self, after: &'a Run) -> impl Iterator<Item = &'a Turn> {
-        at(&self.turns, &after.turns)
+        at(&self.turns, &after.turns).map(|row| &**row)
     }
 
     /// The questions among them.
     pub fn interactions<'a>(&'a self, after: &'a Run) -> impl Iterator<Item = &'a Interaction> {
-        at(&self.interactions, &after.interactions)
+        at(&self.interactions, &after.interactions).map(|row| &**row)
     }
 
     /// The deliveries among them.

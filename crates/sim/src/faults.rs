@@ -3,7 +3,7 @@
 //! A fault sits at a seam of the world (what is performed, what is remembered at a restart, what the store keeps) or
 //! bends the domain's own rules by wrapping them. The domain itself has no idea.
 
-use std::cell::Cell;
+use std::{cell::Cell, sync::Arc};
 
 use abide_domain::{
     approval::Verdict,
@@ -105,12 +105,12 @@ fn bend_before(fault: Fault, run: &mut Run, event: &mut Event) {
             }
         }
         (Fault::DecideForStrictRuns, Event::TurnEnded { .. } | Event::DeadlinePassed { .. }) => {
-            run.settings.unanswered = Unanswered::AutoDecide;
+            Arc::make_mut(&mut run.settings).unanswered = Unanswered::AutoDecide;
         }
         (Fault::TryAgainWithoutAPerson, Event::DeadlinePassed { .. }) => {
             let parked = Asker::Abide(Parked::FailedRepeatedly);
             for question in run.interactions.iter_mut().filter(|question| question.asker == parked) {
-                question.question.default_decision_policy = Policy::EngineJudgement;
+                Arc::make_mut(question).question.default_decision_policy = Policy::EngineJudgement;
             }
         }
         (Fault::LaunchForEver, Event::LaunchFailed { .. }) => {
@@ -122,7 +122,7 @@ fn bend_before(fault: Fault, run: &mut Run, event: &mut Event) {
             if let RunState::Running(Working::Stopping(stopping)) = &mut run.state {
                 stopping.reason = StopReason::Interrupted;
                 if let Some(turn) = run.turns.last_mut() {
-                    turn.execution_status = abide_domain::turn::ExecutionStatus::Running;
+                    Arc::make_mut(turn).execution_status = abide_domain::turn::ExecutionStatus::Running;
                 }
             }
         }
@@ -137,7 +137,7 @@ fn bend_after(fault: Fault, before: &Run, event: &Event, step: &mut Step) {
             if let Event::ReplyArrived { reply } = event {
                 for interaction in &mut step.run.interactions {
                     if interaction.interaction_id == reply.interaction_id {
-                        interaction.state = InteractionState::Open;
+                        Arc::make_mut(interaction).state = InteractionState::Open;
                     }
                 }
             }

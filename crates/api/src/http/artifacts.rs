@@ -123,7 +123,10 @@ struct Folder {
 impl Folder {
     async fn of(interface: &Interface, id: &str) -> Result<Self, Problem> {
         let run = find(interface, run_id(id)?).await?;
-        Ok(Self { workspace: run.settings.workspace, artifacts: interface.0.settings.artifacts.clone() })
+        Ok(Self {
+            workspace: run.settings.workspace.clone(),
+            artifacts: interface.0.settings.artifacts.clone(),
+        })
     }
 
     /// The folder itself. The workspace is the owner's word and may lead anywhere; what is below it may not.

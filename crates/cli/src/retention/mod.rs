@@ -167,7 +167,7 @@ impl Keeping {
             loop {
                 let listed = self.store.runs(Some(status), page).await?;
                 for run in listed.items {
-                    let named = PathBuf::from(run.settings.workspace);
+                    let named = PathBuf::from(&run.settings.workspace);
                     // A link may lead there as well.
                     used.extend(fs::canonicalize(&named));
                     used.insert(named);

@@ -2,7 +2,7 @@
 //!
 //! Which reply counts is decided in [`crate::reply::take`], the one door for both. Here is what it then does.
 
-use alloc::{format, string::String};
+use alloc::{format, string::String, sync::Arc};
 
 use super::{
     AnsweredGate, Cancellation, Hold, News, NextTurn, RunState,
@@ -24,7 +24,7 @@ use crate::{
 impl Draft {
     pub(super) fn reply_arrived(&mut self, reply: &Reply) -> Result<News, Refused> {
         let at = self.at;
-        let named = |interaction: &&mut Interaction| interaction.interaction_id == reply.interaction_id;
+        let named = |interaction: &&mut Arc<Interaction>| interaction.interaction_id == reply.interaction_id;
         let Some(interaction) = self.run.interactions.iter_mut().find(named) else {
             return Err(Refused::StaleInteraction { interaction_id: reply.interaction_id });
         };
@@ -32,7 +32,7 @@ impl Draft {
             Taken::Again => return Ok(News::Absorbed),
             Taken::First(resolution) => resolution,
         };
-        interaction.state = InteractionState::Answered(resolution);
+        Arc::make_mut(interaction).state = InteractionState::Answered(resolution);
         let interaction = interaction.clone();
         self.count_decision(&reply.by);
         self.take_down(interaction.interaction_id);

@@ -1,6 +1,6 @@
 //! A message arrives: it starts a turn, waits for one, steers the one at work, or takes its place.
 
-use alloc::string::String;
+use alloc::{string::String, sync::Arc};
 
 use super::{
     Hold, News, NextTurn, RunState, StopReason, Working,
@@ -142,7 +142,7 @@ impl Draft {
     fn put_first(&mut self, message: &Message, replaced: Option<&MessageKey>) {
         let at = self.at;
         for inbound in self.run.inbox.iter_mut().filter(|inbound| Some(&inbound.message.key) == replaced) {
-            inbound.becomes(InboundStatus::Superseded, at);
+            Arc::make_mut(inbound).becomes(InboundStatus::Superseded, at);
         }
         if let Some(place) = self.run.inbox.iter().position(|inbound| inbound.message.key == message.key) {
             let newest = self.run.inbox.remove(place);

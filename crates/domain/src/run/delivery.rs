@@ -1,5 +1,7 @@
 //! Results, questions and notices on their way to the conversation (E10).
 
+use alloc::sync::Arc;
+
 use super::{News, draft::Draft};
 use crate::{
     delivery::{Certainty, Content, Delivery, DeliveryStatus, Notice},
@@ -146,8 +148,9 @@ impl Draft {
     /// The turn's own row follows the delivery that carries it.
     pub(super) fn mirror(&mut self, carries: Option<TurnId>, status: DeliveryStatus) {
         let at = self.at;
-        let carried = |turn: &&mut crate::turn::Turn| Some(turn.turn_id) == carries;
+        let carried = |turn: &&mut Arc<crate::turn::Turn>| Some(turn.turn_id) == carries;
         if let Some(turn) = self.run.turns.iter_mut().find(carried) {
+            let turn = Arc::make_mut(turn);
             turn.delivery_status = status;
             if status == DeliveryStatus::Delivered {
                 turn.delivered_at = Some(at);

@@ -1,6 +1,6 @@
 //! The next state of a run while an event's story is being told, and the moves that several stories share.
 
-use alloc::{string::String, vec, vec::Vec};
+use alloc::{string::String, sync::Arc, vec, vec::Vec};
 
 use super::{Active, Cancellation, Finished, Launching, News, NextTurn, Run, RunState, Step, Working};
 use crate::{
@@ -22,6 +22,8 @@ use crate::{
 pub const INBOX_LIMIT: usize = 100;
 /// How many launches one turn may cost.
 pub const LAUNCH_TRIES: u32 = 3;
+/// Why there is one wherever one is asked for.
+const LATEST_TURN: &str = "a run that has left the queue keeps its latest turn";
 
 /// A run in the middle of a step.
 pub(super) struct Draft {
@@ -37,7 +39,7 @@ impl Draft {
     pub(super) fn create(stamp: &Stamp, new: &NewRun) -> Self {
         let mut run = Run {
             run_id: new.run_id,
-            settings: new.settings.clone(),
+            settings: Arc::new(new.settings.clone()),
             revision: 1,
             created_at: stamp.at,
             updated_at: stamp.at,
@@ -126,9 +128,11 @@ impl Draft {
         let at = self.at;
         let mut noted = false;
         for turn in &mut self.run.turns {
-            let Some(record) = turn.attempt_mut(attempt).filter(|record| record.exit.is_none()) else {
+            if !turn.attempts.iter().any(|record| record.attempt == attempt && record.exit.is_none()) {
                 continue;
-            };
+            }
+            let turn = Arc::make_mut(turn);
+            let Some(record) = turn.attempt_mut(attempt) else { continue };
             (record.exit, record.ended_at) = (Some(exit), Some(at));
             turn.runtime_status = RuntimeStatus::Ended;
             noted = true;
@@ -140,11 +144,11 @@ impl Draft {
 
     /// The turn at work, or the latest one.
     pub(super) fn turn(&mut self) -> &mut Turn {
-        self.run.turns.last_mut().expect("a run that has left the queue keeps its latest turn")
+        Arc::make_mut(self.run.turns.last_mut().expect(LATEST_TURN))
     }
 
-    pub(super) fn turn_id(&mut self) -> TurnId {
-        self.turn().turn_id
+    pub(super) fn turn_id(&self) -> TurnId {
+        self.run.turns.last().expect(LATEST_TURN).turn_id
     }
 
     pub(super) fn has_turn_at_work(&self) -> bool {
@@ -159,14 +163,15 @@ impl Draft {
     /// Starts the next turn: in the process that is held, or by launching one.
     pub(super) fn begin_turn(&mut self, next: NextTurn, live: Option<Live>) {
         let turn_id = TurnId(self.mint());
-        for earlier in &mut self.run.turns {
-            if let Some(superseded) = &mut earlier.superseded {
+        for earlier in self.run.turns.iter_mut().filter(|earlier| earlier.superseded.is_some()) {
+            if let Some(superseded) = &mut Arc::make_mut(earlier).superseded {
                 superseded.by_turn.get_or_insert(turn_id);
             }
         }
         if let Cause::Message(key) = &next.cause {
             let at = self.at;
             for inbound in self.run.inbox.iter_mut().filter(|inbound| inbound.message.key == *key) {
+                let inbound = Arc::make_mut(inbound);
                 (inbound.turn_id, inbound.accepted_at) = (Some(turn_id), Some(at));
                 inbound.becomes(InboundStatus::Accepted, at);
             }
@@ -181,7 +186,7 @@ impl Draft {
             ended_at: None,
             exit: None,
         });
-        self.run.turns.push(Turn {
+        self.run.turns.push(Arc::new(Turn {
             turn_id,
             run_id: self.run.run_id,
             turn_index: self.run.turn_index,
@@ -197,7 +202,7 @@ impl Draft {
             delivery_status: DeliveryStatus::NotReady,
             delivered_at: None,
             superseded: None,
-        });
+        }));
         match live {
             Some(live) => {
                 self.owe(Effect::Say { attempt: live.attempt, turn_id, prompt: next.prompt });
@@ -276,7 +281,7 @@ impl Draft {
         let turn_id = turn.turn_id;
         let becomes = status.of_its_messages();
         for inbound in self.run.inbox.iter_mut().filter(|inbound| inbound.turn_id == Some(turn_id)) {
-            inbound.becomes(becomes, at);
+            Arc::make_mut(inbound).becomes(becomes, at);
         }
     }
 
@@ -352,7 +357,7 @@ impl Draft {
             Finished::Canceled(_) => (self.at, InboundStatus::Canceled),
         };
         for inbound in self.run.inbox.iter_mut().filter(|inbound| !inbound.is_settled()) {
-            inbound.becomes(left_behind, at);
+            Arc::make_mut(inbound).becomes(left_behind, at);
         }
         self.forgive(|effect| !matches!(effect, Effect::Terminate { .. } | Effect::Deliver { .. }));
         (self.run.waiting_gates, self.run.answered_gates) = (vec![], vec![]);
@@ -370,7 +375,7 @@ impl NextTurn {
 impl Run {
     /// Puts a message into the inbox.
     pub(super) fn receive(&mut self, message: &Message, at: Timestamp) {
-        self.inbox.push(Inbound {
+        self.inbox.push(Arc::new(Inbound {
             message: message.clone(),
             run_id: self.run_id,
             turn_id: None,
@@ -378,12 +383,12 @@ impl Run {
             updated_at: at,
             accepted_at: None,
             execution_status: InboundStatus::Received,
-        });
+        }));
     }
 
     /// The turn that the longest-waiting message would start.
     pub(super) fn next_message(&self) -> Option<NextTurn> {
-        let received = |inbound: &&Inbound| inbound.execution_status == InboundStatus::Received;
+        let received = |inbound: &&Arc<Inbound>| inbound.execution_status == InboundStatus::Received;
         self.inbox.iter().find(received).map(|inbound| NextTurn::from_message(&inbound.message))
     }
 

@@ -117,7 +117,7 @@ impl Draft {
     /// Whether this request is open or waits to be.
     fn is_asked(&self, gate: &str) -> bool {
         let open = self.run.interactions.iter().filter(|interaction| interaction.is_open());
-        open.chain(&self.run.waiting_gates).any(|interaction| interaction.is_of_gate(gate))
+        open.map(|open| &**open).chain(&self.run.waiting_gates).any(|asked| asked.is_of_gate(gate))
     }
 
     /// Brings an answer to the process that waits for it.

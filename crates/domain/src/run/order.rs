@@ -1,5 +1,7 @@
 //! An order was carried out, or came too late, and nothing else tells of it.
 
+use alloc::sync::Arc;
+
 use super::{News, draft::Draft};
 use crate::{
     effect::{Effect, EffectNumber},
@@ -45,6 +47,7 @@ impl Draft {
         // The turn may have been replaced between the order and its report.
         let becomes = self.turn().execution_status.of_its_messages();
         for inbound in self.run.inbox.iter_mut().filter(|inbound| inbound.message.key == *key) {
+            let inbound = Arc::make_mut(inbound);
             (inbound.turn_id, inbound.accepted_at) = (Some(turn_id), Some(at));
             inbound.becomes(becomes, at);
         }

@@ -2,7 +2,7 @@
 //!
 //! Every question is opened here, so a waiting run always has exactly one that can be answered.
 
-use alloc::{format, string::String, vec};
+use alloc::{format, string::String, sync::Arc, vec};
 
 use super::{Cancellation, Hold, RunState, Waiting, draft::Draft};
 use crate::{
@@ -47,7 +47,7 @@ impl Draft {
             Asker::TurnEnd | Asker::Abide(Parked::FailedRepeatedly) => Some(interaction.turn_id),
             Asker::Gate { .. } | Asker::Abide(Parked::Interrupted | Parked::OutcomeUnknown) => None,
         };
-        self.run.interactions.push(interaction);
+        self.run.interactions.push(Arc::new(interaction));
         self.run.state = RunState::WaitingUser(Waiting { interaction_id, hold, deadline });
         match self.run.settings.execution_mode {
             // Nobody is asked, so there is nothing to show.
@@ -76,6 +76,7 @@ impl Draft {
         let at = self.at;
         let mut closed = vec![];
         for interaction in self.run.interactions.iter_mut().filter(|interaction| interaction.is_open()) {
+            let interaction = Arc::make_mut(interaction);
             interaction.close(because, at);
             closed.push(interaction.interaction_id);
         }

@@ -1,10 +1,12 @@
 //! What a run is, and what can be read off it: its status, its slot, its deadline, its open question.
 //!
 //! Records that are finished (turns delivered, messages handled, questions answered) are dropped at the next
-//! event: by then they are in the ledger, and a run of a thousand turns stays as small as one of two.
+//! event: by then they are in the ledger, and a run of a thousand turns stays as small as one of two. Those that an event
+//! leaves alone are shared between the run before it and the run after it.
 
 use alloc::{
     string::{String, ToString},
+    sync::Arc,
     vec::Vec,
 };
 use core::fmt;
@@ -34,7 +36,7 @@ pub struct Run {
     /// Its name.
     pub run_id: RunId,
     /// What it was asked to be.
-    pub settings: Settings,
+    pub settings: Arc<Settings>,
     /// How many events made it what it is; the fence against two writers.
     pub revision: u64,
     /// When it was created.
@@ -68,11 +70,11 @@ pub struct Run {
     /// When that last happened.
     pub last_auto_decision_at: Option<Timestamp>,
     /// Messages that are not finished, in the order of arrival.
-    pub inbox: Vec<Inbound>,
+    pub inbox: Vec<Arc<Inbound>>,
     /// The latest turn, and older ones whose result is still on its way.
-    pub turns: Vec<Turn>,
+    pub turns: Vec<Arc<Turn>>,
     /// Questions that are open or were just closed. At most one is open.
-    pub interactions: Vec<Interaction>,
+    pub interactions: Vec<Arc<Interaction>>,
     /// Requests of the running turn that wait behind the open one.
     pub waiting_gates: Vec<Interaction>,
     /// Requests of the running turn that were answered, in case the engine says one again after a reconnect.

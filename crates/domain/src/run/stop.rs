@@ -1,6 +1,6 @@
 //! A person stops the turn, or ends the run.
 
-use alloc::string::String;
+use alloc::{string::String, sync::Arc};
 
 use super::{
     Hold, News, RunState, StopReason, Stopping, Working,
@@ -52,9 +52,9 @@ impl Draft {
                     };
                     self.run.state = RunState::Running(Working::Stopping(stopping));
                     let at = self.at;
-                    let received = |it: &&mut Inbound| it.execution_status == InboundStatus::Received;
+                    let received = |it: &&mut Arc<Inbound>| it.execution_status == InboundStatus::Received;
                     if let Some(inbound) = self.run.inbox.iter_mut().find(received) {
-                        inbound.becomes(InboundStatus::Canceled, at);
+                        Arc::make_mut(inbound).becomes(InboundStatus::Canceled, at);
                     }
                     Ok(News::Changed)
                 }

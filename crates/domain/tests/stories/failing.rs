@@ -140,7 +140,9 @@ fn messages_of_a_chat_are_not_used_up_one_after_the_other_by_an_engine_that_cann
     story.says("m2", OnBusy::Queue).says("m3", OnBusy::Queue);
     fails_every_time(&mut story, 1);
     let waiting = |story: &Story| {
-        let received = |it: &&abide_domain::inbound::Inbound| it.execution_status == InboundStatus::Received;
+        let received = |it: &&std::sync::Arc<abide_domain::inbound::Inbound>| {
+            it.execution_status == InboundStatus::Received
+        };
         story.run().inbox.iter().filter(received).count()
     };
     assert_eq!((story.detail().as_str(), waiting(&story)), ("waiting_user.free", 2));

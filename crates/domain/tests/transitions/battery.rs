@@ -59,7 +59,7 @@ fn requests(run: &Run) -> Vec<(&'static str, Event)> {
     };
     let new = NewRun {
         run_id: run.run_id,
-        settings: run.settings.clone(),
+        settings: abide_domain::settings::Settings::clone(&run.settings),
         message: message.clone(),
         idempotency: None,
     };
