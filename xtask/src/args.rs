@@ -119,7 +119,7 @@ enum Chore {
     },
     /// Measure something by name.
     #[command(
-        after_help = "Examples:\n  cargo xtask bench store\n  cargo xtask bench engines --only codex\n  cargo xtask bench terminal\n  \
+        after_help = "Examples:\n  cargo xtask bench store\n  cargo xtask bench agent --only-restart\n  cargo xtask bench engines --only codex\n  cargo xtask bench terminal\n  \
         cargo xtask bench terminal --no-peers            # only our own figures\n  \
         cargo xtask bench terminal --only-peers --write  # only the comparison, into docs/benchmarks.md\n\n\
         The terminal's peers are installed into .cache/peers and the agent programs into .cache/engines, unless\n\

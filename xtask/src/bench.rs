@@ -32,6 +32,12 @@ enum Needs {
 
 const BENCHES: &[Bench] = &[
     Bench {
+        name: "agent",
+        package: "abide",
+        about: "the native agent's own time in an iteration and at a restart, with a long journal (--only-iterations, --only-restart)",
+        needs: Needs::Nothing,
+    },
+    Bench {
         name: "engines",
         package: "abide",
         about: "our share of a turn of each agent program, and how fast their words are read (--only NAME, --rounds N)",
@@ -116,7 +122,7 @@ mod tests {
     #[test]
     fn an_unknown_name_lists_the_known() {
         let error = find("speed").err().unwrap().to_string();
-        assert!(error.starts_with("there is no benchmark `speed`; these are known:\n  engines "), "{error}");
+        assert!(error.starts_with("there is no benchmark `speed`; these are known:\n  agent "), "{error}");
         assert!(error.contains("\n  store ") && error.contains("\n  terminal "), "{error}");
     }
 }

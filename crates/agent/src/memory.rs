@@ -70,7 +70,7 @@ impl Memory {
             secrets,
             torn,
         };
-        for entry in &entries {
+        for entry in entries {
             memory.take_in(entry)?;
         }
         Ok(memory)
@@ -86,7 +86,7 @@ impl Memory {
             self.secrets.hide(event);
         }
         for entry in self.journal.append(events)? {
-            self.take_in(&entry)?;
+            self.take_in(entry.clone())?;
             voice.happened(&entry, &entry.line().map_err(JournalError::from)?);
         }
         Ok(())
@@ -123,15 +123,14 @@ impl Memory {
         self.secrets.forget().map_err(|source| self.failed(source))
     }
 
-    fn take_in(&mut self, entry: &Entry) -> Result<(), MemoryError> {
+    fn take_in(&mut self, mut entry: Entry) -> Result<(), MemoryError> {
         self.story.apply(&entry.event).map_err(|why| {
             // Events are lines, so the number of one is that of the other.
             let line = usize::try_from(entry.seq).unwrap_or(usize::MAX);
             JournalError::Broken { path: self.state.join(JOURNAL), line, why }
         })?;
-        let mut shown = entry.event.clone();
-        self.secrets.reveal(&mut shown);
-        self.window.apply(&shown);
+        self.secrets.reveal(&mut entry.event);
+        self.window.apply(entry.event);
         Ok(())
     }
 

@@ -110,11 +110,11 @@ impl Window {
         tokens
     }
 
-    /// Takes in the next event, as it may be shown.
-    pub fn apply(&mut self, event: &Event) {
+    /// Takes in the next event, as it may be shown. Its texts are moved, not copied.
+    pub fn apply(&mut self, event: Event) {
         match event {
             Event::RunStart(_) | Event::RunEnd(_) => {}
-            Event::UserMessage(message) => self.say(message.text.clone()),
+            Event::UserMessage(message) => self.say(message.text),
             Event::SystemMessage(message) => match message.level {
                 Level::Info => {}
                 Level::Warn => self.say(format!("{NOTICE} {}", message.content)),
@@ -122,7 +122,7 @@ impl Window {
             Event::Thought(thought) => self.thought(thought),
             Event::ActionRequest(request) => {
                 if let Some(batch) = &mut self.batch {
-                    batch.requests.push(request.clone());
+                    batch.requests.push(request);
                 }
             }
             Event::ActionResult(result) => self.result(result),
@@ -136,16 +136,16 @@ impl Window {
         }
     }
 
-    fn thought(&mut self, thought: &Thought) {
+    fn thought(&mut self, thought: Thought) {
         // The model was asked: what was shortened before that is shortened when the journal is read again.
         self.fit();
-        self.learn(thought);
+        self.learn(&thought);
         if thought.calls > 0 {
-            let (owed, text) = (thought.calls, thought.text.clone());
+            let (owed, text) = (thought.calls, thought.text);
             self.batch =
                 Some(Batch { text, owed, requests: Vec::new(), results: HashMap::new(), held: Vec::new() });
         } else if !thought.is_empty() {
-            let message = Message::Assistant { text: thought.text.clone(), calls: Vec::new() };
+            let message = Message::Assistant { text: thought.text, calls: Vec::new() };
             self.push(message.json(), Kind::Spoken);
         }
     }
@@ -160,9 +160,9 @@ impl Window {
         }
     }
 
-    fn result(&mut self, result: &ActionResult) {
+    fn result(&mut self, result: ActionResult) {
         let Some(mut batch) = self.batch.take() else { return };
-        batch.results.insert(result.action_id.clone(), result.clone());
+        batch.results.insert(result.action_id.clone(), result);
         if (batch.results.len() as u64) < batch.owed {
             self.batch = Some(batch);
             return;

@@ -61,11 +61,11 @@ fn results_stand_in_the_order_of_their_calls_and_what_was_said_meanwhile_after_t
     let mut window = Window::new("be good", 1000, 0, ".abide");
     let story =
         [said("go"), thought(2), request(1), request(2), notice("lost"), said("hurry"), result(2, "two")];
-    for event in &story {
+    for event in story {
         window.apply(event);
     }
     assert_eq!(shown(&window), ["system be good", "user go"]);
-    window.apply(&result(1, "one"));
+    window.apply(result(1, "one"));
     let lost = format!("user {NOTICE} lost");
     assert_eq!(
         shown(&window),
@@ -84,10 +84,10 @@ fn results_stand_in_the_order_of_their_calls_and_what_was_said_meanwhile_after_t
 /// A window after so many batches with results of this size.
 fn filled(batches: u64, size: usize, most: u64) -> Window {
     let mut window = Window::new("be good", most, 0, ".abide");
-    window.apply(&said("go"));
+    window.apply(said("go"));
     for number in 1..=batches {
         for event in [thought(1), request(number), result(number, &"x".repeat(size))] {
-            window.apply(&event);
+            window.apply(event);
         }
     }
     window
@@ -110,7 +110,7 @@ fn old_observations_become_pointers_and_the_newest_stays() {
 #[test]
 fn when_pointers_are_not_enough_whole_exchanges_are_left_out_and_nothing_that_a_person_said() {
     let mut window = filled(400, 200, 4_000);
-    window.apply(&said("and?"));
+    window.apply(said("and?"));
     window.fit();
     let shown = shown(&window);
     assert!(window.tokens() <= 4_000 / 100 * 80, "{}", window.tokens());
@@ -138,6 +138,6 @@ fn the_server_counts_better_than_we_guess() {
     let mut window = filled(1, 4000, 100_000);
     let guess = window.tokens();
     let usage = Some(Usage { input_tokens: guess * 2, ..Usage::default() });
-    window.apply(&Event::Thought(Thought { text: Some("hm".to_owned()), usage, ..Thought::default() }));
+    window.apply(Event::Thought(Thought { text: Some("hm".to_owned()), usage, ..Thought::default() }));
     assert!(window.tokens() >= guess * 2);
 }

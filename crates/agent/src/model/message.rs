@@ -4,7 +4,10 @@
 //! accepts, would make every later request of the run fail, so the wire gets the nearest thing that passes. The journal
 //! keeps what was really said.
 
-use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 /// One message of a conversation with the model.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,21 +30,59 @@ pub struct ToolCall {
 impl Message {
     /// The message as one JSON object, ready to be put into a [`Request`](super::Request).
     pub fn json(&self) -> String {
-        match self {
-            Self::System(text) => json!({ "role": "system", "content": text }),
-            Self::User(text) => json!({ "role": "user", "content": text }),
+        let plain = |role, content| Written { role, tool_call_id: None, content, tool_calls: Vec::new() };
+        let written = match self {
+            Self::System(text) => plain("system", Some(text.as_str())),
+            Self::User(text) => plain("user", Some(text.as_str())),
             Self::Tool { call_id, text } => {
-                json!({ "role": "tool", "tool_call_id": call_id, "content": text })
+                Written { tool_call_id: Some(call_id), ..plain("tool", Some(text.as_str())) }
             }
             Self::Assistant { text, calls } if calls.is_empty() => {
-                json!({ "role": "assistant", "content": text.as_deref().unwrap_or_default() })
+                plain("assistant", Some(text.as_deref().unwrap_or_default()))
             }
-            Self::Assistant { text, calls } => {
-                let calls: Vec<Value> = calls.iter().map(ToolCall::value).collect();
-                json!({ "role": "assistant", "content": text, "tool_calls": calls })
-            }
-        }
-        .to_string()
+            Self::Assistant { text, calls } => Written {
+                tool_calls: calls.iter().map(WrittenCall::of).collect(),
+                ..plain("assistant", text.as_deref())
+            },
+        };
+        serde_json::to_string(&written).expect("texts under names can always be written as JSON")
+    }
+}
+
+/// A message on the wire. It borrows, because conversations are long and each of their texts is written only once.
+#[derive(Serialize)]
+struct Written<'a> {
+    role: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<&'a str>,
+    content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<WrittenCall<'a>>,
+}
+
+#[derive(Serialize)]
+struct WrittenCall<'a> {
+    id: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: Cow<'a, str>,
+    arguments: String,
+}
+
+impl<'a> WrittenCall<'a> {
+    fn of(call: &'a ToolCall) -> Self {
+        // Several servers parse the arguments of earlier calls and refuse the whole request when they cannot.
+        let arguments = match call.parsed() {
+            Ok(arguments) => Value::Object(arguments).to_string(),
+            Err(_) => "{}".to_owned(),
+        };
+        let function = Function { name: wire_name(&call.name), arguments };
+        Self { id: &call.id, kind: "function", function }
     }
 }
 
@@ -52,16 +93,6 @@ impl ToolCall {
             return Ok(Map::new());
         }
         serde_json::from_str(&self.arguments)
-    }
-
-    fn value(&self) -> Value {
-        // Several servers parse the arguments of earlier calls and refuse the whole request when they cannot.
-        let arguments = match self.parsed() {
-            Ok(arguments) => Value::Object(arguments).to_string(),
-            Err(_) => "{}".to_owned(),
-        };
-        let function = json!({ "name": wire_name(&self.name), "arguments": arguments });
-        json!({ "id": self.id, "type": "function", "function": function })
     }
 }
 
@@ -74,13 +105,13 @@ pub fn is_wire_name(name: &str) -> bool {
 }
 
 /// The nearest name that servers take.
-pub(crate) fn wire_name(name: &str) -> String {
+pub(crate) fn wire_name(name: &str) -> Cow<'_, str> {
     if is_wire_name(name) {
-        return name.to_owned();
+        return Cow::Borrowed(name);
     }
     let name: String =
         name.chars().take(LONGEST_NAME).map(|c| if is_wire_char(c) { c } else { '_' }).collect();
-    if name.is_empty() { "_".to_owned() } else { name }
+    Cow::Owned(if name.is_empty() { "_".to_owned() } else { name })
 }
 
 fn is_wire_char(c: char) -> bool {
@@ -89,6 +120,8 @@ fn is_wire_char(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn sent(message: &Message) -> Value {

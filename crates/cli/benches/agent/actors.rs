@@ -1,0 +1,178 @@
+//! Who takes part: a mind without a server for journals that are only to be written, hands that do nothing and know how
+//! long that took, and a voice that nobody hears.
+
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use abide_agent::{
+    definition::Tool,
+    event::{Entry, SessionEvent, Status},
+    hands::{Asked, Done, Hands, Mind, Voice},
+    human::Question,
+    model::{Client, Finish, ModelError, Piece, Reply, Request, ToolCall, Usage},
+};
+use serde_json::{Map, Value, json};
+
+use crate::words::Words;
+
+/// Writes a story: thinks, reads, works in sessions and ends them, until there are enough events.
+pub(crate) struct Author<'a> {
+    pub(crate) words: Words,
+    pub(crate) written: &'a Written,
+    pub(crate) calls: u64,
+}
+
+/// How far a story is, and which session is open in it.
+#[derive(Default)]
+pub(crate) struct Written {
+    pub(crate) events: std::cell::Cell<u64>,
+    pub(crate) enough: u64,
+    session: std::cell::RefCell<Option<String>>,
+}
+
+impl Written {
+    pub(crate) fn until(enough: u64) -> Self {
+        Self { enough, ..Self::default() }
+    }
+}
+
+impl Mind for Author<'_> {
+    fn think(&mut self, request: &Request<'_>, _: &mut dyn FnMut(Piece<'_>)) -> Result<Reply, ModelError> {
+        if self.written.events.get() >= self.written.enough {
+            return Err(ModelError::Interrupted);
+        }
+        let open = self.written.session.borrow().clone();
+        let calls = match (self.words.below(40), open) {
+            (0, Some(session)) => vec![self.call("session_end", &json!({ "session_id": session }))],
+            (0..8, _) => {
+                vec![self.call("shell", &json!({ "command": "cargo test -p store 2>&1 | tail -n 40" }))]
+            }
+            (8..12, _) => (0..3).map(|_| self.reading()).collect(),
+            (_, _) => vec![self.reading()],
+        };
+        let length = 80 + self.words.below(500) as usize;
+        let sent: usize = request.messages.iter().chain(request.tools).map(|json| json.len()).sum();
+        let usage =
+            Usage { input_tokens: sent as u64 / 4, output_tokens: length as u64 / 4, ..Usage::default() };
+        Ok(Reply {
+            text: Some(self.words.prose(length)),
+            calls,
+            finish: Finish::ToolCalls,
+            usage: Some(usage),
+        })
+    }
+}
+
+impl Author<'_> {
+    fn reading(&mut self) -> ToolCall {
+        let line = self.words.below(900);
+        self.call("read", &json!({ "path": "crates/store/src/lib.rs", "from": line, "lines": 40 }))
+    }
+
+    fn call(&mut self, name: &str, arguments: &Value) -> ToolCall {
+        self.calls += 1;
+        ToolCall {
+            id: format!("call_{:024}", self.calls),
+            name: name.to_owned(),
+            arguments: arguments.to_string(),
+        }
+    }
+}
+
+/// Asks the real model's client so often, and then wants to stop.
+pub(crate) struct Limited {
+    pub(crate) client: Client,
+    pub(crate) left: usize,
+}
+
+impl Mind for Limited {
+    fn think(&mut self, request: &Request<'_>, said: &mut dyn FnMut(Piece<'_>)) -> Result<Reply, ModelError> {
+        self.left = self.left.checked_sub(1).ok_or(ModelError::Interrupted)?;
+        self.client.think(request, said)
+    }
+}
+
+/// Hands whose tools have done everything already.
+pub(crate) struct Idle<'a> {
+    /// What tools will have printed.
+    pub(crate) outputs: VecDeque<String>,
+    pub(crate) words: Words,
+    /// How long each call took.
+    pub(crate) took: Vec<Duration>,
+    pub(crate) written: &'a Written,
+    pub(crate) sessions: u64,
+}
+
+impl<'a> Idle<'a> {
+    pub(crate) fn new(written: &'a Written, seed: u64) -> Self {
+        let outputs = VecDeque::new();
+        Self { outputs, words: Words::new(seed), took: Vec::new(), written, sessions: 0 }
+    }
+}
+
+impl Hands for Idle<'_> {
+    fn carry_out(&mut self, action_id: &str, tool: &Tool, _: &Map<String, Value>) -> Done {
+        let began = Instant::now();
+        let text = self.outputs.pop_front().unwrap_or_else(|| self.words.output());
+        let mut done = Done {
+            status: Status::Success,
+            exit_code: Some(0),
+            execution_ref: Some(format!("executions/{action_id}")),
+            ..Done::refused(text)
+        };
+        if tool.stateful {
+            let mut open = self.written.session.borrow_mut();
+            if open.is_none() {
+                self.sessions += 1;
+                *open = Some(format!("shell_{:06}", self.sessions));
+                done.session_event = Some(SessionEvent::Started);
+            }
+            done.session_id.clone_from(&open);
+        }
+        self.took.push(began.elapsed());
+        done
+    }
+
+    fn end_session(&mut self, session_id: &str) -> Done {
+        *self.written.session.borrow_mut() = None;
+        Done { status: Status::Success, ..Done::refused(format!("Session {session_id} terminated.")) }
+    }
+
+    fn is_alive(&mut self, _: &str) -> bool {
+        true
+    }
+
+    fn abandon(&mut self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn end_others(&mut self, _: &[&str]) {}
+
+    fn keep_out(&mut self, _: Vec<String>) {}
+}
+
+/// Only counts.
+pub(crate) struct Counting<'a>(pub(crate) &'a Written);
+
+impl Voice for Counting<'_> {
+    fn happened(&mut self, entry: &Entry, _: &str) {
+        self.0.events.set(entry.seq);
+    }
+
+    fn saying(&mut self, _: Piece<'_>) {}
+
+    fn note(&mut self, _: &str) {}
+
+    fn ask(&mut self, _: &Question) -> Asked {
+        Asked::Nobody
+    }
+}
+
+/// Nobody interrupts.
+pub(crate) fn undisturbed(interrupt: &AtomicBool) -> &AtomicBool {
+    interrupt.store(false, Ordering::Relaxed);
+    interrupt
+}

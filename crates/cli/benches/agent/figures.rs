@@ -1,0 +1,27 @@
+//! Times, in a form that can be compared and printed.
+
+use std::time::Duration;
+
+/// What a series of times comes to, in microseconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Series {
+    pub(crate) median: f64,
+    pub(crate) mean: f64,
+    pub(crate) worst: f64,
+}
+
+impl Series {
+    pub(crate) fn of(times: &[Duration]) -> Self {
+        let mut times: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e6).collect();
+        times.sort_by(f64::total_cmp);
+        let at = |index: usize| times.get(index).copied().unwrap_or(f64::NAN);
+        let mean = times.iter().sum::<f64>() / times.len() as f64;
+        Self { median: at(times.len() / 2), mean, worst: at(times.len().saturating_sub(1)) }
+    }
+}
+
+/// Says whether a budget was kept.
+pub(crate) fn judge(kept: bool, budget: &str) -> bool {
+    println!("    {}  {budget}", if kept { "PASS" } else { "MISS" });
+    kept
+}

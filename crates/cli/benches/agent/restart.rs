@@ -1,0 +1,112 @@
+//! How soon a run that was killed is back: from the start of the real binary to its first request, wholly read.
+//!
+//! The kill left a call without its result. Everything is counted: the start of the process, the lock, reading and
+//! repairing the journal, looking after the call, writing that its outcome is unknown, and the request with its window.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    FEW, MANY,
+    figures::{Series, judge},
+    model::{Manner, Model},
+    scene::{MESSAGE, Scene, Story},
+};
+
+const ROUNDS: usize = 15;
+/// The budget, which is absolute.
+const MOST: Duration = Duration::from_millis(200);
+
+pub(crate) fn bench(scene: &Scene) -> bool {
+    let model = Model::start(Manner::Silent);
+    let (few, many) =
+        (Place::new(scene, "restart-few", &scene.few), Place::new(scene, "restart-many", &scene.many));
+    let (mut version, mut short, mut long) = (vec![], vec![], vec![]);
+    let mut peak = (0, 0);
+    for _ in 0..ROUNDS {
+        version.push(start());
+        let (time, memory) = few.restart(&model);
+        short.push(time);
+        peak.0 = memory;
+        let (time, memory) = many.restart(&model);
+        long.push(time);
+        peak.1 = memory;
+    }
+    let (version, short, long) = (Series::of(&version), Series::of(&short), Series::of(&long));
+    let ms = |micros: f64| micros / 1e3;
+    println!("\nrestart, {ROUNDS} rounds, median and worst, to the end of the first request");
+    for (name, series) in [
+        ("abide --version".to_owned(), version),
+        (format!("a run of {FEW} events"), short),
+        (format!("a run of {MANY} events"), long),
+    ] {
+        let ratio = series.median / version.median;
+        println!("{name:<24} {:>7.1} ms {:>7.1} ms   x {ratio:.1}", ms(series.median), ms(series.worst));
+    }
+    let passed = judge(
+        long.worst < MOST.as_secs_f64() * 1e6,
+        &format!("a run of {MANY} events is back in less than {} ms, every time", MOST.as_millis()),
+    );
+    println!("    limited by reading the journal, {:.1} ms of it", ms(long.median - short.median));
+    println!("    peak memory {} KiB with {FEW} events, {} KiB with {MANY}", peak.0, peak.1);
+    passed
+}
+
+/// Where a run was killed.
+struct Place<'a> {
+    scene: &'a Scene,
+    story: &'a Story,
+    work: std::path::PathBuf,
+}
+
+impl<'a> Place<'a> {
+    fn new(scene: &'a Scene, name: &str, story: &'a Story) -> Self {
+        let work = scene.folder.join(name);
+        story.put_executions(&work.join(".abide"));
+        Self { scene, story, work }
+    }
+
+    /// Starts it again, and returns when it was heard and what memory it had used by then.
+    fn restart(&self, model: &Model) -> (Duration, u64) {
+        self.story.put_killed(&self.work.join(".abide"));
+        let mut command = Command::new(BINARY);
+        command.args(["agent", "run", "--message", MESSAGE, "--agent"]).arg(&self.scene.agent);
+        command.arg("--workdir").arg(&self.work);
+        command
+            .env("ABIDE_HOME", self.scene.folder.join("home"))
+            .env("ABIDE_MODEL_BASE_URL", &model.base_url);
+        command.env_remove("ABIDE_MODEL").env_remove("ABIDE_MODEL_API_KEY");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let began = Instant::now();
+        let mut child = command.spawn().expect("the binary starts");
+        let asked = model.asked.recv_timeout(PATIENCE).expect("the run goes on");
+        let peak = peak(Path::new(&format!("/proc/{}/status", child.id())));
+        child.kill().and_then(|()| child.wait()).expect("a child that can be killed");
+        (asked.read - began, peak)
+    }
+}
+
+const BINARY: &str = env!("CARGO_BIN_EXE_abide");
+/// After this something is broken.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long the binary takes to do nothing.
+fn start() -> Duration {
+    let mut command = Command::new(BINARY);
+    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let began = Instant::now();
+    let status = command.status().expect("the binary starts");
+    assert!(status.success(), "it has a version");
+    began.elapsed()
+}
+
+/// The most memory that a process ever had, in KiB.
+fn peak(status: &Path) -> u64 {
+    let status = fs::read_to_string(status).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,182 @@
+//! An agent's folder, and two state folders in which it has worked before: a short journal and a long one.
+//!
+//! The journals are written by the agent itself, in memory and then moved to disk, because ten thousand synced events
+//! take as long as they take. The long one lacks its last result, as after a kill, and has the folders of its calls.
+
+use std::{
+    collections::VecDeque,
+    fmt, fs,
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use abide_agent::{
+    definition::Definition,
+    intake::Order,
+    memory::{JOURNAL, Memory},
+    model::Client,
+    run::{Agent, Around, window},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    FEW, MANY,
+    actors::{Author, Counting, Idle, Limited, Written, undisturbed},
+    words::Words,
+};
+
+pub(crate) struct Scene {
+    /// On disk.
+    pub(crate) folder: PathBuf,
+    pub(crate) agent: PathBuf,
+    pub(crate) few: Story,
+    pub(crate) many: Story,
+}
+
+/// A journal that was written.
+pub(crate) struct Story {
+    pub(crate) journal: Vec<u8>,
+    events: u64,
+    sessions: u64,
+}
+
+impl fmt::Display for Story {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { journal, events, sessions } = self;
+        let kib = journal.len() >> 10;
+        write!(f, "a journal of {events} events, {kib} KiB, {sessions} sessions in it")
+    }
+}
+
+impl Scene {
+    pub(crate) fn build(folder: &Path) -> Self {
+        let agent = folder.join("agent");
+        fs::create_dir_all(&agent).expect("a folder");
+        fs::write(agent.join("config.yaml"), CONFIG).expect("a file");
+        fs::write(agent.join("system_prompt.md"), "You are a careful agent.\n".repeat(40)).expect("a file");
+        let definition = load(&agent, "http://127.0.0.1:1");
+        let (few, many) = (Story::write(&definition, FEW), Story::write(&definition, MANY));
+        Self { folder: folder.to_owned(), agent, few, many }
+    }
+
+    /// The agent's definition, with its model there.
+    pub(crate) fn definition(&self, base_url: &str) -> Definition {
+        load(&self.agent, base_url)
+    }
+}
+
+fn load(agent: &Path, base_url: &str) -> Definition {
+    let environment = |name: &str| (name == "ABIDE_MODEL_BASE_URL").then(|| base_url.to_owned());
+    Definition::load(agent, &environment).expect("a good definition")
+}
+
+impl Story {
+    fn write(definition: &Definition, enough: u64) -> Self {
+        let state = in_memory();
+        let written = Written::until(enough);
+        let mut mind = Author { words: Words::new(enough), written: &written, calls: 0 };
+        let mut hands = Idle::new(&written, enough + 2);
+        let memory = Memory::open(state.path(), window(definition, STATE)).expect("a state folder");
+        let interrupt = AtomicBool::new(false);
+        let mut voice = Counting(&written);
+        let around = Around {
+            mind: &mut mind,
+            hands: &mut hands,
+            voice: &mut voice,
+            interrupt: undisturbed(&interrupt),
+        };
+        Agent::new(definition, memory, around).run(&order()).expect("a story");
+        let sessions = hands.sessions;
+        let journal = fs::read(state.path().join(JOURNAL)).expect("the journal");
+        Self { journal, events: written.events.get(), sessions }
+    }
+
+    /// Puts the journal there, on disk and synced, as it is when a run is killed.
+    pub(crate) fn put(&self, state: &Path) {
+        put(state, &self.journal);
+    }
+
+    /// The same without its last result, which is the last line.
+    pub(crate) fn put_killed(&self, state: &Path) {
+        let whole = self.journal.strip_suffix(b"\n").expect("lines end");
+        let last = whole.iter().rposition(|byte| *byte == b'\n').expect("more than a line") + 1;
+        assert!(whole[last..].windows(13).any(|part| part == b"ACTION_RESULT"), "a result is last");
+        put(state, &self.journal[..last]);
+    }
+
+    /// Makes what calls leave behind: a folder each.
+    pub(crate) fn put_executions(&self, state: &Path) {
+        for line in self.journal.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let line: Value = serde_json::from_slice(line).expect("an event");
+            let Some(place) = line["payload"]["execution_ref"].as_str() else { continue };
+            let place = state.join(place);
+            fs::create_dir_all(&place).expect("a folder");
+            let call =
+                json!({ "tool": "read", "argv": ["cat"], "cwd": "/", "stdin_bytes": 0, "started_at": "" });
+            fs::write(place.join("call.json"), call.to_string()).expect("a file");
+            fs::write(
+                place.join("stdout"),
+                line["payload"]["observation_content"].as_str().unwrap_or_default(),
+            )
+            .expect("a file");
+        }
+    }
+}
+
+fn put(state: &Path, bytes: &[u8]) {
+    fs::create_dir_all(state).expect("a folder");
+    let path = state.join(JOURNAL);
+    fs::write(&path, bytes).expect("a journal");
+    fs::File::open(path).and_then(|file| file.sync_all()).expect("a disk");
+}
+
+/// Lets the agent go on in this state folder for so many requests, and returns what tools took meanwhile.
+pub(crate) fn go_on(definition: &Definition, state: &Path, requests: usize) -> Vec<std::time::Duration> {
+    let written = Written::default();
+    let interrupt = Arc::new(AtomicBool::new(false));
+    let client = Client::new(&definition.model, None, Arc::clone(&interrupt)).expect("a client");
+    let mut mind = Limited { client, left: requests };
+    let mut hands = Idle::new(&written, 5);
+    hands.outputs = (0..requests).map(|_| hands.words.output()).collect::<VecDeque<_>>();
+    let memory = Memory::open(state, window(definition, STATE)).expect("a state folder");
+    let mut voice = Counting(&written);
+    let around =
+        Around { mind: &mut mind, hands: &mut hands, voice: &mut voice, interrupt: undisturbed(&interrupt) };
+    Agent::new(definition, memory, around).run(&order()).expect("a run that goes on");
+    hands.took
+}
+
+fn order() -> Order {
+    Order { message: Some(MESSAGE.to_owned()), ..Order::default() }
+}
+
+/// A folder in memory, if there is such a place.
+pub(crate) fn in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder")
+}
+
+pub(crate) const MESSAGE: &str = "make the tests of the store pass";
+/// The state folder as the model is told it.
+const STATE: &str = ".abide";
+
+const CONFIG: &str = r#"
+model:
+  base_url: "http://127.0.0.1:1"
+  name: loopback
+limits:
+  max_iterations: 1000000
+tools:
+  - name: read
+    description: Shows lines of a file.
+    command: [sh, -c, 'tail -n +"$2" "$1" | head -n "$3"', read]
+    parameters:
+      - { name: path, type: string, description: The file., inject_as: argument }
+      - { name: from, type: integer, description: The first line., inject_as: argument }
+      - { name: lines, type: integer, description: How many lines., inject_as: argument }
+  - name: shell
+    description: A shell that remembers.
+    stateful: true
+    command: [bash]
+    parameters:
+      - { name: command, type: string, description: The command., inject_as: stdin, required: false }
+"#;
