@@ -17,7 +17,6 @@ pub const TOOL: &str = "ask_human";
 pub struct Question {
     /// The action that waits for the answer.
     pub interaction_id: String,
-    #[serde(rename = "prompt")]
     pub question: String,
     #[serde(default)]
     pub options: Vec<String>,
@@ -47,15 +46,23 @@ impl Question {
     pub(crate) fn show(&self, state: &Path) -> io::Result<()> {
         let (part, whole) = (state.join(".interaction.json"), state.join(FILE));
         // In the words that every question of Abide's has (D1).
-        let mut told = json!(self);
-        told["kind"] = json!(if self.options.is_empty() { "open_text" } else { "choose_one" });
-        fs::write(&part, format!("{told:#}\n"))?;
+        let kind = if self.options.is_empty() { "open_text" } else { "choose_one" };
+        let shown = Shown {
+            interaction_id: self.interaction_id.clone(),
+            kind: kind.to_owned(),
+            prompt: self.question.clone(),
+            options: self.options.clone(),
+            sensitive: self.sensitive,
+        };
+        fs::write(&part, format!("{:#}\n", json!(shown)))?;
         fs::rename(part, whole)
     }
 
     /// The question that was left, if it can be read.
     pub fn shown(state: &Path) -> Option<Self> {
-        serde_json::from_slice(&fs::read(state.join(FILE)).ok()?).ok()
+        let Shown { interaction_id, kind: _, prompt: question, options, sensitive } =
+            serde_json::from_slice(&fs::read(state.join(FILE)).ok()?).ok()?;
+        Some(Self { interaction_id, question, options, sensitive })
     }
 
     /// Nothing is asked any more.
@@ -65,6 +72,16 @@ impl Question {
             done => done,
         }
     }
+}
+
+/// A question as its file has it.
+#[derive(Serialize, Deserialize)]
+struct Shown {
+    interaction_id: String,
+    kind: String,
+    prompt: String,
+    options: Vec<String>,
+    sensitive: bool,
 }
 
 /// Where an open question stands.

@@ -177,6 +177,10 @@ impl<W: Wrapper> Upkeep for Wrapped<W> {
     fn backup(&self, to: &Path) -> Answer<'_, ()> {
         self.ask().backup(to)
     }
+
+    fn close(&self) -> Answer<'_, ()> {
+        self.ask().close()
+    }
 }
 
 impl<W> fmt::Debug for Wrapped<W> {

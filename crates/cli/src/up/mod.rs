@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the threads of the daemon")?;
     runtime.block_on(serve(&config, arguments))?;
-    // Threads that listen to processes end with the program: what they have not committed, the next start hears again.
+    // Threads that listen to processes end with the program.
     runtime.shutdown_background();
     Ok(SUCCEEDED)
 }
@@ -156,6 +156,8 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     if let Some(traces) = traces {
         let _flushed = tokio::task::spawn_blocking(move || traces.flush()).await;
     }
+    // Threads that listen to processes may still hold it; what they have not committed, the next start hears again.
+    daemon.store().close().await.context("cannot close the store in order")?;
     tracing::info!(?how, "stopped");
     address.withdraw(&home);
     match how {

@@ -85,7 +85,7 @@ fn mistakes_are_told_with_their_place_and_leave_no_trace() {
     let run = abide(folder.path(), "http://127.0.0.1:1", &words);
     let expected =
         format!("my-agent/config.yaml:{line}:5: unknown key statefull in tools[0]; did you mean stateful?");
-    assert!(run.expect(1).stderr.contains(&expected), "{run:?}");
+    assert!(run.expect(2).stderr.contains(&expected), "{run:?}");
     assert!(!folder.path().join(".abide").exists());
 }
 

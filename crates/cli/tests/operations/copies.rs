@@ -55,7 +55,7 @@ fn tables_that_were_tampered_with_are_found_named_and_repaired() {
     let output = place.abide(&["verify"]);
     assert_eq!(output.status.code(), Some(1));
     let (said, advice) = (text(&output.stdout), text(&output.stderr));
-    assert!(said.contains(&run) && said.contains("not as it should be"), "{said}");
+    assert!(said.contains(&run) && said.contains("not as it should be"), "{said}{advice}");
     assert!(advice.contains("abide verify --repair"), "{advice}");
     let repaired = place.told(&["verify", "--repair"]);
     assert!(repaired.contains("derived anew") && repaired.contains("all as it should be"), "{repaired}");

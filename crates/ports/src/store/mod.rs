@@ -149,6 +149,12 @@ pub trait Upkeep {
 
     /// Writes a consistent copy to a new file while work goes on. `Unsupported` where a server does that.
     fn backup(&self, to: &Path) -> Answer<'_, ()>;
+
+    /// Leaves the store in order, whoever else still holds it: what was asked for is written, and nothing is after it.
+    /// A store that nobody can leave otherwise than in order does nothing.
+    fn close(&self) -> Answer<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
 }
 
 /// All ledgers of one place.

@@ -169,6 +169,10 @@ impl Upkeep for SqliteStore {
         })
     }
 
+    fn close(&self) -> Answer<'_, ()> {
+        Box::pin(async move { self.writer.order(Job::Close).await.map(drop) })
+    }
+
     fn backup(&self, to: &Path) -> Answer<'_, ()> {
         // It takes as long as the database is large, so it has a thread of its own.
         let (database, to) = (self.path.clone(), to.to_owned());

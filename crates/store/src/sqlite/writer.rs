@@ -31,8 +31,13 @@ const OFFERS: usize = 40;
 #[derive(Debug)]
 pub(super) enum Job {
     Commit(Vec<Record>),
-    Advance { reader: String, to: Seq },
+    Advance {
+        reader: String,
+        to: Seq,
+    },
     Replace(Box<TableRows>),
+    /// Nothing more: whatever was ordered before is written, and the database is closed.
+    Close,
 }
 
 impl Job {
@@ -47,7 +52,7 @@ impl Job {
                 [record] => names_once(&record.rows.claims),
                 [..] => false,
             },
-            Self::Advance { .. } => true,
+            Self::Advance { .. } | Self::Close => true,
             Self::Replace(_) => false,
         }
     }
@@ -120,15 +125,26 @@ fn stopped() -> StoreError {
 }
 
 fn serve(connection: Connection, mut queue: mpsc::Receiver<Order>) {
-    let mut company = 1;
+    let (mut company, mut leaving) = (1, Vec::new());
     while let Some(first) = queue.blocking_recv() {
-        company = batch(&connection, first, &mut queue, company);
+        company = batch(&connection, first, &mut queue, company, &mut leaving);
     }
     connect::close(connection);
+    for reply in leaving {
+        answer(reply, Ok(Committed { last: Seq(0) }));
+    }
 }
 
 /// Writes an order and those that come with it, about as many as last time, and says how many they were.
-fn batch(connection: &Connection, first: Order, queue: &mut mpsc::Receiver<Order>, company: usize) -> usize {
+///
+/// Who wants the database closed is answered when it is: no order is taken any more, and those in the queue are the last.
+fn batch(
+    connection: &Connection,
+    first: Order,
+    queue: &mut mpsc::Receiver<Order>,
+    company: usize,
+    leaving: &mut Vec<Reply>,
+) -> usize {
     let mut head = match begin(connection) {
         Ok(head) => head,
         Err(error) => {
@@ -142,6 +158,10 @@ fn batch(connection: &Connection, first: Order, queue: &mut mpsc::Receiver<Order
     while let Some(Order { job, reply }) = next.take() {
         count += 1;
         match attempt(connection, &job, head) {
+            Ok(_) if matches!(job, Job::Close) => {
+                queue.close();
+                leaving.push(reply);
+            }
             Ok(last) => {
                 head = last;
                 written.push((reply, last));
@@ -227,6 +247,7 @@ fn perform(connection: &Connection, job: &Job, head: i64) -> Result<i64, Trouble
         }
         Job::Advance { reader, to } => write::advance(connection, reader, *to).map(|()| head),
         Job::Replace(rows) => write::replace(connection, rows).map(|()| head),
+        Job::Close => Ok(head),
     }
 }
 
