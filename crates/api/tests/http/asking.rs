@@ -52,7 +52,8 @@ async fn a_run_is_shown_with_everything_that_it_was_asked_to_be() {
         made,
         json!({
             "run_id": id, "engine": "any", "workspace": workspace, "execution_mode": "chat", "status": "queued",
-            "error": null, "turn_index": 0, "pending_interaction_id": null, "profile": null, "wait_deadline_at": null,
+            "error": null, "turn_index": 0, "pending_interaction_id": null, "profile": null, "engine_session": null,
+            "wait_deadline_at": null,
             "auto_decision_count": 0, "last_auto_decision_at": null, "conversation_ref": "c", "result": null,
             "labels": { "team": "red" }, "options": options, "skill": null, "queue_position": 1, "stalled_since": null,
             "created_at": made["created_at"], "updated_at": made["created_at"],

@@ -27,7 +27,11 @@ pub(crate) fn run(arguments: &Show, given: &[Given]) -> anyhow::Result<ExitCode>
     // Abide's own agent keeps a journal of its own, beside what the daemon knows of it.
     let agent = run.engine_session.as_deref().and_then(|session| Account::of(&run.workspace, session));
     if arguments.output.json {
-        print_json(&json!({ "run": run, "turns": turns, "interactions": questions, "agent": agent }))?;
+        let mut told = json!({ "run": run, "turns": turns, "interactions": questions });
+        if let Some(agent) = agent {
+            told["agent"] = json!(agent);
+        }
+        print_json(&told)?;
         return Ok(SUCCEEDED);
     }
     let mut page = Page { lines: Vec::new(), colour: Colour::of_stdout() };

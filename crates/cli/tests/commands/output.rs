@@ -35,7 +35,7 @@ fn everything_is_there_as_json_in_the_shapes_of_the_interface() {
     let shown = house.json(&["show", "last"]);
     let mut parts = fields(&shown);
     parts.sort_unstable();
-    assert_eq!(parts, ["agent", "interactions", "run", "turns"]);
+    assert_eq!(parts, ["interactions", "run", "turns"]);
     let inbox = house.json(&["inbox"]);
     assert_eq!(inbox[0]["interaction_id"], waits["pending_interaction_id"]);
     let events = house.json(&["logs", "last"]);
