@@ -26,7 +26,7 @@ pub(super) struct File {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Model {
-    /// Where the server is, such as https://api.openai.com/v1 or http://127.0.0.1:11434. The variable
+    /// Where the server is, such as `https://api.openai.com/v1` or `http://127.0.0.1:11434`. The variable
     /// ABIDE_MODEL_BASE_URL goes over it.
     #[schemars(length(min = 1))]
     pub(super) base_url: Option<String>,
