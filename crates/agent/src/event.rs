@@ -165,7 +165,12 @@ pub enum Level {
 impl Thought {
     /// Whether the model has given its answer: it said something to the end and wants nothing more done.
     pub fn is_answer(&self) -> bool {
-        self.calls == 0 && !self.is_empty() && self.finish.as_deref() != Some("length")
+        self.calls == 0 && !self.is_empty() && self.finish.as_deref() != Some("length") && !self.is_withheld()
+    }
+
+    /// Whether the model's service kept the answer, or the rest of it, to itself.
+    pub fn is_withheld(&self) -> bool {
+        self.finish.as_deref() == Some("content_filter")
     }
 
     /// Whether it neither said nor called anything.

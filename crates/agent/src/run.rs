@@ -113,6 +113,9 @@ impl<'a> Agent<'a> {
                     let answer = answer.to_owned();
                     self.end(EndStatus::Completed, None, Some(answer))?;
                 }
+                Next::Nudge(thought) if thought.is_withheld() => {
+                    self.end(EndStatus::Failed, Some(WITHHELD.to_owned()), None)?;
+                }
                 Next::Nudge(thought) => {
                     let content = nudge(thought);
                     self.nudge(content)?;
@@ -215,6 +218,10 @@ impl<'a> Agent<'a> {
         self.memory.record(events, self.around.voice)
     }
 }
+
+/// Why a run failed whose answer does not come. What was asked is in the journal; asking the same again helps nobody.
+const WITHHELD: &str =
+    "the model's service withheld its answer (content_filter); ask otherwise, or choose another model";
 
 /// How often in a row a model may say nothing.
 const MOST_EMPTY: u64 = 3;

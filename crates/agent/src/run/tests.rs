@@ -380,6 +380,16 @@ fn a_model_that_says_nothing_is_told_so_and_not_for_ever() {
 }
 
 #[test]
+fn an_answer_that_is_withheld_is_a_failure_and_no_answer() {
+    let stage = Stage::new();
+    stage.then(Reply { finish: Finish::ContentFilter, ..says("it is well known that") });
+    let Outcome::Failed { reason } = stage.message("go") else { panic!("it went on") };
+    assert!(reason.contains("withheld"), "{reason}");
+    stage.then(says("done"));
+    assert_eq!(stage.message("go"), completed("done"));
+}
+
+#[test]
 fn an_interrupted_batch_leaves_no_call_without_a_result_and_goes_on() {
     let stage = Stage::new();
     stage.stop_at.set(2);
