@@ -39,7 +39,10 @@ pub fn serve(runtime: Runtime, input: impl AsFd, output: impl AsFd) -> std::io::
     };
     // Output comes faster than a pipe's usual size lets through; what is no pipe, or may not grow, stays as it is.
     let _stays_as_it_is = rustix::pipe::fcntl_setpipe_size(&output, WIDE);
-    let served = server.turn(input, &output);
+    let served = server.turn(&input, &output);
+    // An end that is over is always ready: watched on, it would keep the processor busy while the sessions end.
+    server.runtime.ignore(&input);
+    server.runtime.ignore(&output);
     server.runtime.shut_down();
     server.take_events();
     let _the_client_may_be_gone = server.write_rest(&output);

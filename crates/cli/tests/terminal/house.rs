@@ -164,7 +164,24 @@ fn a_keeper_left_alone_in_any_phase_sleeps_until_something_happens() {
     }
 }
 
-/// How often a keeper is looked at before it counts as restless: for seconds, on any machine.
+#[test]
+fn a_runtime_sleeps_while_a_stubborn_session_ends() {
+    let home = home();
+    let mut rpc = Rpc::start(home.path());
+    let session = rpc.create("bash");
+    rpc.run(&session, "(trap '' TERM HUP; sleep 1000; sleep 1000) & trap '' TERM HUP");
+    let runtime = rpc.pid();
+    rpc.end_input();
+    let sleeps = (0..LOOKS).any(|_| {
+        std::thread::yield_now();
+        is_in_poll(runtime)
+    });
+    assert!(sleeps, "the runtime stays awake while its session ends");
+    assert_eq!(rpc.close(), Some(0));
+    assert!(survivors(home.path()).is_empty());
+}
+
+/// How often a process is looked at before it counts as restless: for seconds, on any machine.
 const LOOKS: u32 = 1_000_000;
 
 /// Whether a process is blocked in a wait that only an event ends. One that goes round and round never is.
@@ -183,4 +200,10 @@ fn parent(pid: u32) -> u32 {
 fn children(pid: u32) -> Vec<u32> {
     let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     list.split_ascii_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// Whether a process is blocked in a wait of some length: one whose waits are over at once never is.
+fn is_in_poll(pid: u32) -> bool {
+    let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    call.starts_with(if cfg!(target_arch = "x86_64") { "271 " } else { "73 " })
 }

@@ -192,6 +192,11 @@ impl Rpc {
         drop(self.input.take());
         self.child.wait().unwrap().code()
     }
+
+    /// Ends the input and does not wait.
+    pub(crate) fn end_input(&mut self) {
+        drop(self.input.take());
+    }
 }
 
 impl Drop for Rpc {
