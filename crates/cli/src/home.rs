@@ -25,7 +25,7 @@ pub(crate) fn terminal(config: &config::Config, detached: bool) -> anyhow::Resul
     Ok(Config {
         keepers: home()?.join("keepers"),
         launcher: launcher()?,
-        env: environment(),
+        env: environment_of_children(),
         cwd: std::env::current_dir()
             .context("cannot use the current directory")?
             .to_string_lossy()
@@ -50,6 +50,16 @@ pub(crate) fn environment() -> Vec<(String, String)> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
 }
+
+/// The same without what is only ours: settings, which may hold the store's password, and the token. Whoever has that
+/// could answer the questions that are meant for a person.
+pub(crate) fn environment_of_children() -> Vec<(String, String)> {
+    let own = |name: &str| name == TOKEN || config::is_setting(name);
+    environment().into_iter().filter(|(name, _)| !own(name)).collect()
+}
+
+/// The variable with the token of the interface.
+pub(crate) const TOKEN: &str = "ABIDE_TOKEN";
 
 /// A variable that is set to something.
 #[expect(clippy::disallowed_methods, reason = "the command line is where the environment is read")]

@@ -11,7 +11,7 @@ use std::process::{Child, Stdio};
 
 use crate::child::command;
 
-/// What is started, and where its output goes. Its environment is ours with these additions; it has no input.
+/// What is started, where its input comes from and where its output goes. Its environment is ours with these additions.
 #[derive(Debug)]
 pub struct Background<'a> {
     /// The program.
@@ -22,6 +22,8 @@ pub struct Background<'a> {
     pub env: &'a [(&'a str, &'a OsStr)],
     /// Where it starts.
     pub directory: &'a Path,
+    /// Its standard input; nothing unless given.
+    pub input: Option<OwnedFd>,
     /// Its standard output; nowhere unless given.
     pub output: Option<OwnedFd>,
     /// Its standard error; nowhere unless given.
@@ -36,7 +38,7 @@ impl Background<'_> {
             .args(self.arguments)
             .envs(self.env.iter().copied())
             .current_dir(self.directory)
-            .stdin(Stdio::null())
+            .stdin(to(self.input))
             .stdout(to(self.output))
             .stderr(to(self.errors))
             .spawn()

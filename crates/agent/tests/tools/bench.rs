@@ -185,6 +185,7 @@ pub(crate) fn agent_of_its_own(folder: &Path) -> std::process::Child {
         arguments: &words.map(Into::into),
         env: &[],
         directory: folder,
+        input: None,
         output: None,
         errors: None,
     };

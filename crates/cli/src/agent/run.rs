@@ -85,7 +85,7 @@ const RUN: &str = "agent";
 fn environment(definition: &Definition) -> Vec<(String, String)> {
     let is_key =
         |name: &str| name == API_KEY_VARIABLE || definition.model.api_key_env.as_deref() == Some(name);
-    home::environment().into_iter().filter(|(name, _)| !is_key(name)).collect()
+    home::environment_of_children().into_iter().filter(|(name, _)| !is_key(name)).collect()
 }
 
 fn order(arguments: &AgentRun) -> anyhow::Result<Order> {

@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
@@ -27,7 +28,7 @@ pub struct Setting {
 }
 
 /// A value from the command line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Given {
     /// The key's dotted name.
     pub name: String,
@@ -134,7 +135,8 @@ fn environment(
     settings
 }
 
-fn is_ours(variable: &str) -> bool {
+/// Whether a variable is a setting of ours.
+pub(crate) fn is_ours(variable: &str) -> bool {
     variable.starts_with(PREFIX)
         && !OTHERS.contains(&variable)
         && !OTHER_FAMILIES.iter().any(|family| variable.starts_with(family))

@@ -82,7 +82,7 @@ pub(super) fn examine(entries: Vec<Entry>, patience: Option<Duration>) -> anyhow
     let keepers = Keepers {
         directory: folder.path().join("keepers"),
         launcher: home::launcher()?,
-        env: home::environment(),
+        env: home::environment_of_children(),
         retention: RETENTION,
         children: Mutex::new(vec![]),
         readiness: Readiness::None,

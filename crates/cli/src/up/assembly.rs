@@ -47,7 +47,7 @@ pub(super) async fn daemon(
         processes: Arc::new(Keepers {
             directory: home.join("keepers"),
             launcher: home::launcher()?,
-            env: home::environment(),
+            env: home::environment_of_children(),
             retention: RETENTION,
             children: Mutex::default(),
             readiness: Readiness::One(Arc::default()),

@@ -5,7 +5,7 @@
 use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},
-    io::{BufRead, BufReader, Read, Seek, SeekFrom},
+    io::{BufRead, BufReader, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -51,21 +51,23 @@ fn start(home: &Path, given: &[Given]) -> anyhow::Result<Started> {
     let (ready, tell) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
     let own = std::env::current_exe().context("cannot find this program")?;
-    let settings =
-        given.iter().flat_map(|given| ["--set".to_owned(), format!("{}={}", given.name, given.text)]);
-    let words = ["up".to_owned(), format!("--{BACKGROUND}")].into_iter().chain(settings);
-    let arguments: Vec<OsString> = words.map(OsString::from).collect();
+    let (input, settings) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
+    let arguments = ["up".to_owned(), format!("--{BACKGROUND}")].map(OsString::from);
     let directory = home::variable("HOME").map(PathBuf::from).filter(|path| path.is_dir());
     let mut child = Background {
         program: own.as_os_str(),
         arguments: &arguments,
         env: &[("ABIDE_HOME", home.as_os_str())],
         directory: &directory.unwrap_or_else(|| PathBuf::from("/")),
+        input: Some(input),
         output: Some(tell),
         errors: Some(log.file.try_clone().context("cannot share the log")?.into()),
     }
     .start()
     .with_context(|| format!("cannot start {}", own.display()))?;
+    // If it is gone already, it has said why.
+    let _told_by_its_end = File::from(settings).write_all(&serde_json::to_vec(given)?);
     // It says its address when it is ready, and closes the pipe however it ends.
     let mut line = String::new();
     let heard = BufReader::new(File::from(ready)).read_line(&mut line);
@@ -94,6 +96,12 @@ fn start(home: &Path, given: &[Given]) -> anyhow::Result<Started> {
         ),
     )
     .into())
+}
+
+/// The settings that our starter was given. They come by the input and not as arguments, which everybody on the machine
+/// can read: the address of a store may hold a password.
+pub(super) fn given() -> anyhow::Result<Vec<Given>> {
+    serde_json::from_reader(std::io::stdin().lock()).context("the settings do not come by the standard input")
 }
 
 /// Makes this process independent of the terminal that it was started from.

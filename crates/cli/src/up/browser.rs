@@ -16,6 +16,7 @@ pub(super) fn open(url: &str) {
             arguments: &[OsString::from(url)],
             env: &[],
             directory: Path::new("/"),
+            input: None,
             output: None,
             errors: None,
         }

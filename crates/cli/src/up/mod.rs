@@ -37,7 +37,10 @@ pub(crate) use address::Address;
 
 /// Runs the daemon until it is told to stop, or starts it in the background.
 pub(crate) fn run(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
-    let given = arguments.settings(given);
+    let given = match arguments.background {
+        true => background::given()?,
+        false => arguments.settings(given),
+    };
     let config = config::load(&given)?.config;
     if arguments.detach {
         return detach(arguments, &given);

@@ -56,3 +56,51 @@ fn a_store_that_cannot_be_reached_is_complained_about_without_its_password() {
     }
     assert!(text(&place.abide(&["backup", "copy.db"]).stderr).contains("pg_dump"));
 }
+
+#[test]
+fn the_settings_of_a_daemon_in_the_background_are_on_no_command_line() {
+    let place = Place::new("");
+    let store = format!("sqlite:{}", place.path().join("hidden-place.db").display());
+    place.told(&["up", "--detach", "--store", &store]);
+    let address = std::fs::read_to_string(place.path().join("daemon.json")).unwrap();
+    let address: serde_json::Value = serde_json::from_str(&address).unwrap();
+    let words = std::fs::read(format!("/proc/{}/cmdline", address["process"]["pid"])).unwrap();
+    place.told(&["run", "parrot", "say hello"]);
+    place.told(&["down"]);
+    assert!(!text(&words).contains("hidden-place"), "{}", text(&words));
+    assert!(place.path().join("hidden-place.db").exists(), "the setting holds");
+}
+
+#[test]
+fn an_agent_is_not_handed_the_settings_and_the_token_of_the_daemon() {
+    let place = Place::new("");
+    let store = format!("sqlite:{}", place.path().join(format!("{PASSWORD}.db")).display());
+    let daemon = place.up(&[("ABIDE_STORE", &store), ("ABIDE_TOKEN", TOKEN), ("ABIDE_TEST_SEEN", VALUE)]);
+    let order = serde_json::json!({
+        "engine": "parrot-sticky", "prompt": "ask open_text Who?\nsay hello", "execution_mode": "interactive",
+    });
+    daemon.reaches(daemon.post("/v1/runs", &order)["run_id"].as_str().unwrap(), "waiting_user");
+    let agents = agents_of(&place);
+    assert!(!agents.is_empty(), "an agent waits");
+    for environment in agents {
+        assert!(environment.contains(VALUE), "everything else is handed on: {environment}");
+        for secret in [PASSWORD, TOKEN] {
+            assert!(!environment.contains(secret), "{secret} is handed on in {environment}");
+        }
+    }
+    daemon.down(&place);
+}
+
+/// The environments of the agents of a home: what has it in the environment and is neither daemon nor keeper.
+fn agents_of(place: &Place) -> Vec<String> {
+    let read = |path: String| text(&std::fs::read(path).unwrap_or_default());
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let others = pids.filter(|pid| {
+        let words = read(format!("/proc/{pid}/cmdline"));
+        let words: Vec<&str> = words.split('\0').collect();
+        !matches!(words.get(1), None | Some(&"up" | &"__keeper"))
+    });
+    let environments = others.map(|pid| read(format!("/proc/{pid}/environ")));
+    environments.filter(|text| text.contains(&place.path().display().to_string())).collect()
+}
