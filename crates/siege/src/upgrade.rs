@@ -3,7 +3,7 @@
 //! What is begun by the old daemon is lived to its end with the new one: asking again for the same run, under the same
 //! key, gives the same run.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::Path, time::Duration};
 
 use abide_testkit::daemon::{Client, Feed, Home, Patience, Running, Story, Voice};
 
@@ -41,10 +41,8 @@ fn replace(old: &Path, new: &Path, by_force: bool) -> Tally {
         daemon.terminate();
     }
     home.replace_program(new);
-    let home = Arc::new(home);
     let daemon: Running = home.start();
-    let finder = home.clone();
-    let feed = Feed::open("/v1/events", move || finder.client());
+    let feed = Feed::open("/v1/events", home.finder());
     std::thread::scope(|scope| {
         let lives: Vec<_> = stories
             .iter()

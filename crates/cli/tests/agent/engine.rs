@@ -1,7 +1,7 @@
 //! The agent as an engine: the real daemon runs it, people answer over HTTP, and whatever is killed in between, the
 //! daemon's ledger and the agent's journal tell the same.
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{fs, path::PathBuf};
 
 use abide_testkit::{
     daemon::{Feed, Home, Response, Running},
@@ -13,7 +13,7 @@ use super::stage::{CONFIG, events, kill, results, runs, script, sessions, shell}
 
 /// A home whose daemon knows one agent, and its model.
 struct House {
-    home: Arc<Home>,
+    home: Home,
     model: ModelServer,
     feed: Feed,
 }
@@ -23,7 +23,7 @@ const LOOKS: usize = 1_000;
 
 impl House {
     fn new(script: Script) -> (Self, Running) {
-        let home = Arc::new(Home::new(env!("CARGO_BIN_EXE_abide").as_ref()));
+        let home = Home::new(env!("CARGO_BIN_EXE_abide").as_ref());
         let model = ModelServer::start(script.demand_order());
         let agent = home.path().join("agent");
         fs::create_dir_all(&agent).unwrap();
@@ -33,8 +33,7 @@ impl House {
         fs::write(home.path().join("config.toml"), config).unwrap();
         let daemon = home.start();
         assert!(daemon.is_ready(), "{}", home.complaints());
-        let known = home.clone();
-        let feed = Feed::open("/v1/events", move || known.client());
+        let feed = Feed::open("/v1/events", home.finder());
         (Self { home, model, feed }, daemon)
     }
 

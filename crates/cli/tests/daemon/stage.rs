@@ -1,12 +1,12 @@
 //! A daemon in a home of its own, and somebody who waits for its events.
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 use abide_testkit::daemon::{Feed, Home, Running};
 use serde_json::{Value, json};
 
 pub(crate) struct Stage {
-    pub(crate) home: Arc<Home>,
+    pub(crate) home: Home,
     daemon: Option<Running>,
     feed: Feed,
 }
@@ -33,10 +33,9 @@ pub(crate) enum Door {
 impl Stage {
     pub(crate) fn new() -> Self {
         let program = Path::new(env!("CARGO_BIN_EXE_abide"));
-        let home = Arc::new(Home::new(program).with("ABIDE_SLOTS_MAX_RUNNING", "4"));
+        let home = Home::new(program).with("ABIDE_SLOTS_MAX_RUNNING", "4");
         let daemon = Some(home.start());
-        let finder = home.clone();
-        let feed = Feed::open("/v1/events", move || finder.client());
+        let feed = Feed::open("/v1/events", home.finder());
         Self { home, daemon, feed }
     }
 

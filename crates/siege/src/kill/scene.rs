@@ -25,15 +25,13 @@ const PATIENCE: Patience = Patience { tries: 3_000, pause: Duration::from_millis
 impl Scene {
     pub(super) fn new(program: &Path) -> Self {
         let home = Arc::new(Home::new(program).with("ABIDE_SLOTS_MAX_RUNNING", SLOTS));
-        let finder = home.clone();
-        let feed = Feed::open("/v1/events", move || finder.client());
+        let feed = Feed::open("/v1/events", home.finder());
         Self { home, feed, played: Mutex::default() }
     }
 
     /// Lives a story to its end.
     pub(super) fn live(&self, story: Story) {
-        let home = self.home.clone();
-        let account = Voice::new(move || home.client(), PATIENCE).live(&story);
+        let account = Voice::new(self.home.finder(), PATIENCE).live(&story);
         self.played.lock().unwrap_or_else(PoisonError::into_inner).push((story, account));
     }
 

@@ -1,6 +1,6 @@
 //! Many runs at once on both parrots, with many readers of events, one of whom does not read.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::Path, time::Duration};
 
 use abide_testkit::daemon::{Feed, Home, Patience, Story, Voice};
 
@@ -11,12 +11,9 @@ use crate::{kill::audit, tally::Tally, watch::Watch};
 const PATIENCE: Patience = Patience { tries: 2_000, pause: Duration::from_millis(300) };
 
 pub(super) fn besiege(wish: &Wish, seen: &mut Seen) {
-    let home = Arc::new(house(&wish.program, wish.runs));
+    let home = house(&wish.program, wish.runs);
     let daemon = home.start();
-    let open = || {
-        let finder = home.clone();
-        Feed::open("/v1/events", move || finder.client())
-    };
+    let open = || Feed::open("/v1/events", home.finder());
     let feeds: Vec<Feed> = (1..wish.readers).map(|_| open()).collect();
     // It has its connection and never reads a byte of it.
     let stalled = home.client().and_then(|client| client.stream("/v1/events", &[]));
@@ -25,8 +22,8 @@ pub(super) fn besiege(wish: &Wish, seen: &mut Seen) {
     let stories: Vec<Story> = (0..wish.runs).map(|number| story(&home, number)).collect();
     std::thread::scope(|scope| {
         let live = |story| {
-            let home = home.clone();
-            scope.spawn(move || Voice::new(move || home.client(), PATIENCE).live(story))
+            let finder = home.finder();
+            scope.spawn(move || Voice::new(finder, PATIENCE).live(story))
         };
         let lives: Vec<_> = stories.iter().map(live).collect();
         for (story, life) in stories.iter().zip(lives) {

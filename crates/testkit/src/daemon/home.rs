@@ -4,11 +4,13 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
 use tempfile::TempDir;
 
 use super::{
+    feed::pause,
     http::Client,
     process::{Running, signal},
 };
@@ -117,13 +119,13 @@ impl Home {
 
     /// Whoever asks the daemon that was last here; an error if there has been none.
     pub fn client(&self) -> io::Result<Client> {
-        let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
-        let text = fs::read_to_string(self.path().join("daemon.json"))?;
-        let json: serde_json::Value = serde_json::from_str(&text)?;
-        let address = json["listen"].as_str().and_then(|listen| listen.parse().ok());
-        let address = address.ok_or_else(|| broken("the address cannot be read"))?;
-        let token = fs::read_to_string(self.path().join("token"))?.trim().to_owned();
-        Ok(Client { address, token })
+        client_of(self.path())
+    }
+
+    /// The same for somebody who may outlive this home, and must not keep it.
+    pub fn finder(&self) -> impl Fn() -> io::Result<Client> + Send + 'static {
+        let path = self.path().to_owned();
+        move || client_of(&path)
     }
 
     /// What its daemons complained about, the last of it.
@@ -173,8 +175,30 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        for left in self.processes() {
-            signal(left.pid, "KILL");
+        for _ in 0..LOOKS {
+            let processes = self.processes();
+            if processes.is_empty() {
+                return;
+            }
+            for left in processes {
+                signal(left.pid, "KILL");
+            }
+            // Who still dies may still write, and then the folder could not be removed.
+            pause(PAUSE);
         }
     }
+}
+
+/// How often, and after what time, it is looked whether the processes of a home are gone.
+const LOOKS: usize = 200;
+const PAUSE: Duration = Duration::from_millis(10);
+
+fn client_of(home: &Path) -> io::Result<Client> {
+    let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+    let text = fs::read_to_string(home.join("daemon.json"))?;
+    let json: serde_json::Value = serde_json::from_str(&text)?;
+    let address = json["listen"].as_str().and_then(|listen| listen.parse().ok());
+    let address = address.ok_or_else(|| broken("the address cannot be read"))?;
+    let token = fs::read_to_string(home.join("token"))?.trim().to_owned();
+    Ok(Client { address, token })
 }
