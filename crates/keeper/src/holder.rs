@@ -176,6 +176,8 @@ impl Holder {
         let poller = Poller(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?);
         let (lane, writers) = first_lane()?;
         let mut prompter = None;
+        // Before it is started: until here it has waited for us, from here on it has its own time.
+        let now = unix_micros();
         let (pid, hold) = match &spec.shape {
             Shape::Pipes => spawn_piped(&spec, writers)?,
             Shape::Shell(script) => {
@@ -203,7 +205,6 @@ impl Holder {
         }
         let ticker = Ticker::new(commands::WATCH).map_err(system)?;
         poller.add(&ticker, Source::Tick, epoll::EventFlags::IN).map_err(system)?;
-        let now = unix_micros();
         let mut holder = Self {
             place,
             poller,

@@ -24,6 +24,8 @@ use crate::{figures::now, ours::PROMPT};
 pub(crate) struct Bare {
     /// Until the line that names the session was read.
     pub(crate) session: f64,
+    /// Until it had been given its input.
+    pub(crate) fed: f64,
     /// Until it said that its turn is over, or until it was gone if it never says so.
     pub(crate) whole: f64,
 }
@@ -78,6 +80,7 @@ pub(crate) fn turn(
     if ends {
         drop(stdin.take());
     }
+    let fed = now();
     loop {
         let count = stdout.read(&mut buffer).map_err(|error| error.to_string())?;
         if count == 0 {
@@ -116,7 +119,8 @@ pub(crate) fn turn(
         None if held => return Err("the bare program ended no turn".to_owned()),
         None => gone,
     };
-    Ok(Bare { session: (session - started) as f64, whole: (whole - started) as f64 })
+    let since = |at: i64| (at - started) as f64;
+    Ok(Bare { session: since(session), fed: since(fed), whole: since(whole) })
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is what the keeper is compared with")]

@@ -26,6 +26,8 @@ struct Figures {
     bare_session: f64,
     own: f64,
     examined: f64,
+    /// How much later than the bare program it has its input, counted from the start of the program.
+    input: f64,
     /// The parts of our own time.
     parts: Vec<(&'static str, f64)>,
 }
@@ -51,9 +53,10 @@ impl Judged {
             bare_session,
             own: ours(Ours::own),
             examined: ours(|ours| ours.examined),
+            input: ours(|ours| ours.holding) - median(rounds.bare.iter().map(|bare| bare.fed)),
             parts: vec![
                 ("committing and taking up the order", ours(|ours| ours.performing)),
-                ("starting the keeper and the program", ours(|ours| ours.keeping)),
+                ("until the keeper starts the program", ours(|ours| ours.keeping)),
                 ("committing the handle", ours(|ours| ours.naming)),
                 ("hearing of the end", ours(|ours| ours.hearing)),
                 ("committing the end", ours(|ours| ours.ending)),
@@ -122,9 +125,14 @@ pub(crate) fn report(judged: &[Judged]) -> bool {
         }
     }
     println!(
-        "share is measured directly, from the journal's stamps and the keeper's exit record; by subtraction is the \
+        "share is measured directly and is everything that is waited for: from the order's stamp (before its commit) \
+         until its keeper is about to start the program, from the words that name the session being heard until they \
+         are committed, and from the keeper's noting the exit, or from the last words being heard, until the end is \
+         committed. Starting the program is its own time, as the bare clock begins before that too; so is what we do \
+         while it runs: how much later its input comes for that is told with the limits. That words come through the \
+         keeper, and what our work takes from the program on the same processors, is seen by subtraction only: the \
          whole turn through us less the bare one, in brackets where it is no more than the rounds differ among \
-         themselves; examining is before a run's first turn and no part of either"
+         themselves. Examining is before a run's first turn and no part of either"
     );
     judged.iter().all(|one| one.verdict() != Verdict::Miss)
 }
@@ -143,6 +151,10 @@ impl Figures {
         let mut parts = self.parts.clone();
         parts.sort_by(|one, other| other.1.total_cmp(&one.1));
         let told: Vec<String> = parts.iter().map(|(what, time)| format!("{what} {}", ms(*time))).collect();
-        format!("{name}: limited by {}", told.join(", "))
+        format!(
+            "{name}: limited by {}; input {} later than bare, not counted",
+            told.join(", "),
+            ms(self.input)
+        )
     }
 }

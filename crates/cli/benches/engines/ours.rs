@@ -15,7 +15,7 @@ use abide::{
     clock::SystemClock,
     processes::{Keepers, Readiness},
 };
-use abide_daemon::{Desk, Performer, World};
+use abide_daemon::{Desk, DeskError, Performer, World};
 use abide_domain::{
     engine::ProfileKind,
     event::{Event, NewRun},
@@ -67,8 +67,11 @@ pub(crate) struct Ours {
     pub(crate) to_handle: f64,
     /// From the order until the keeper was called.
     pub(crate) performing: f64,
-    /// From there until the process ran and had its input. It works meanwhile, so this is more than it waits.
+    /// From there until its keeper was about to start the program. What the start itself takes, the bare program's time
+    /// has too.
     pub(crate) keeping: f64,
+    /// From there until it ran, had its input and was known to be held. It works meanwhile, so this is no part of ours.
+    pub(crate) holding: f64,
     /// From the words that name the session until they were committed.
     pub(crate) naming: f64,
     /// From the process's end until it was heard of; nothing if its words ended the turn.
@@ -141,8 +144,14 @@ impl House {
         let run_id = RunId(SystemClock.stamp().fresh);
         let (run, journal) = self.runtime.block_on(async {
             let mut changes = self.performer.changes();
-            let outcome = self.desk.create(self.order(run_id)).await.map_err(|error| error.to_string())?;
-            self.performer.follow_up(&outcome).await;
+            // On a thread of the runtime, as requests are taken in the daemon.
+            let (desk, performer, order) = (self.desk.clone(), self.performer.clone(), self.order(run_id));
+            let taken = tokio::spawn(async move {
+                let outcome = desk.create(order).await?;
+                performer.follow_up(&outcome).await;
+                Ok::<_, DeskError>(())
+            });
+            taken.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
             let run = tokio::time::timeout(PATIENCE, self.over(run_id, &mut changes))
                 .await
                 .map_err(|_| "the turn does not come to an end".to_owned())??;
@@ -226,6 +235,7 @@ fn taken_apart(kind: ProfileKind, journal: &[JournalEntry], seen: &Seen) -> Opti
         let before = seen.heard.iter().filter(|piece| piece.kind != Kind::Other && piece.returned <= stamp);
         before.max_by_key(|piece| piece.returned)
     };
+    let spawned = seen.spawned?;
     let first_words =
         seen.heard.iter().find(|piece| piece.kind == Kind::Stdout).map(|piece| piece.returned)?;
     // A session that we named ourselves is no news, and then its first words are the ones that name it.
@@ -242,7 +252,8 @@ fn taken_apart(kind: ProfileKind, journal: &[JournalEntry], seen: &Seen) -> Opti
         examined: (ordered - created) as f64,
         to_handle: (named - ordered) as f64,
         performing: (seen.start_called - ordered) as f64,
-        keeping: (seen.start_returned - seen.start_called) as f64,
+        keeping: (spawned - seen.start_called) as f64,
+        holding: (seen.start_returned - spawned) as f64,
         naming: (named - named_heard) as f64,
         hearing: (end_heard - last) as f64,
         ending: (committed(ended)? - end_heard) as f64,

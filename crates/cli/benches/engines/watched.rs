@@ -1,7 +1,7 @@
-//! Keepers with a watch: when each call began and returned, and when the held process went.
+//! Keepers with a watch: when each call began and returned, and when the held process was started and went.
 //!
-//! Nothing is added to the path that is measured but reading the clock; the exit record is read when its process is
-//! about to be forgotten, which is after its end was committed.
+//! Nothing is added to the path that is measured but reading the clock; what the keeper itself noted is read when its
+//! process is about to be forgotten, which is after its end was committed.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use std::{
 
 use abide::processes::Keepers;
 use abide_domain::{process::Process, time::Timestamp};
-use abide_keeper::place::Place;
+use abide_keeper::{launch::Keeper, place::Place};
 use abide_ports::{
     engine::{Installation, Signal},
     processes::{FileIdentity, Follow, Found, Heard, Lost, Processes, Start, StartError, Write},
@@ -23,6 +23,9 @@ use crate::figures::now;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) start_called: i64,
+    /// When its keeper was about to start it, as that noted.
+    pub(crate) spawned: Option<i64>,
+    /// When it ran and had its input.
     pub(crate) start_returned: i64,
     pub(crate) heard: Vec<Piece>,
     /// When it went, as its keeper recorded.
@@ -46,6 +49,9 @@ pub(crate) enum Kind {
     Exited,
     Other,
 }
+
+/// How long a keeper may take to answer.
+const PATIENCE_MS: u64 = 10_000;
 
 type Log = Arc<Mutex<BTreeMap<String, Seen>>>;
 
@@ -104,13 +110,15 @@ impl Processes for Watched {
 
     fn end(&self, name: &str) -> Result<(), Lost> {
         let called = now();
-        // A keeper tells of the exit before it writes it down; once it answers again, it has.
-        let _it_has_answered = self.keepers.find(name);
-        let exit = Place::new(&self.keepers.directory, name).exit_record();
-        let exited = exit.and_then(|exit| i64::try_from(exit.at).ok());
+        let status = Keeper::attach(Place::new(&self.keepers.directory, name))
+            .and_then(|mut keeper| keeper.status(PATIENCE_MS))
+            .ok();
+        let micros = |at: u64| i64::try_from(at).ok();
+        let spawned = status.as_ref().and_then(|status| micros(status.created_at));
+        let exited = status.and_then(|status| micros(status.exit?.at));
         self.note(name, |seen| {
             if seen.end_called == 0 {
-                (seen.end_called, seen.exited) = (called, exited);
+                (seen.end_called, seen.spawned, seen.exited) = (called, spawned, exited);
             }
         });
         self.keepers.end(name)
