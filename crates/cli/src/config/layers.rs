@@ -15,6 +15,7 @@ use super::{
     settings::{Circumstances, Config},
     value,
 };
+use crate::home;
 
 /// A value and where it was said.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +57,7 @@ pub struct Sources {
 }
 
 /// Variables that begin like ours and are no configuration.
-const OTHERS: [&str; 3] = ["ABIDE_HOME", "ABIDE_TOKEN", "ABIDE_BIN"];
+const OTHERS: [&str; 3] = ["ABIDE_HOME", home::TOKEN, "ABIDE_BIN"];
 /// Beginnings of such variables.
 const OTHER_FAMILIES: [&str; 3] = ["ABIDE_TEST_", "ABIDE_REQUIRE_", "ABIDE_MODEL"];
 
@@ -121,7 +122,7 @@ fn environment(
 ) -> Vec<Setting> {
     let mut settings = Vec::new();
     // An empty variable is one that was not set.
-    for (variable, text) in variables.iter().filter(|(name, text)| is_ours(name) && !text.is_empty()) {
+    for (variable, text) in variables.iter().filter(|(name, text)| is_setting(name) && !text.is_empty()) {
         let place = Place::Environment { variable: variable.clone() };
         let Some(name) = keys.of_variable(variable, engines) else {
             let problem = Problem::new(place, "no setting has this name");
@@ -136,7 +137,7 @@ fn environment(
 }
 
 /// Whether a variable is a setting of ours.
-pub(crate) fn is_ours(variable: &str) -> bool {
+pub(crate) fn is_setting(variable: &str) -> bool {
     variable.starts_with(PREFIX)
         && !OTHERS.contains(&variable)
         && !OTHER_FAMILIES.iter().any(|family| variable.starts_with(family))

@@ -17,7 +17,7 @@ use std::{collections::BTreeMap, io::ErrorKind, path::PathBuf};
 use abide_engines::registry;
 use anyhow::Context;
 
-pub(crate) use layers::is_ours as is_setting;
+pub(crate) use layers::is_setting;
 pub use layers::{Given, Setting, Sources, settle};
 pub use problem::{Place, Problem, Problems};
 pub use settings::{Circumstances, Config};

@@ -51,6 +51,7 @@ fn start(home: &Path, given: &[Given]) -> anyhow::Result<Started> {
     let (ready, tell) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
     let own = std::env::current_exe().context("cannot find this program")?;
+    let told = serde_json::to_vec(given).context("cannot pass the settings on")?;
     let (input, settings) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
     let arguments = ["up".to_owned(), format!("--{BACKGROUND}")].map(OsString::from);
@@ -67,7 +68,7 @@ fn start(home: &Path, given: &[Given]) -> anyhow::Result<Started> {
     .start()
     .with_context(|| format!("cannot start {}", own.display()))?;
     // If it is gone already, it has said why.
-    let _told_by_its_end = File::from(settings).write_all(&serde_json::to_vec(given)?);
+    let _told_by_its_end = File::from(settings).write_all(&told);
     // It says its address when it is ready, and closes the pipe however it ends.
     let mut line = String::new();
     let heard = BufReader::new(File::from(ready)).read_line(&mut line);
