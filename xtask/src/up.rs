@@ -12,6 +12,8 @@ use crate::shell::Shell;
 use crate::workspace::Workspace;
 
 const RELEASE: &str = "--release";
+/// It always goes on in the background; who says so has said nothing new.
+const DETACH: &str = "--detach";
 
 pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     let wants_release = args.iter().any(|arg| arg == RELEASE);
@@ -24,12 +26,9 @@ pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
         Shell::new("cargo").args(build).dir(&workspace.root).run()?;
         workspace.target.join("debug/abide")
     };
-    let options: Vec<&String> = args.iter().filter(|arg| *arg != RELEASE).collect();
-    let url = Shell::new(&abide)
-        .args(["up", "--detach"])
-        .args(options)
-        .read()
-        .context("the daemon did not start")?;
+    let options: Vec<&String> = args.iter().filter(|arg| *arg != RELEASE && *arg != DETACH).collect();
+    let url =
+        Shell::new(&abide).args(["up", DETACH]).args(options).read().context("the daemon did not start")?;
     let url = url.trim();
     let name = abide.strip_prefix(&workspace.root).unwrap_or(&abide).display();
     println!("Abide runs at {url}");
