@@ -76,3 +76,31 @@ fn a_process_is_started_once_and_one_whose_keeper_died_is_gone() {
     keepers.end("run-1").unwrap();
     assert_eq!(keepers.find("run-1"), Found::Never);
 }
+
+#[test]
+fn a_keeper_that_nobody_can_find_any_more_goes_once_its_child_is_over() {
+    for child_first in [true, false] {
+        let home = tempfile::tempdir().unwrap();
+        let keepers = keepers(&home);
+        let pid = start(&keepers, &home, "run-1").unwrap();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let keeper: i32 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap();
+        let child = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+        let kill = || rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
+        let forget = || fs::remove_dir_all(&keepers.directory).unwrap();
+        if child_first {
+            kill();
+            let record = keepers.directory.join("run-1/exit.json");
+            while !record.exists() {
+                std::thread::yield_now();
+            }
+            forget();
+        } else {
+            forget();
+            kill();
+        }
+        // It is our own child. If it stayed, this would not return.
+        let keeper = rustix::process::Pid::from_raw(keeper).unwrap();
+        rustix::process::waitpid(Some(keeper), rustix::process::WaitOptions::empty()).unwrap();
+    }
+}

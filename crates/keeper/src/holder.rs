@@ -137,6 +137,8 @@ struct Holder {
     spool: Spool,
     last: Option<Outcome>,
     exit: Option<Exit>,
+    /// Wakes us when the place goes, once the child is over.
+    vanishing: Option<OwnedFd>,
     ending: Option<Ending>,
     /// Our own lines are being traced into the command's stderr; nothing of that is output.
     muted: bool,
@@ -230,6 +232,7 @@ impl Holder {
             jobs: 0,
             last: None,
             exit: None,
+            vanishing: None,
             ending: None,
             muted: false,
             unfinished: Vec::new(),
@@ -303,6 +306,7 @@ impl Holder {
             Source::Terminal => self.drain_terminal(),
             Source::Input => self.push_input(),
             Source::Stdin => self.push_stdin(),
+            Source::Place => self.vanishing = None,
             Source::Tick => {
                 let wanted = self.needs_watching();
                 self.ticker.tick(wanted);
@@ -355,6 +359,7 @@ impl Holder {
             self.watch();
         }
         self.go_on_settling(now);
+        self.end_if_lost();
         self.go_on_ending(now);
     }
 
@@ -403,6 +408,7 @@ impl Holder {
         // Who waits hears of the end before the disk does: the record is for those who come later.
         self.pump();
         let _the_disk_may_refuse = self.place.record_exit(&exit);
+        self.watch_place();
     }
 
     /// Brings followers up to date from the spool.

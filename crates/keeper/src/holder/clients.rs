@@ -68,6 +68,11 @@ impl Clients {
     /// The creator's number: the first that was given.
     pub(super) const CREATOR: u64 = 1;
 
+    /// Whether nobody is connected.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// The next order of a client; a client that is gone or talks nonsense is dropped. The socket is read once for each
     /// time that it was found ready.
     pub(super) fn next_order(&mut self, number: u64, reads: bool) -> Option<Order> {

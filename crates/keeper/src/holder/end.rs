@@ -1,11 +1,15 @@
-//! The end of a keeper: everything below it is asked to end, killed, reaped; then its directory is removed.
+//! The end of a keeper: everything below it is asked to end, killed, reaped; then its directory is removed. One that
+//! nobody can find any more ends itself.
 
 use std::path::PathBuf;
 
+use rustix::event::epoll::EventFlags;
+use rustix::fs::inotify;
 use rustix::process::Signal;
 
 use super::Holder;
 use super::clients::Clients;
+use super::poller::Source;
 use crate::clock::ticks;
 use crate::job::GRACE;
 use crate::launch::{FIRST, keepers_in};
@@ -123,6 +127,25 @@ impl Holder {
             self.clients.tell(client, News::Done);
         }
         self.clients.flush_all();
+    }
+
+    /// Has us woken when the place of a record that waits to be collected goes. Where the system has no watch left, such a
+    /// keeper stays until somebody ends it.
+    pub(super) fn watch_place(&mut self) {
+        let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
+        self.vanishing = inotify::init(flags).ok().filter(|watch| {
+            inotify::add_watch(watch, self.place.path(), inotify::WatchFlags::DELETE_SELF).is_ok()
+                && self.poller.add(watch, Source::Place, EventFlags::IN).is_ok()
+        });
+    }
+
+    /// Ends a keeper whose child is over and whose record nobody can collect any more, because its place is gone.
+    pub(super) fn end_if_lost(&mut self) {
+        let waits = self.exit.is_some() && self.ending.is_none() && self.clients.is_empty();
+        // A place that cannot be looked at may come back.
+        if waits && self.place.path().try_exists().is_ok_and(|exists| !exists) {
+            self.end(false, None, None);
+        }
     }
 
     /// Whether there is nothing left to hold.

@@ -17,6 +17,7 @@ pub(super) enum Source {
     Input,
     Stdin,
     Tick,
+    Place,
     Lane(u64, Stream),
     Client(u64),
 }
@@ -33,6 +34,7 @@ impl Source {
             Self::Input => 7,
             Self::Tick => 8,
             Self::Stdin => 9,
+            Self::Place => 10,
         }
     }
 
@@ -48,6 +50,7 @@ impl Source {
             7 => Self::Input,
             8 => Self::Tick,
             9 => Self::Stdin,
+            10 => Self::Place,
             _ => return None,
         })
     }
