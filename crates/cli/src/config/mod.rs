@@ -65,6 +65,6 @@ fn sources(given: &[Given]) -> anyhow::Result<Sources> {
 }
 
 /// What the standard values depend on, here.
-pub(crate) fn circumstances() -> anyhow::Result<Circumstances> {
+pub fn circumstances() -> anyhow::Result<Circumstances> {
     Ok(Circumstances { home: home::home()?, cores: machine::cores(), memory: machine::memory() })
 }

@@ -35,6 +35,8 @@ const TAIL: i64 = 16;
 const NO_GAP: i64 = 4096;
 /// How long the header of a database is.
 const HEADER: u64 = 100;
+/// How much of the database a reader may remember. It takes no more than it has read.
+const READER_CACHE_KIB: i32 = 8 << 10;
 /// More than the number of different statements.
 const STATEMENTS: usize = 64;
 
@@ -82,6 +84,8 @@ pub(super) fn reader(path: &Path) -> Result<Connection, StoreError> {
     let connection = Connection::open_with_flags(path, flags).map_err(|error| named(path, &error))?;
     connection.busy_timeout(BUSY).map_err(|error| failed(&error))?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // The upper pages of every tree stay in memory, also when there are a hundred thousand runs.
+    connection.pragma_update(None, "cache_size", -READER_CACHE_KIB).map_err(|error| failed(&error))?;
     Ok(connection)
 }
 
