@@ -28,6 +28,8 @@ struct Figures {
     examined: f64,
     /// How much later than the bare program it has its input, counted from the start of the program.
     input: f64,
+    /// How long after the handle was heard it was committed.
+    naming: f64,
     /// The parts of our own time.
     parts: Vec<(&'static str, f64)>,
 }
@@ -54,10 +56,10 @@ impl Judged {
             own: ours(Ours::own),
             examined: ours(|ours| ours.examined),
             input: ours(|ours| ours.holding) - median(rounds.bare.iter().map(|bare| bare.fed)),
+            naming: ours(|ours| ours.naming),
             parts: vec![
                 ("committing and taking up the order", ours(|ours| ours.performing)),
                 ("until the keeper starts the program", ours(|ours| ours.keeping)),
-                ("committing the handle", ours(|ours| ours.naming)),
                 ("hearing of the end", ours(|ours| ours.hearing)),
                 ("committing the end", ours(|ours| ours.ending)),
             ],
@@ -126,13 +128,14 @@ pub(crate) fn report(judged: &[Judged]) -> bool {
     }
     println!(
         "share is measured directly and is everything that is waited for: from the order's stamp (before its commit) \
-         until its keeper is about to start the program, from the words that name the session being heard until they \
-         are committed, and from the keeper's noting the exit, or from the last words being heard, until the end is \
-         committed. Starting the program is its own time, as the bare clock begins before that too; so is what we do \
-         while it runs: how much later its input comes for that is told with the limits. That words come through the \
-         keeper, and what our work takes from the program on the same processors, is seen by subtraction only: the \
-         whole turn through us less the bare one, in brackets where it is no more than the rounds differ among \
-         themselves. Examining is before a run's first turn and no part of either"
+         until its keeper is about to start the program, and from the keeper's noting the exit, or from the last words \
+         being heard, until the end is committed. Starting the program is its own time, as the bare clock begins before \
+         that too; so is what we do while it runs: how much later its input comes for that, and how long the handle \
+         takes to be committed after it was heard, is told with the limits. That words come through the keeper, and \
+         what our work takes from the program on the same processors, is seen by subtraction only: from the order to \
+         the handle and from the last words to the committed end through us, less the bare program's way to its handle, \
+         in brackets where it is no more than the rounds differ among themselves. Examining is before a run's first \
+         turn and no part of either"
     );
     judged.iter().all(|one| one.verdict() != Verdict::Miss)
 }
@@ -152,9 +155,11 @@ impl Figures {
         parts.sort_by(|one, other| other.1.total_cmp(&one.1));
         let told: Vec<String> = parts.iter().map(|(what, time)| format!("{what} {}", ms(*time))).collect();
         format!(
-            "{name}: limited by {}; input {} later than bare, not counted",
+            "{name}: limited by {}; while it runs, and not counted: input {} later than bare, the handle committed {} \
+             after it was heard",
             told.join(", "),
-            ms(self.input)
+            ms(self.input),
+            ms(self.naming)
         )
     }
 }

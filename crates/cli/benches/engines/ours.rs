@@ -63,7 +63,7 @@ pub(crate) struct Ours {
     pub(crate) kind: ProfileKind,
     /// From the run's creation until its first turn was ordered: its program is examined.
     pub(crate) examined: f64,
-    /// From the order until the handle was committed.
+    /// From the order until the words that name the session were heard.
     pub(crate) to_handle: f64,
     /// From the order until the keeper was called.
     pub(crate) performing: f64,
@@ -72,7 +72,8 @@ pub(crate) struct Ours {
     pub(crate) keeping: f64,
     /// From there until it ran, had its input and was known to be held. It works meanwhile, so this is no part of ours.
     pub(crate) holding: f64,
-    /// From the words that name the session until they were committed.
+    /// From the words that name the session until they were committed. The program works on meanwhile and nobody waits
+    /// for it, so this is no part of ours either.
     pub(crate) naming: f64,
     /// From the process's end until it was heard of; nothing if its words ended the turn.
     pub(crate) hearing: f64,
@@ -83,7 +84,7 @@ pub(crate) struct Ours {
 impl Ours {
     /// All of it together.
     pub(crate) fn own(&self) -> f64 {
-        self.performing + self.keeping + self.naming + self.after()
+        self.performing + self.keeping + self.after()
     }
 
     /// What comes after the program's last.
@@ -250,7 +251,7 @@ fn taken_apart(kind: ProfileKind, journal: &[JournalEntry], seen: &Seen) -> Opti
     Some(Ours {
         kind,
         examined: (ordered - created) as f64,
-        to_handle: (named - ordered) as f64,
+        to_handle: (named_heard - ordered) as f64,
         performing: (seen.start_called - ordered) as f64,
         keeping: (spawned - seen.start_called) as f64,
         holding: (seen.start_returned - spawned) as f64,
