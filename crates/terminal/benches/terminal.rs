@@ -19,7 +19,7 @@ fn main() {
     println!("binary {}", binary.display());
     for (command, rounds, most) in [("true", 3_000, BUILTIN), ("/bin/true", 500, PROGRAM)] {
         for shell in ["bash", "/bin/sh", "zsh"] {
-            let Both { floor, own_floor, ours } = commands(&binary, shell, command, rounds);
+            let Measured { floor, own_floor, chain, ours } = commands(&binary, shell, command, rounds);
             println!(
                 "exec.run {command:9} {shell:7}  floor p50 {:>5} p99 {:>5} us   ours p50 {:>5} p99 {:>5} us   ratio p50 {:.2} p99 {:.2}   to {shell}'s own floor {:.2}",
                 micros(floor.0),
@@ -42,7 +42,13 @@ fn main() {
                 ratio(ours.1, base.1) <= most.p99,
                 &format!("p99 at most {} times {whose}'s floor", most.p99),
             );
-            println!("    limited by {}", most.limit);
+            println!(
+                "    limited by {}; {} that only copies costs {:.2} times bash's floor, and we cost {:.2} times that",
+                most.limit,
+                CHAIN.name,
+                ratio(chain.0, floor.0),
+                ratio(ours.0, chain.0),
+            );
         }
     }
     for shell in ["bash", "/bin/sh"] {
@@ -143,11 +149,17 @@ struct Floor {
 
 impl Floor {
     fn start(shell: &str, command: &str) -> Self {
-        let mut child = Command::new(shell)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the shell starts");
+        Self::of(&mut Command::new(shell), command)
+    }
+
+    /// A bare bash at the end of a chain.
+    fn through(chain: &Chain, command: &str) -> Self {
+        Self::of(Command::new("/bin/sh").args(["-c", chain.line]), command)
+    }
+
+    fn of(program: &mut Command, command: &str) -> Self {
+        let mut child =
+            program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the shell starts");
         let input = child.stdin.take().expect("piped");
         let output = child.stdout.take().expect("piped");
         Self { child, input, output, line: format!("{command}; echo MARK\n") }
@@ -166,34 +178,47 @@ impl Floor {
     }
 }
 
-/// The median and the 99th percentile of the bash floor, of the shell's own floor, and of ours.
-struct Both {
+/// As many hand-overs on the way to a shell and back as through us: a client, a runtime, a keeper, and the shell. What
+/// this costs, nobody who has a keeper and speaks over a pipe can save.
+struct Chain {
+    name: &'static str,
+    line: &'static str,
+}
+
+const CHAIN: Chain = Chain { name: "a chain of as many processes", line: "cat | cat | bash | cat | cat" };
+
+/// The median and the 99th percentile of the bash floor, of the shell's own floor, of the chain, and of ours.
+struct Measured {
     floor: (Duration, Duration),
     own_floor: (Duration, Duration),
+    chain: (Duration, Duration),
     ours: (Duration, Duration),
 }
 
-/// Measures all three by turns, so that whatever else the machine does meets them alike.
-fn commands(binary: &PathBuf, shell: &str, command: &str, rounds: usize) -> Both {
+/// Measures all four by turns, so that whatever else the machine does meets them alike.
+fn commands(binary: &PathBuf, shell: &str, command: &str, rounds: usize) -> Measured {
     let mut bash = Floor::start("bash", command);
     let mut own = Floor::start(shell, command);
+    let mut chain = Floor::through(&CHAIN, command);
     let mut client = Client::start(binary);
     let session = client.create(shell)["session_id"].clone();
     let request = json!({
         "jsonrpc": "2.0", "id": 1, "method": "exec.run", "params": { "session_id": session, "command": command },
     });
     let request = format!("{request}\n");
-    let mut times = [Vec::new(), Vec::new(), Vec::new()];
+    let mut times = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
     for _ in 0..rounds / TURN {
         times[0].extend((0..TURN).map(|_| bash.once()));
         times[1].extend((0..TURN).map(|_| own.once()));
-        times[2].extend((0..TURN).map(|_| client.once(&request)));
+        times[2].extend((0..TURN).map(|_| chain.once()));
+        times[3].extend((0..TURN).map(|_| client.once(&request)));
     }
-    bash.end();
-    own.end();
+    for floor in [bash, own, chain] {
+        floor.end();
+    }
     client.end();
-    let [floor, own_floor, ours] = times.map(percentiles);
-    Both { floor, own_floor, ours }
+    let [floor, own_floor, chain, ours] = times.map(percentiles);
+    Measured { floor, own_floor, chain, ours }
 }
 
 /// How many rounds of one kind before the next kind has its turn.
