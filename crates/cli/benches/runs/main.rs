@@ -87,9 +87,7 @@ async fn cycles() -> bool {
     );
     for more in MORE {
         let ratio = beside(&house, &bare, more).await;
-        println!(
-            "ratio {ratio:.2} with {more} runs at once; limited by the processors, which the bare loop hardly needs"
-        );
+        println!("ratio {ratio:.2} with {more} runs at once; limited by the processors");
     }
     let counts = house.store.0.counts.read();
     let per_cycle = counts.commits as f64 / counts.finished as f64;
