@@ -25,7 +25,7 @@ fn keepers(home: &tempfile::TempDir) -> Keepers {
 
 fn start(keepers: &Keepers, home: &tempfile::TempDir, name: &str) -> Result<u32, StartError> {
     let launch = Launch {
-        argv: vec!["sleep".to_owned(), "1000".to_owned()],
+        argv: ["sh", "-c", "echo here; exec sleep 1000"].map(str::to_owned).to_vec(),
         env: vec![],
         without_env: vec![],
         files: vec![],
@@ -88,10 +88,14 @@ fn a_keeper_that_nobody_can_find_any_more_goes_once_its_child_is_over() {
         let child = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
         let kill = || rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
         let forget = || fs::remove_dir_all(&keepers.directory).unwrap();
+        let place = keepers.directory.join("run-1");
+        // What it holds open there must not keep it.
+        while fs::metadata(place.join("spool.0")).map_or(0, |spool| spool.len()) == 0 {
+            std::thread::yield_now();
+        }
         if child_first {
             kill();
-            let record = keepers.directory.join("run-1/exit.json");
-            while !record.exists() {
+            while !watches(keeper) {
                 std::thread::yield_now();
             }
             forget();
@@ -103,4 +107,10 @@ fn a_keeper_that_nobody_can_find_any_more_goes_once_its_child_is_over() {
         let keeper = rustix::process::Pid::from_raw(keeper).unwrap();
         rustix::process::waitpid(Some(keeper), rustix::process::WaitOptions::empty()).unwrap();
     }
+}
+
+/// Whether a process has asked the system to be told of files.
+fn watches(pid: i32) -> bool {
+    let mut open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    open.any(|file| fs::read_link(file.path()).is_ok_and(|name| name.ends_with("anon_inode:inotify")))
 }

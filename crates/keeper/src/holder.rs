@@ -306,7 +306,7 @@ impl Holder {
             Source::Terminal => self.drain_terminal(),
             Source::Input => self.push_input(),
             Source::Stdin => self.push_stdin(),
-            Source::Place => self.vanishing = None,
+            Source::Vanishing => self.hear_of_vanishing(),
             Source::Tick => {
                 let wanted = self.needs_watching();
                 self.ticker.tick(wanted);

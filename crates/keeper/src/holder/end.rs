@@ -129,14 +129,22 @@ impl Holder {
         self.clients.flush_all();
     }
 
-    /// Has us woken when the place of a record that waits to be collected goes. Where the system has no watch left, such a
-    /// keeper stays until somebody ends it.
+    /// Has us woken when the place of a record that waits to be collected goes. Its own end is told only to those who hold
+    /// nothing in it, so the folder that it lies in is watched. Where the system has no watch left, such a keeper stays
+    /// until somebody ends it.
     pub(super) fn watch_place(&mut self) {
+        let Some(keepers) = self.place.path().parent() else { return };
         let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
         self.vanishing = inotify::init(flags).ok().filter(|watch| {
-            inotify::add_watch(watch, self.place.path(), inotify::WatchFlags::DELETE_SELF).is_ok()
-                && self.poller.add(watch, Source::Place, EventFlags::IN).is_ok()
+            inotify::add_watch(watch, keepers, inotify::WatchFlags::DELETE).is_ok()
+                && self.poller.add(watch, Source::Vanishing, EventFlags::IN).is_ok()
         });
+    }
+
+    /// Something that lay beside us, or we, is gone; which, is seen by looking.
+    pub(super) fn hear_of_vanishing(&mut self) {
+        let mut names = [0; 4096];
+        while let Some(Ok(1..)) = self.vanishing.as_ref().map(|watch| rustix::io::read(watch, &mut names)) {}
     }
 
     /// Ends a keeper whose child is over and whose record nobody can collect any more, because its place is gone.

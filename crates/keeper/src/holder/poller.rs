@@ -17,7 +17,7 @@ pub(super) enum Source {
     Input,
     Stdin,
     Tick,
-    Place,
+    Vanishing,
     Lane(u64, Stream),
     Client(u64),
 }
@@ -34,7 +34,7 @@ impl Source {
             Self::Input => 7,
             Self::Tick => 8,
             Self::Stdin => 9,
-            Self::Place => 10,
+            Self::Vanishing => 10,
         }
     }
 
@@ -50,7 +50,7 @@ impl Source {
             7 => Self::Input,
             8 => Self::Tick,
             9 => Self::Stdin,
-            10 => Self::Place,
+            10 => Self::Vanishing,
             _ => return None,
         })
     }
