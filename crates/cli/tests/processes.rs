@@ -8,6 +8,7 @@ use abide_ports::{
     engine::{Launch, Stdin},
     processes::{Found, Processes, Start, StartError},
 };
+use rustix::process::Pid;
 
 fn keepers(home: &tempfile::TempDir) -> Keepers {
     Keepers {
@@ -66,10 +67,7 @@ fn a_process_is_started_once_and_one_whose_keeper_died_is_gone() {
     assert_eq!(start(&keepers, &home, "run-1").unwrap(), pid);
     let Found::Held(process) = keepers.find("run-1") else { panic!("it is held") };
     assert_eq!(process.pid, pid);
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let parent: i32 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap();
-    let keeper = rustix::process::Pid::from_raw(parent).unwrap();
-    rustix::process::kill_process(keeper, rustix::process::Signal::KILL).unwrap();
+    rustix::process::kill_process(parent(pid).unwrap(), rustix::process::Signal::KILL).unwrap();
     let started = start(&keepers, &home, "run-1");
     assert!(matches!(started, Err(StartError::Gone)), "{started:?}");
     assert_eq!(keepers.find("run-1"), Found::Gone);
@@ -83,9 +81,8 @@ fn a_keeper_that_nobody_can_find_any_more_goes_once_its_child_is_over() {
         let home = tempfile::tempdir().unwrap();
         let keepers = keepers(&home);
         let pid = start(&keepers, &home, "run-1").unwrap();
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let keeper: i32 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap();
-        let child = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+        let keeper = parent(pid).unwrap();
+        let child = Pid::from_raw(pid.cast_signed()).unwrap();
         let kill = || rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
         let forget = || fs::remove_dir_all(&keepers.directory).unwrap();
         let place = keepers.directory.join("run-1");
@@ -104,13 +101,18 @@ fn a_keeper_that_nobody_can_find_any_more_goes_once_its_child_is_over() {
             kill();
         }
         // It is our own child. If it stayed, this would not return.
-        let keeper = rustix::process::Pid::from_raw(keeper).unwrap();
         rustix::process::waitpid(Some(keeper), rustix::process::WaitOptions::empty()).unwrap();
     }
 }
 
+/// Who started a process.
+fn parent(pid: u32) -> Option<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Pid::from_raw(stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?)
+}
+
 /// Whether a process has asked the system to be told of files.
-fn watches(pid: i32) -> bool {
-    let mut open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+fn watches(pid: Pid) -> bool {
+    let mut open = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).into_iter().flatten().flatten();
     open.any(|file| fs::read_link(file.path()).is_ok_and(|name| name.ends_with("anon_inode:inotify")))
 }

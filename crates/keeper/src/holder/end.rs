@@ -133,7 +133,7 @@ impl Holder {
     /// nothing in it, so the folder that it lies in is watched. Where the system has no watch left, such a keeper stays
     /// until somebody ends it.
     pub(super) fn watch_place(&mut self) {
-        let Some(keepers) = self.place.path().parent() else { return };
+        let Some(keepers) = self.place.path().parent().filter(|_| self.ending.is_none()) else { return };
         let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
         self.vanishing = inotify::init(flags).ok().filter(|watch| {
             inotify::add_watch(watch, keepers, inotify::WatchFlags::DELETE).is_ok()
