@@ -43,9 +43,8 @@ fn main() {
                 &format!("p99 at most {} times {whose}'s floor", most.p99),
             );
             println!(
-                "    limited by {}; {} that only copies costs {:.2} times bash's floor, and we cost {:.2} times that",
+                "    limited by {}; {CHAIN} costs {:.2} times bash's floor, and we cost {:.2} times that",
                 most.limit,
-                CHAIN.name,
                 ratio(chain.0, floor.0),
                 ratio(ours.0, chain.0),
             );
@@ -152,9 +151,9 @@ impl Floor {
         Self::of(&mut Command::new(shell), command)
     }
 
-    /// A bare bash at the end of a chain.
-    fn through(chain: &Chain, command: &str) -> Self {
-        Self::of(Command::new("/bin/sh").args(["-c", chain.line]), command)
+    /// A bare bash behind those who only copy.
+    fn through(chain: &str, command: &str) -> Self {
+        Self::of(Command::new("/bin/sh").args(["-c", chain]), command)
     }
 
     fn of(program: &mut Command, command: &str) -> Self {
@@ -178,14 +177,9 @@ impl Floor {
     }
 }
 
-/// As many hand-overs on the way to a shell and back as through us: a client, a runtime, a keeper, and the shell. What
-/// this costs, nobody who has a keeper and speaks over a pipe can save.
-struct Chain {
-    name: &'static str,
-    line: &'static str,
-}
-
-const CHAIN: Chain = Chain { name: "a chain of as many processes", line: "cat | cat | bash | cat | cat" };
+/// As many hand-overs on the way to a shell and back as through us, by programs that only copy. It has one for each
+/// direction, where we have a runtime and a keeper for both, and nobody in it waits awake.
+const CHAIN: &str = "cat | cat | bash | cat | cat";
 
 /// The median and the 99th percentile of the bash floor, of the shell's own floor, of the chain, and of ours.
 struct Measured {
@@ -199,7 +193,7 @@ struct Measured {
 fn commands(binary: &PathBuf, shell: &str, command: &str, rounds: usize) -> Measured {
     let mut bash = Floor::start("bash", command);
     let mut own = Floor::start(shell, command);
-    let mut chain = Floor::through(&CHAIN, command);
+    let mut chain = Floor::through(CHAIN, command);
     let mut client = Client::start(binary);
     let session = client.create(shell)["session_id"].clone();
     let request = json!({
