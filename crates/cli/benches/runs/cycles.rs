@@ -18,7 +18,7 @@ use abide_ports::{clock::Clock, processes::Heard};
 use abide_store::wrapped::Wrapped;
 use abide_testkit::actor::{Actors, BareStage, OnlyActor, Part};
 
-use crate::{MANY, counted::Counted, now};
+use crate::{counted::Counted, now};
 
 #[derive(Clone)]
 pub(crate) struct House {
@@ -28,11 +28,12 @@ pub(crate) struct House {
 }
 
 impl House {
-    pub(crate) async fn build(folder: &Path) -> Self {
+    /// A house with so many slots.
+    pub(crate) async fn build(folder: &Path, slots: usize) -> Self {
         let url = format!("sqlite:{}/abide.db", folder.display());
         let inner = abide_store::registry::open(&url).await.expect("the store opens");
         let (store, clock) = (Arc::new(Counted::around(inner)), Arc::new(SystemClock));
-        let desk = Desk::open(store.clone(), clock.clone(), MANY).await.expect("the desk opens");
+        let desk = Desk::open(store.clone(), clock.clone(), slots).await.expect("the desk opens");
         let desk = Arc::new(desk);
         let performer = Performer::new(World {
             desk: desk.clone(),

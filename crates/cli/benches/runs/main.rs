@@ -22,8 +22,6 @@ use cycles::House;
 /// How many runs are at work at once besides as many as a daemon has slots for: what comes of it when somebody raises
 /// that, on the same processors.
 const MORE: [usize; 2] = [16, 64];
-/// The most of these, which are the slots of the house.
-const MANY: usize = 64;
 /// How long each side works in a round, and how often they take turns.
 const ROUND: Duration = Duration::from_millis(1500);
 const ROUNDS: usize = 5;
@@ -73,11 +71,12 @@ fn complain(complaint: &str) -> ExitCode {
 async fn cycles() -> bool {
     // Next to the build, not in a folder that may be kept in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on disk");
-    let house = House::build(folder.path()).await;
-    let shape = house.shape().await;
-    let bare = Bare::new(folder.path(), &shape);
     let circumstances = config::circumstances().expect("the machine is known");
     let slots = Config::standard(&circumstances).slots.max_running as usize;
+    let most = MORE.into_iter().fold(slots, usize::max);
+    let house = House::build(folder.path(), most).await;
+    let shape = house.shape().await;
+    let bare = Bare::new(folder.path(), &shape);
     house.store.0.counts.reset();
     let ratio = beside(&house, &bare, slots).await;
     println!(
