@@ -4,11 +4,12 @@
 
 use std::process::ExitCode;
 
+use anyhow::anyhow;
 use clap::{Parser, Subcommand};
 
 use crate::siege::{self, Figures, Kind};
 use crate::workspace::Workspace;
-use crate::{bench, ci, engines, schemathesis, shell, sim, stage, test, tidy, up};
+use crate::{bench, ci, engines, schemathesis, shell, sim, stage, stops, test, tidy, up};
 
 /// The chores of this repository.
 #[derive(Parser)]
@@ -90,6 +91,14 @@ enum Chore {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Stop commands of terminal sessions at random times, on every shell, and look whether anything of them goes on.
+    #[command(after_help = "Examples:\n  cargo xtask stops                 # 72 stops, as in CI\n  \
+        cargo xtask stops --count 1000")]
+    Stops {
+        /// How many commands are stopped.
+        #[arg(long, default_value_t = 72)]
+        count: u32,
+    },
     /// Many waiting runs, and many at work with many readers, on the release build.
     #[command(after_help = "Examples:\n  cargo xtask load --write\n  \
         cargo xtask load --waiting 1000 --runs 40 --readers 20")]
@@ -121,13 +130,17 @@ enum Chore {
     #[command(
         after_help = "Examples:\n  cargo xtask bench store\n  cargo xtask bench agent --only-restart\n  cargo xtask bench engines --only codex\n  cargo xtask bench terminal\n  \
         cargo xtask bench terminal --no-peers            # only our own figures\n  \
-        cargo xtask bench terminal --only-peers --write  # only the comparison, into docs/benchmarks.md\n\n\
+        cargo xtask bench terminal --only-peers --write  # only the comparison, into docs/benchmarks.md\n  \
+        cargo xtask bench terminal --against HEAD~1      # this tree beside that commit: is anything slower?\n\n\
         The terminal's peers are installed into .cache/peers and the agent programs into .cache/engines, unless\n\
         ABIDE_TEST_ENGINES names a list of them; they are no part of CI."
     )]
     Bench {
         /// What to measure; an unknown name lists the known ones.
         name: String,
+        /// Compare with this commit: build it, measure both in turns, and fail if the present tree is slower.
+        #[arg(long, value_name = "COMMIT")]
+        against: Option<String>,
         /// Passed on to the benchmark.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
@@ -165,6 +178,7 @@ pub(crate) fn main() -> ExitCode {
                 let args = ["--kills".to_owned(), kills.to_string(), "--seed".to_owned(), seed.to_string()];
                 siege::run(&workspace, Kind::Kill, Figures::from(write), &args)
             }
+            Chore::Stops { count } => stops::run(&workspace, count),
             Chore::Load { write, waiting, runs, readers } => {
                 let figures = [("--waiting", waiting), ("--runs", runs), ("--readers", readers)];
                 let args: Vec<String> =
@@ -172,7 +186,11 @@ pub(crate) fn main() -> ExitCode {
                 siege::run(&workspace, Kind::Load, Figures::from(write), &args)
             }
             Chore::Upgrade { write, from } => siege::upgrade(&workspace, Figures::from(write), &from),
-            Chore::Bench { name, args } => bench::run(&workspace, &name, &args),
+            Chore::Bench { name, against: None, args } => bench::run(&workspace, &name, &args),
+            Chore::Bench { name, against: Some(commit), args } => match args.as_slice() {
+                [] => bench::run_against(&workspace, &name, &commit),
+                _ => Err(anyhow!("--against takes no further arguments")),
+            },
             Chore::Tidy => tidy::run(&workspace),
             Chore::Ci { steps } => ci::run(&workspace, &steps),
         });
@@ -191,12 +209,23 @@ pub(crate) fn main() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
 
-    use super::Args;
+    use super::{Args, Chore};
 
     #[test]
     fn the_command_line_is_well_formed() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_benchmark_is_compared_with_a_commit_or_gets_the_arguments() {
+        let parsed = Args::try_parse_from(["xtask", "bench", "runs", "--against", "abc123"]).unwrap();
+        assert!(matches!(parsed.chore, Chore::Bench { against: Some(commit), args, .. }
+            if commit == "abc123" && args.is_empty()));
+        let parsed = Args::try_parse_from(["xtask", "bench", "runs", "--only-cycles"]).unwrap();
+        assert!(
+            matches!(parsed.chore, Chore::Bench { against: None, args, .. } if args == ["--only-cycles"])
+        );
     }
 }

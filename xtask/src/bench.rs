@@ -1,6 +1,7 @@
 //! The benchmarks by name. What each measures is in its crate; here is only which there are and what they need.
 //! The one exception is the terminal's peers: other people's programs, which no crate of ours should know.
 
+mod against;
 mod peers;
 
 use std::env;
@@ -63,6 +64,11 @@ const BENCHES: &[Bench] = &[
     },
 ];
 
+/// Measures an earlier commit and the present tree in turns, and fails if the present tree is slower.
+pub(crate) fn run_against(workspace: &Workspace, name: &str, commit: &str) -> Result<()> {
+    against::run(workspace, find(name)?, commit)
+}
+
 pub(crate) fn run(workspace: &Workspace, name: &str, args: &[String]) -> Result<()> {
     let bench = find(name)?;
     workspace
@@ -88,7 +94,7 @@ pub(crate) fn run(workspace: &Workspace, name: &str, args: &[String]) -> Result<
         }
         Needs::Engines => match env::var_os(engines::FOUND_VARIABLE) {
             // Somebody has them installed elsewhere.
-            Some(_) => cargo(args).run(),
+            Some(list) => cargo(args).env(engines::FOUND_VARIABLE, list).run(),
             None => {
                 let engines = Engines::prepare(workspace)?;
                 engines.report();

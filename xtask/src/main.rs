@@ -5,13 +5,16 @@
 mod args;
 mod bench;
 mod ci;
+mod earlier;
 mod engines;
 mod postgres;
 mod schemathesis;
 mod shell;
 mod siege;
 mod sim;
+mod skips;
 mod stage;
+mod stops;
 mod stopwatch;
 mod test;
 mod tidy;

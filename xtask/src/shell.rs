@@ -33,8 +33,20 @@ pub(crate) struct User {
 }
 
 impl Shell {
-    #[expect(clippy::disallowed_methods, reason = "this is the door: every chore starts programs through it")]
+    /// A command that inherits our environment without its `ABIDE_…` variables: what a developer's shell has set must
+    /// not configure the binaries that tests and benchmarks start.
     pub(crate) fn new(program: impl AsRef<OsStr>) -> Self {
+        let mut shell = Self::with_settings(program);
+        let settings = env::vars_os().map(|(name, _)| name);
+        for name in settings.filter(|name| name.as_encoded_bytes().starts_with(b"ABIDE_")) {
+            shell.command.env_remove(name);
+        }
+        shell
+    }
+
+    /// A command that inherits our whole environment.
+    #[expect(clippy::disallowed_methods, reason = "this is the door: every chore starts programs through it")]
+    pub(crate) fn with_settings(program: impl AsRef<OsStr>) -> Self {
         Self { command: Command::new(program) }
     }
 
@@ -106,6 +118,17 @@ impl Shell {
         drop(running);
         let output = output.with_context(|| format!("could not wait for `{}`", self.line()))?;
         self.printed(output)
+    }
+
+    /// Runs the command silently and gives back what it printed, also if it failed; its complaints are shown.
+    pub(crate) fn read_whatever(mut self) -> Result<String> {
+        self.command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let child = self.spawn()?;
+        let running = Running::enter(&child);
+        let output = child.wait_with_output();
+        drop(running);
+        let output = output.with_context(|| format!("could not wait for `{}`", self.line()))?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Like `read`, but ends the command and whatever it started when it takes longer than this.
@@ -297,6 +320,26 @@ mod tests {
         assert_eq!(Shell::new("printf").args(["a"]).read_within(limit).unwrap(), "a");
         let error = Shell::new("sh").args(["-c", "echo no >&2; exit 3"]).read_within(limit).unwrap_err();
         assert_eq!(error.to_string(), "`sh -c 'echo no >&2; exit 3'` failed with exit status: 3: no");
+    }
+
+    #[test]
+    fn a_command_does_not_see_the_settings_of_the_shell() {
+        let names = |shell: Shell| -> Vec<String> {
+            let said = shell.read().unwrap();
+            let names = said.lines().filter_map(|line| line.split('=').next());
+            names.filter(|name| name.starts_with("ABIDE_")).map(str::to_owned).collect()
+        };
+        if std::env::vars_os().any(|(name, _)| name == "ABIDE_LISTEN") {
+            assert_eq!(names(Shell::new("env")), [""; 0]);
+            assert!(names(Shell::with_settings("env")).contains(&"ABIDE_LISTEN".to_owned()));
+            assert_eq!(names(Shell::new("env").env("ABIDE_TEST_SKIPS", "given")), ["ABIDE_TEST_SKIPS"]);
+            return;
+        }
+        // Nothing may change the environment of this process, so the same test looks at itself from inside.
+        let own = "shell::tests::a_command_does_not_see_the_settings_of_the_shell";
+        let itself = Shell::new(std::env::current_exe().unwrap()).args(["--exact", own]);
+        let said = itself.env("ABIDE_LISTEN", "not an address").read().unwrap();
+        assert!(said.contains("1 passed"), "{said}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::earlier::{Earlier, Profile};
 use crate::shell::Shell;
 use crate::workspace::Workspace;
 
@@ -53,19 +54,7 @@ pub(crate) fn run(workspace: &Workspace, kind: Kind, figures: Figures, args: &[S
 
 /// The daemon of that commit is replaced by the present one.
 pub(crate) fn upgrade(workspace: &Workspace, figures: Figures, from: &str) -> Result<()> {
-    let folder = workspace.target.join("siege/from");
-    let git = |args: &[&str]| Shell::new("git").args(args).dir(&workspace.root);
-    let tree = folder.to_string_lossy().into_owned();
-    if folder.exists() {
-        git(&["worktree", "remove", "--force", &tree]).run()?;
-    }
-    git(&["worktree", "add", "--detach", &tree, from]).run()?;
-    Shell::new("cargo")
-        .args(["build", "--quiet", "--package", "abide"])
-        .env("CARGO_TARGET_DIR", workspace.target.join("siege/from-target"))
-        .dir(&folder)
-        .run()?;
-    let old = workspace.target.join("siege/from-target/debug/abide");
+    let old = Earlier::check_out(workspace, from)?.binary(Profile::Debug)?;
     let new = plain(workspace)?;
     besiege(workspace, "upgrade", figures, &new, &["--old".into(), old.to_string_lossy().into_owned()])
 }
@@ -82,7 +71,11 @@ pub(crate) fn run_for_ci(workspace: &Workspace) -> Result<()> {
     // The points of the first story are about a hundred; the rest come at random.
     besiege("kill", &failpoints, &["--kills", "140"])?;
     besiege("upgrade", &plain, &["--old", &failpoints.to_string_lossy()])?;
-    besiege("load", &plain, &["--waiting", "1000", "--runs", "40", "--readers", "20"])?;
+    besiege(
+        "load",
+        &plain,
+        &["--waiting", "1000", "--runs", "40", "--readers", "20", "--output", "300000000"],
+    )?;
     // The native agent, killed around every write to its journal.
     cargo(
         workspace,

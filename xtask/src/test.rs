@@ -1,6 +1,8 @@
 //! Every test there is, with what it needs installed and running: unit and suite tests, doc tests, the simulator.
 
-use std::thread;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::{env, thread};
 
 use anyhow::{Result, anyhow};
 
@@ -8,6 +10,7 @@ use crate::engines::{self, Demand, Engines};
 use crate::postgres::{self, Postgres};
 use crate::shell::Shell;
 use crate::sim;
+use crate::skips::Skips;
 use crate::tools;
 use crate::workspace::Workspace;
 
@@ -41,7 +44,8 @@ pub(crate) fn tests(workspace: &Workspace, filter: &[String], demand: Demand) ->
     engines.report();
     engines.judge(demand)?;
     let server = Postgres::start(workspace)?;
-    let mut tests = match nextest {
+    let skips = Skips::listen(workspace)?;
+    let mut tests = match &nextest {
         Some(_) => cargo(&[]).args(filter),
         None if filter.is_empty() => cargo(&[]),
         None => cargo(&["--"]).args(filter),
@@ -50,13 +54,33 @@ pub(crate) fn tests(workspace: &Workspace, filter: &[String], demand: Demand) ->
         .env(postgres::URL_VARIABLE, server.url())
         .env(engines::FOUND_VARIABLE, engines.found())
         .env(engines::RECORD_VARIABLE, workspace.root.join(engines::RECORD));
+    if let Some(path) = path_with(engines.node_folder()) {
+        tests = tests.env("PATH", path);
+    }
+    tests = skips.told_to(tests, demand);
     if demand == Demand::Required {
         tests = tests.env(engines::REQUIRE_VARIABLE, "1");
     }
     let result = tests.run();
     // Said again where it is seen: what was not verified is no part of what passed.
-    eprintln!("{}", engines.summary());
+    eprintln!("\n{}", engines.summary());
+    for missing in engines.missing() {
+        eprintln!("  missing: {missing}");
+    }
+    if nextest.is_none() {
+        eprintln!(
+            "cargo-nextest is missing: the tests ran under `cargo test`, where a test that hangs is not ended"
+        );
+    }
+    eprintln!("{}", skips.summary()?);
     result
+}
+
+/// Our search path with this folder behind it, for tests that need a Node of any version.
+fn path_with(folder: Option<PathBuf>) -> Option<OsString> {
+    let folder = folder?;
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::join_paths(env::split_paths(&path).chain([folder])).ok()
 }
 
 /// The examples in the documentation; nextest does not run these.

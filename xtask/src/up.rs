@@ -27,8 +27,11 @@ pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
         workspace.target.join("debug/abide")
     };
     let options: Vec<&String> = args.iter().filter(|arg| *arg != RELEASE && *arg != DETACH).collect();
-    let url =
-        Shell::new(&abide).args(["up", DETACH]).args(options).read().context("the daemon did not start")?;
+    let url = Shell::with_settings(&abide)
+        .args(["up", DETACH])
+        .args(options)
+        .read()
+        .context("the daemon did not start")?;
     let url = url.trim();
     let name = abide.strip_prefix(&workspace.root).unwrap_or(&abide).display();
     println!("Abide runs at {url}");

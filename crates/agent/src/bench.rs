@@ -2,17 +2,15 @@
 //!
 //! Not here: anything that starts or ends a process.
 
-use serde_json::{Map, Value};
-
 use crate::{
     definition::Tool,
     event::{SessionEvent, Status},
-    hands::{Done, Hands},
-    tool::{self, Observation, Recovered, Workbench},
+    hands::{Abandoned, Done, Hands},
+    tool::{self, Observation, Progress, Recovered, Sent, Workbench},
 };
 
 impl Hands for Workbench {
-    fn carry_out(&mut self, action_id: &str, tool: &Tool, arguments: &Map<String, Value>) -> Done {
+    fn carry_out(&mut self, action_id: &str, tool: &Tool, arguments: &Sent) -> Done {
         match self.run(action_id, tool, arguments) {
             Ok(observation) => done(observation),
             // The machine's fault and not the model's; but the model may know another way.
@@ -24,15 +22,31 @@ impl Hands for Workbench {
         done(Workbench::end_session(self, session_id))
     }
 
+    fn end_sessions(&mut self, session_ids: &[String]) {
+        self.end_all(session_ids);
+    }
+
+    fn start_directory(&self, tool: &Tool) -> String {
+        Workbench::start_directory(self, tool)
+    }
+
     fn is_alive(&mut self, session_id: &str) -> bool {
         Workbench::is_alive(self, session_id)
     }
 
-    fn abandon(&mut self, action_id: &str) -> Option<String> {
+    fn abandon(&mut self, action_id: &str) -> Option<Abandoned> {
         match self.recover(action_id) {
             Ok(recovered) if !recovered.begun => None,
-            Ok(recovered) => Some(told(&recovered)),
-            Err(error) => Some(format!("What is left of it could not be looked at: {error}.")),
+            Ok(recovered) => Some(Abandoned {
+                told: told(&recovered),
+                exit_code: recovered.exit_code,
+                execution_ref: recovered.execution_ref,
+                session_id: recovered.session,
+            }),
+            Err(error) => Some(Abandoned {
+                told: format!("What is left of it could not be looked at: {error}."),
+                ..Abandoned::default()
+            }),
         }
     }
 
@@ -77,10 +91,23 @@ fn done(observation: Observation) -> Done {
 
 /// What is known of a call that nobody saw end.
 fn told(recovered: &Recovered) -> String {
-    let mut told = match (recovered.was_running, recovered.exit_code) {
-        (true, _) => "It was still running, and what ran of it was ended now.".to_owned(),
-        (false, Some(code)) => format!("Its program had ended with exit code {code}."),
-        (false, None) => "It was begun, and nothing of it runs any more.".to_owned(),
+    let session = recovered.session.as_deref().unwrap_or_default();
+    let mut told = match (recovered.progress, recovered.was_running, recovered.exit_code) {
+        (Some(Progress::AtWork), ..) => format!(
+            "Session {session} is alive and its program is still at work on this call. It was not stopped. Call the tool \
+             again without text to see what has come since, or end the session."
+        ),
+        (Some(Progress::Finished), ..) => {
+            format!("Session {session} is alive; its program has dealt with the call and waits for input.")
+        }
+        (Some(Progress::Unclear), ..) => format!(
+            "Session {session} is alive; whether its program is still at work on this call is not known. Call the tool \
+             again without text to see what has come since."
+        ),
+        (Some(Progress::Ended), ..) => format!("The program of session {session} has ended."),
+        (None, true, _) => "It was still running, and what ran of it was ended now.".to_owned(),
+        (None, false, Some(code)) => format!("Its program had ended with exit code {code}."),
+        (None, false, None) => "It was begun, and nothing of it runs any more.".to_owned(),
     };
     if let Some(session) = &recovered.ended_session {
         told.push_str(&format!(" The session {session} that it started was ended."));

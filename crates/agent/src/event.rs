@@ -97,7 +97,8 @@ pub struct ActionRequest {
     pub call_id: String,
     pub tool_name: String,
     pub tool_args: Value,
-    /// The arguments as the model sent them, if they are no JSON object.
+    /// The arguments as the model sent them, if they are no JSON object or have a number that `tool_args` cannot hold
+    /// exactly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_args_raw: Option<String>,
 }
@@ -165,7 +166,12 @@ pub enum Level {
 impl Thought {
     /// Whether the model has given its answer: it said something to the end and wants nothing more done.
     pub fn is_answer(&self) -> bool {
-        self.calls == 0 && !self.is_empty() && self.finish.as_deref() != Some("length") && !self.is_withheld()
+        self.calls == 0 && !self.is_empty() && !self.is_cut() && !self.is_withheld()
+    }
+
+    /// Whether the text ends at the length limit of a reply, and not where the model wanted to end it.
+    pub fn is_cut(&self) -> bool {
+        self.finish.as_deref() == Some("length")
     }
 
     /// Whether the model's service kept the answer, or the rest of it, to itself.
@@ -189,7 +195,7 @@ impl Entry {
             Kind::RunEnd => Event::RunEnd(serde_json::from_str(payload)?),
             Kind::UserMessage => Event::UserMessage(serde_json::from_str(payload)?),
             Kind::Thought => Event::Thought(serde_json::from_str(payload)?),
-            Kind::ActionRequest => Event::ActionRequest(serde_json::from_str(payload)?),
+            Kind::ActionRequest => Event::ActionRequest(RequestLine::parse(payload)?),
             Kind::ActionResult => Event::ActionResult(serde_json::from_str(payload)?),
             Kind::SystemMessage => Event::SystemMessage(serde_json::from_str(payload)?),
         };
@@ -223,6 +229,28 @@ struct Line<'a> {
     kind: Kind,
     #[serde(borrow)]
     payload: &'a RawValue,
+}
+
+/// The payload of a request. Its arguments are parsed separately: nested in the payload, arguments of the greatest
+/// depth that the parser accepts would exceed the parser's limit.
+#[derive(Deserialize)]
+struct RequestLine<'a> {
+    action_id: String,
+    call_id: String,
+    tool_name: String,
+    #[serde(borrow)]
+    tool_args: &'a RawValue,
+    #[serde(default)]
+    tool_args_raw: Option<String>,
+}
+
+impl RequestLine<'_> {
+    fn parse(payload: &str) -> serde_json::Result<ActionRequest> {
+        let RequestLine { action_id, call_id, tool_name, tool_args, tool_args_raw } =
+            serde_json::from_str(payload)?;
+        let tool_args = serde_json::from_str(tool_args.get())?;
+        Ok(ActionRequest { action_id, call_id, tool_name, tool_args, tool_args_raw })
+    }
 }
 
 /// A line as it is written.
@@ -270,6 +298,23 @@ mod tests {
             r#"{"seq":3,"ts":"2026-11-16T08:00:00Z","type":"ACTION_REQUEST","payload":{"action_id":"act_3_ab12","call_id":"call_1","tool_name":"read","tool_args":{"path":"a\nb"}}}"#
         );
         assert_eq!(Entry::parse(line.as_bytes()).unwrap(), entry);
+    }
+
+    #[test]
+    fn arguments_of_any_depth_that_the_parser_accepts_are_read_back() {
+        for depth in [100, 126, 127] {
+            let text = format!("{}1{}", "[".repeat(depth - 1), "]".repeat(depth - 1));
+            let tool_args = serde_json::from_str(&format!(r#"{{"a":{text}}}"#)).unwrap();
+            let request = ActionRequest {
+                action_id: "act_1".to_owned(),
+                call_id: "c".to_owned(),
+                tool_name: "t".to_owned(),
+                tool_args,
+                tool_args_raw: None,
+            };
+            let entry = Entry { seq: 1, ts: String::new(), event: Event::ActionRequest(request) };
+            assert_eq!(Entry::parse(entry.line().unwrap().as_bytes()).unwrap(), entry, "{depth}");
+        }
     }
 
     #[test]

@@ -4,13 +4,12 @@
 
 use std::sync::atomic::AtomicBool;
 
-use serde_json::{Map, Value};
-
 use crate::{
     definition::Tool,
     event::{Entry, SessionEvent, Status},
     human::Question,
     model::{Client, ModelError, Piece, Reply, Request},
+    tool::Sent,
 };
 
 /// Whoever thinks.
@@ -21,14 +20,18 @@ pub trait Mind {
 /// Whoever acts. What goes wrong with a tool is something that the model is told; there are no other errors.
 pub trait Hands {
     /// Carries out a call, and does not return before it is over.
-    fn carry_out(&mut self, action_id: &str, tool: &Tool, arguments: &Map<String, Value>) -> Done;
+    fn carry_out(&mut self, action_id: &str, tool: &Tool, arguments: &Sent) -> Done;
     /// Ends a session and everything in it. One that is gone already counts as ended.
     fn end_session(&mut self, session_id: &str) -> Done;
+    /// Ends several sessions at once, so that stubborn ones take no longer together than one alone.
+    fn end_sessions(&mut self, session_ids: &[String]);
+    /// The directory in which a new session of a tool begins.
+    fn start_directory(&self, tool: &Tool) -> String;
     /// Whether this very session lives, and not only something with its pid.
     fn is_alive(&mut self, session_id: &str) -> bool;
-    /// Ends whatever still runs for an action that was being carried out when an earlier process died, and says what is
-    /// known of it, if it left any trace.
-    fn abandon(&mut self, action_id: &str) -> Option<String>;
+    /// Looks after an action that was being carried out when an earlier process died: what still runs of it is ended,
+    /// except in an interpreter that stays. Nothing if the action left no trace.
+    fn abandon(&mut self, action_id: &str) -> Option<Abandoned>;
     /// Ends the sessions of this state folder that the journal does not know: their start was never written down.
     fn end_others(&mut self, known: &[&str]);
     /// These texts are not to be written into what is kept about calls.
@@ -46,6 +49,18 @@ pub struct Done {
     pub execution_ref: Option<String>,
     pub session_id: Option<String>,
     pub session_event: Option<SessionEvent>,
+}
+
+/// What is known of an action whose end was not seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Abandoned {
+    /// For the model, in sentences.
+    pub told: String,
+    pub exit_code: Option<i32>,
+    /// Where its output lies, seen from the state folder.
+    pub execution_ref: Option<String>,
+    /// The living session that it spoke to.
+    pub session_id: Option<String>,
 }
 
 /// Whoever is told what happens, as it happens.

@@ -2,12 +2,12 @@
 //!
 //! Not here: how a person is asked, and where a sensitive answer is kept.
 
-use std::{fs, io, path::Path};
+use std::{io, path::Path};
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::{definition, event::ActionRequest};
+use crate::{definition, event::ActionRequest, private};
 
 /// The tool's name.
 pub const TOOL: &str = "ask_human";
@@ -54,20 +54,39 @@ impl Question {
             options: self.options.clone(),
             sensitive: self.sensitive,
         };
-        fs::write(&part, format!("{:#}\n", json!(shown)))?;
-        fs::rename(part, whole)
+        private::write(&part, format!("{:#}\n", json!(shown)).as_bytes())?;
+        std::fs::rename(part, whole)
+    }
+
+    /// The answer that a typed text stands for: an option by its text or its number, otherwise the text itself. The
+    /// text of an option takes precedence over a number. `=2` is the text 2 where 2 would be an option's number.
+    pub fn resolve(&self, typed: &str) -> String {
+        let word = typed.trim();
+        if self.options.is_empty() {
+            return typed.to_owned();
+        }
+        if let Some(option) = self.options.iter().find(|option| option.trim().eq_ignore_ascii_case(word)) {
+            return option.clone();
+        }
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        if let Some(literal) = word.strip_prefix('=').filter(|literal| is_number(literal)) {
+            return literal.to_owned();
+        }
+        let number = Some(word).filter(|word| is_number(word)).and_then(|word| word.parse::<usize>().ok());
+        let chosen = number.and_then(|number| self.options.get(number.checked_sub(1)?));
+        chosen.cloned().unwrap_or_else(|| typed.to_owned())
     }
 
     /// The question that was left, if it can be read.
     pub fn shown(state: &Path) -> Option<Self> {
         let Shown { interaction_id, kind: _, prompt: question, options, sensitive } =
-            serde_json::from_slice(&fs::read(state.join(FILE)).ok()?).ok()?;
+            serde_json::from_slice(&std::fs::read(state.join(FILE)).ok()?).ok()?;
         Some(Self { interaction_id, question, options, sensitive })
     }
 
     /// Nothing is asked any more.
     pub(crate) fn withdraw(state: &Path) -> io::Result<()> {
-        match fs::remove_file(state.join(FILE)) {
+        match std::fs::remove_file(state.join(FILE)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             done => done,
         }
@@ -114,4 +133,33 @@ pub(crate) fn offer() -> String {
         "additionalProperties": false,
     });
     definition::offer(TOOL, about, &parameters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_stands_for_an_option_and_any_other_text_for_itself() {
+        let of = |options: &[&str], typed: &str| {
+            let options = options.iter().map(|option| (*option).to_owned()).collect();
+            let interaction_id = "act_1".to_owned();
+            let question = Question { interaction_id, question: "?".to_owned(), options, sensitive: false };
+            question.resolve(typed)
+        };
+        let drinks = ["tea", "Coffee"];
+        assert_eq!(of(&drinks, "2"), "Coffee");
+        assert_eq!(of(&drinks, " 1\n"), "tea");
+        assert_eq!(of(&drinks, "coffee"), "Coffee");
+        for other in ["3", "0", "-1", "+2", "1.0", "neither", "99999999999999999999999"] {
+            assert_eq!(of(&drinks, other), other);
+        }
+        assert_eq!(of(&drinks, "=2"), "2");
+        assert_eq!(of(&drinks, "=tea"), "=tea");
+        // The text of an option takes precedence over the number of another.
+        assert_eq!(of(&["2", "1"], "2"), "2");
+        assert_eq!(of(&["2", "1"], "1"), "1");
+        assert_eq!(of(&[], "2"), "2");
+        assert_eq!(of(&[], "=2"), "=2");
+    }
 }

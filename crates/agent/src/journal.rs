@@ -1,13 +1,14 @@
 //! The journal file: one event a line, appended and synced before anything is done about it or shown.
 //!
 //! A kill in the middle of a write leaves a last line that is cut, or a thought without all of its requests. Neither was
-//! acted on, so both are put aside in a file of their own and the journal goes on before them (decision 0013). Anything
-//! else that cannot be read is somebody else's doing: an error names file and line, and the file stays as it is.
+//! acted on, so both are put aside in a file of their own and the journal goes on before them (decision 0013). Only a
+//! prefix of the line that would have come next counts as cut. Anything else that cannot be read was changed by another
+//! program: an error names file and line, and the file stays as it is.
 //!
 //! Not here: what the events mean.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Read, Write},
     path::{Path, PathBuf},
 };
@@ -16,6 +17,7 @@ use crate::{
     clock,
     event::{Entry, Event},
     failpoint::{self, Point},
+    private,
 };
 
 /// An open journal.
@@ -59,7 +61,8 @@ impl Journal {
     /// Opens or makes the journal, reads it, and repairs a cut end. Whoever calls this holds the folder's lock.
     pub fn open(path: &Path) -> Result<(Self, Vec<Entry>, Option<PathBuf>), JournalError> {
         let fail = |source| JournalError::Io { path: path.to_owned(), source };
-        let mut file = OpenOptions::new().create(true).read(true).append(true).open(path).map_err(fail)?;
+        let mut file = private::options().create(true).read(true).append(true).open(path).map_err(fail)?;
+        private::tighten(&file).map_err(fail)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(fail)?;
         let Found { entries, torn, unended } = parse(path, &bytes)?;
@@ -144,8 +147,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Found, JournalError> {
         }
         let entry = match Entry::parse(line) {
             Ok(entry) => entry,
-            // A cut line has no end, or holes where its blocks never reached the disk.
-            Err(_) if offset == bytes.len() && (!ended || line.contains(&0)) => {
+            Err(_) if offset == bytes.len() && is_cut(line) => {
                 let offset = batch.map_or(start, |(start, _)| start);
                 found.cut(offset, batch.is_some(), bytes);
                 return Ok(found);
@@ -197,12 +199,57 @@ impl Found {
     }
 }
 
+/// Whether this can be the beginning of a line that was cut by a kill: a prefix of one JSON object, or such a prefix with
+/// a hole behind it where blocks never reached the disk.
+fn is_cut(line: &[u8]) -> bool {
+    let prefix = match line.iter().position(|byte| *byte == 0) {
+        None if line.ends_with(b"\n") => return false,
+        None => line,
+        Some(at) => {
+            // One zero between other bytes is no hole: text in UTF-16 has one beside each letter.
+            let zeros = line[at..].iter().take_while(|byte| **byte == 0).count();
+            if zeros == 1 && !line[at + 1..].trim_ascii().is_empty() {
+                return false;
+            }
+            &line[..at]
+        }
+    };
+    if !prefix.is_empty() && prefix[0] != b'{' {
+        return false;
+    }
+    // A cut inside a character or a number is no syntax error.
+    let text = match std::str::from_utf8(prefix) {
+        Ok(text) => text,
+        Err(error) if error.error_len().is_none() => {
+            std::str::from_utf8(&prefix[..error.valid_up_to()]).unwrap_or_default()
+        }
+        Err(_) => return false,
+    };
+    let text = text.trim_end_matches(|c: char| c.is_ascii_digit() || "+-.eE".contains(c));
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_err_and(|error| error.is_eof())
+}
+
 /// Why a line cannot be read, for a person.
 fn explain(line: &[u8], error: &serde_json::Error) -> String {
     let text = String::from_utf8_lossy(line);
     let text = text.trim();
     if text.starts_with('\u{feff}') {
-        return "the file begins with a byte order mark; an editor put it there. Take it away".to_owned();
+        return "the file begins with a byte order mark, which an editor has put there. Save it as UTF-8 without one; \
+                the file was left as it is"
+            .to_owned();
+    }
+    if line.starts_with(&[0xff, 0xfe]) || line.starts_with(&[0xfe, 0xff]) || line.contains(&0) {
+        return "the file is not in UTF-8: an editor has saved it in another encoding. Save it as UTF-8 without a byte \
+                order mark; the file was left as it is"
+            .to_owned();
+    }
+    // Events that follow each other in one line, with or without a comma or a list around them.
+    let events = text.matches("\"payload\":").count() > 1 && text.matches("\"seq\":").count() > 1;
+    if events && !error.is_eof() {
+        return "several events stand in one line: the file was reformatted, perhaps by an editor that formats JSON. \
+                Each event must stand in a line of its own (`jq -c . FILE` writes them so, or `jq -c .[] FILE` for a \
+                list); the file was left as it is"
+            .to_owned();
     }
     // An object that is opened and not closed, or a list around all: lines are no longer events.
     let spans = error.is_eof() || matches!(text, "{" | "[" | "}" | "]" | "},") || text.starts_with('[');
@@ -219,7 +266,7 @@ fn explain(line: &[u8], error: &serde_json::Error) -> String {
 fn put_aside(path: &Path, torn: &Torn) -> io::Result<PathBuf> {
     for number in 1_u32.. {
         let aside = path.with_file_name(format!("journal.torn-{number}"));
-        match OpenOptions::new().create_new(true).write(true).open(&aside) {
+        match private::options().create_new(true).write(true).open(&aside) {
             Ok(mut file) => {
                 file.write_all(&torn.bytes)?;
                 file.sync_all()?;

@@ -27,5 +27,6 @@ pub mod story;
 mod bench;
 mod clock;
 mod lock;
+mod private;
 mod recovery;
 mod secrets;

@@ -2,7 +2,7 @@
 //! ends.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Read, Seek, Write},
     path::Path,
 };
@@ -11,6 +11,8 @@ use rustix::{
     fs::{FlockOperation, flock},
     io::Errno,
 };
+
+use crate::private;
 
 /// The right to write here.
 #[derive(Debug)]
@@ -26,9 +28,10 @@ pub(crate) enum Refused {
 
 impl Lock {
     pub(crate) fn take(folder: &Path) -> Result<Self, Refused> {
-        let open =
-            OpenOptions::new().create(true).truncate(false).read(true).write(true).open(folder.join("lock"));
+        let path = folder.join("lock");
+        let open = private::options().create(true).truncate(false).read(true).write(true).open(path);
         let mut file = open.map_err(Refused::Io)?;
+        private::tighten(&file).map_err(Refused::Io)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {

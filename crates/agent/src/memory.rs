@@ -5,7 +5,7 @@
 //! Not here: what is recorded when.
 
 use std::{
-    fs, io,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -16,6 +16,7 @@ use crate::{
     human::Question,
     journal::{Journal, JournalError},
     lock::{Lock, Refused},
+    private,
     secrets::Secrets,
     story::Story,
 };
@@ -83,6 +84,7 @@ impl Memory {
         voice: &mut dyn Voice,
     ) -> Result<(), MemoryError> {
         for event in &mut events {
+            self.secrets.strike(event);
             self.secrets.hide(event);
         }
         for entry in self.journal.append(events)? {
@@ -112,8 +114,13 @@ impl Memory {
         Question::withdraw(&self.state).map_err(|source| self.failed(source))
     }
 
-    /// Keeps an answer out of the journal, and says what stands for it there.
-    pub(crate) fn keep_secret(&mut self, action_id: &str, text: &str) -> Result<String, MemoryError> {
+    /// Keys that are struck out of whatever is recorded. Nothing brings them back, so the model does not see them either.
+    pub fn withhold(&mut self, keys: Vec<String>) {
+        self.secrets.withhold(keys);
+    }
+
+    /// Keeps an answer out of the journal from now on.
+    pub(crate) fn keep_secret(&mut self, action_id: &str, text: &str) -> Result<(), MemoryError> {
         self.secrets.keep(action_id, text).map_err(|source| self.failed(source))
     }
 
@@ -142,12 +149,12 @@ impl Memory {
 /// The journal's name in the state folder.
 pub const JOURNAL: &str = "journal.jsonl";
 
-/// Makes the folder; what is in it is nobody else's business, least of all version control's.
+/// Makes the folder, private and out of sight of version control.
 fn make(state: &Path) -> io::Result<()> {
-    fs::create_dir_all(state)?;
+    private::folder(state)?;
     let ignore = state.join(".gitignore");
     if !ignore.exists() {
-        fs::write(ignore, "*\n")?;
+        private::write(&ignore, b"*\n")?;
     }
     Ok(())
 }

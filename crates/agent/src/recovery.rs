@@ -6,7 +6,7 @@
 
 use crate::{
     event::{ActionRequest, Event, Level, SessionEvent, Status, SystemMessage, UserMessage},
-    hands::Done,
+    hands::{Abandoned, Done},
     human::{self, Question},
     run::{Agent, RunError},
 };
@@ -43,16 +43,16 @@ impl Agent<'_> {
 
     /// A call that was begun, perhaps, and whose end nobody saw.
     fn unknown(&mut self, request: &ActionRequest) -> Done {
-        let found = self.around.hands.abandon(&request.action_id);
-        let found = match found {
-            Some(found) => format!(" {found}"),
-            None => " It left no trace, so it was probably not begun.".to_owned(),
-        };
+        let found = self.around.hands.abandon(&request.action_id).unwrap_or_else(|| Abandoned {
+            told: "It left no trace, so it was probably not begun.".to_owned(),
+            ..Abandoned::default()
+        });
+        let Abandoned { told, exit_code, execution_ref, session_id } = found;
         let text = format!(
             "The outcome of this call is unknown: abide was stopped while it ran. It may have been carried out wholly, \
-             partly or not at all; look before you do it again.{found}"
+             partly or not at all; look before you do it again. {told}"
         );
-        Done { status: Status::Unknown, ..Done::refused(text) }
+        Done { status: Status::Unknown, exit_code, execution_ref, session_id, ..Done::refused(text) }
     }
 
     /// Compares the sessions that should be there with those that are.
@@ -79,6 +79,39 @@ impl Agent<'_> {
             };
             self.record(vec![Event::SystemMessage(message)])?;
         }
+        // Normally told when the run began; a process may have died in between.
+        let notices = self.ended_session_notices();
+        if !notices.is_empty() {
+            self.record(notices)?;
+        }
         Ok(())
+    }
+
+    /// What tells the model which of its sessions were ended with an earlier part of the story. It would go on as if they
+    /// held its directory and variables.
+    pub(crate) fn ended_session_notices(&self) -> Vec<Event> {
+        let untold = self.memory.story.untold_ends();
+        let untold: Vec<(String, String)> =
+            untold.map(|(id, tool)| (id.to_owned(), tool.to_owned())).collect();
+        let notice = |(id, tool): (String, String)| {
+            let known = self.definition.tools.iter().find(|known| known.name == tool);
+            let next = known.map(|known| {
+                let directory = self.around.hands.start_directory(known);
+                format!(" The next call of {tool} starts a new session in {directory}.")
+            });
+            let content = format!(
+                "Session '{id}' of tool {tool} was ended when the run stopped. Its process has ended, and what it held \
+                 (variables, directory, connections) is lost.{}",
+                next.unwrap_or_default()
+            );
+            let session_event = Some(SessionEvent::Ended);
+            Event::SystemMessage(SystemMessage {
+                level: Level::Warn,
+                content,
+                session_id: Some(id),
+                session_event,
+            })
+        };
+        untold.into_iter().map(notice).collect()
     }
 }

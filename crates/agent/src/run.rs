@@ -14,14 +14,16 @@ use crate::{
     clock,
     context::Window,
     definition::Definition,
-    event::{EndStatus, Event, Level, RunEnd, RunStart, SessionEvent, SystemMessage, Thought, UserMessage},
+    event::{
+        ActionRequest, EndStatus, Event, Level, RunEnd, RunStart, SessionEvent, SystemMessage, Thought,
+        UserMessage,
+    },
     hands::{Hands, Interrupt, Mind, Voice},
     human::{self, Question},
     intake::{self, AtEnd, Begin, Company, LastAnswer, Order, Plan},
     memory::{Memory, MemoryError},
     outcome::Outcome,
-    secrets,
-    story::Next,
+    story::{Answered, Next},
 };
 
 /// An agent at work, with everything that it needs.
@@ -71,8 +73,10 @@ impl<'a> Agent<'a> {
         (self.company, self.at_end) = (order.company, order.at_end);
         let shown = Question::shown(self.memory.state());
         let last = self.last_answer();
+        let order = &self.resolved(order, shown.as_ref(), last.as_ref());
         let plan = intake::plan(&self.memory.story, order, shown.as_ref(), last.as_ref());
         let Plan { begin, answer, message } = plan.map_err(RunError::Usage)?;
+        let message = message.map(|text| self.memory.secrets.revealed(&text));
         if let Some(torn) = &self.memory.torn {
             let torn = torn.display();
             self.around
@@ -109,10 +113,7 @@ impl<'a> Agent<'a> {
                     self.give_up_open()?;
                     return Ok(Outcome::Interrupted);
                 }
-                Next::Finish(answer) => {
-                    let answer = answer.to_owned();
-                    self.end(EndStatus::Completed, None, Some(answer))?;
-                }
+                Next::Finish(answer) => self.end(EndStatus::Completed, None, Some(answer))?,
                 Next::Nudge(thought) if thought.is_withheld() => {
                     self.end(EndStatus::Failed, Some(WITHHELD.to_owned()), None)?;
                 }
@@ -142,6 +143,7 @@ impl<'a> Agent<'a> {
         let agent = self.definition.folder.display().to_string();
         let model = self.definition.model.name.clone();
         let mut events = vec![Event::RunStart(RunStart { run_id, agent, model })];
+        events.extend(self.ended_session_notices());
         events.extend(message.map(|text| Event::UserMessage(UserMessage { text })));
         Ok(self.record(events)?)
     }
@@ -158,20 +160,25 @@ impl<'a> Agent<'a> {
             AtEnd::EndSessions => Vec::new(),
             AtEnd::KeepSessions => std::mem::take(&mut sessions),
         };
-        for session in sessions {
-            self.around.hands.end_session(&session);
-            let message = SystemMessage {
+        self.around.hands.end_sessions(&sessions);
+        let ended = |session: String| {
+            Event::SystemMessage(SystemMessage {
                 level: Level::Info,
                 content: format!("session {session} was ended with the run"),
                 session_id: Some(session),
                 session_event: Some(SessionEvent::Ended),
-            };
-            self.record(vec![Event::SystemMessage(message)])?;
+            })
+        };
+        let ended: Vec<Event> = sessions.into_iter().map(ended).collect();
+        if !ended.is_empty() {
+            self.record(ended)?;
         }
         let kept: Vec<&str> = kept.iter().map(String::as_str).collect();
         self.around.hands.end_others(&kept);
         let Some(run) = self.memory.story.run() else { return Ok(()) };
         let (run_id, iterations, usage) = (run.id.clone(), run.iterations, run.usage);
+        // The story has it as it was journalled, and it is journalled once more.
+        let answer = answer.map(|answer| self.memory.secrets.revealed(&answer));
         let end = RunEnd { run_id, status, reason, answer, iterations, usage };
         Ok(self.record(vec![Event::RunEnd(end)])?)
     }
@@ -207,11 +214,45 @@ impl<'a> Agent<'a> {
     }
 
     fn last_answer(&self) -> Option<LastAnswer> {
-        let (action_id, text) = self.memory.story.run()?.answered.as_ref()?;
-        let meant = self.memory.secrets.revealed(text);
-        // Its own mark came back: it was sensitive, and what it was is gone.
-        let is_forgotten = meant == *text && *text == secrets::mark(action_id);
-        Some(if is_forgotten { LastAnswer::Forgotten } else { LastAnswer::Known(meant) })
+        let Answered { request, text } = self.memory.story.run()?.answered.as_ref()?;
+        let is_sensitive = Question::of(request).is_ok_and(|question| question.sensitive);
+        Some(if is_sensitive && !self.memory.secrets.holds(&request.action_id) {
+            LastAnswer::Forgotten
+        } else {
+            LastAnswer::Known(self.memory.secrets.revealed(text))
+        })
+    }
+
+    /// The order as the story can be compared with it: the message as it would be journalled, and the number of an option
+    /// replaced by its text. A number is read against the open question, unless it repeats the last answer and nobody has
+    /// seen the open question yet.
+    fn resolved(&self, order: &Order, shown: Option<&Question>, last: Option<&LastAnswer>) -> Order {
+        let mut order = order.clone();
+        order.message = order.message.map(|text| self.memory.secrets.hidden(&text));
+        let Some(typed) = &order.answer else { return order };
+        let question = |request: &ActionRequest| Question::of(&self.revealed(request)).ok();
+        let story = &self.memory.story;
+        let open = story.open().find(|request| request.tool_name == human::TOOL).and_then(question);
+        let answered = story.run().and_then(|run| question(&run.answered.as_ref()?.request));
+        let repeated = answered.map(|answered| answered.resolve(typed));
+        let is_repeated = match (last, &repeated) {
+            (Some(LastAnswer::Known(last)), Some(repeated)) => last == repeated,
+            (Some(LastAnswer::Forgotten) | None, _) | (_, None) => false,
+        };
+        let is_shown =
+            |open: &Question| shown.is_some_and(|shown| shown.interaction_id == open.interaction_id);
+        let answer = match open {
+            Some(open) if is_shown(&open) || !is_repeated => open.resolve(typed),
+            Some(_) | None => repeated.unwrap_or_else(|| typed.clone()),
+        };
+        Order { answer: Some(answer), ..order }
+    }
+
+    /// A request with the sensitive answers in it as they were given.
+    fn revealed(&self, request: &ActionRequest) -> ActionRequest {
+        let mut request = request.clone();
+        self.memory.secrets.reveal_request(&mut request);
+        request
     }
 
     pub(crate) fn record(&mut self, events: Vec<Event>) -> Result<(), MemoryError> {
@@ -231,7 +272,9 @@ fn nudge(thought: &Thought) -> String {
     if thought.is_empty() {
         return "Your last answer was empty. Call a tool, or give your final answer in words.".to_owned();
     }
-    "Your last answer was cut off at the limit of its length. Go on where it ended, or be shorter.".to_owned()
+    "Your last answer was cut off at the limit of its length. Go on exactly where it ended and repeat nothing: what you \
+     say now is appended to it."
+        .to_owned()
 }
 
 /// The empty window for an agent, whose model reaches the state folder under this name.

@@ -1,37 +1,64 @@
-//! Answers that nobody else should read: each in a file of its own until the run ends, and never in the journal.
+//! Sensitive answers: each in a file of its own until the run ends, and never in the journal.
 //!
-//! Wherever the text of one would stand in an event, a mark stands instead; what the model is shown and what tools are
-//! given gets the text back while the file is there. Only the fields that carry people's, models' and programs' words are
-//! looked at, so that a short secret cannot break an id.
+//! Wherever the text of one would stand in an event, a token stands instead; what the model is shown and what tools are
+//! given gets the text back while the file is there. A token is `⟦` and a random name and `⟧`, made when the answer is
+//! kept, so no text from before can hold it. In a text from after, `⟦` with that name is itself replaced. Both directions
+//! go over a text once and never look at what they have put in, so a text comes back exactly as it was, whatever the
+//! answers are: parts of each other, of a token, or of JSON.
+//!
+//! Only the fields that carry people's, models' and programs' words are changed, so that a short answer cannot break an
+//! id. Keys of model servers are struck out for good, in the same fields.
 //!
 //! Not here: what tools write to disk themselves.
 
+mod substitution;
+
 use std::{
-    fs::{self, OpenOptions},
+    fs,
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::event::{Event, RunEnd};
+use crate::{
+    clock,
+    event::{ActionRequest, Event, RunEnd},
+    human, private,
+};
+use substitution::Substitution;
 
-/// The secrets of a run.
+/// The sensitive answers of a run.
 #[derive(Debug)]
 pub(crate) struct Secrets {
     folder: PathBuf,
     kept: Vec<Kept>,
+    /// Keys of model servers.
+    keys: Vec<String>,
+    hiding: Substitution,
+    revealing: Substitution,
 }
 
 struct Kept {
+    action_id: String,
     text: String,
-    mark: String,
+    /// The random part of its tokens.
+    name: String,
+    origin: Origin,
+}
+
+/// Which version kept an answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Present,
+    /// One whose marks in the journal were `[secret ID]`.
+    Marked,
 }
 
 impl std::fmt::Debug for Kept {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.mark)
+        f.write_str(&self.action_id)
     }
 }
 
@@ -39,7 +66,13 @@ impl Secrets {
     /// Those that are in the state folder.
     pub(crate) fn open(state: &Path) -> io::Result<Self> {
         let folder = state.join("secrets");
-        let mut secrets = Self { folder, kept: Vec::new() };
+        let mut secrets = Self {
+            folder,
+            kept: Vec::new(),
+            keys: Vec::new(),
+            hiding: Substitution::default(),
+            revealing: Substitution::default(),
+        };
         let files = match fs::read_dir(&secrets.folder) {
             Ok(files) => files,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(secrets),
@@ -47,120 +80,282 @@ impl Secrets {
         };
         for file in files {
             let file = file?;
-            let Ok(id) = file.file_name().into_string() else { continue };
-            if !id.starts_with('.') {
-                secrets.remember(&id, &fs::read_to_string(file.path())?);
+            let Ok(file_name) = file.file_name().into_string() else { continue };
+            if file_name.starts_with('.') {
+                continue;
             }
+            let text = fs::read_to_string(file.path())?;
+            let kept = match file_name.split('.').collect::<Vec<_>>()[..] {
+                [action_id, name] => Kept::new(action_id, text, name, Origin::Present),
+                [action_id, name, MARKED] => Kept::new(action_id, text, name, Origin::Marked),
+                [action_id] => {
+                    // An earlier version kept it. From now on it has a name too.
+                    let name = fresh_name(&text);
+                    fs::rename(file.path(), secrets.folder.join(format!("{action_id}.{name}.{MARKED}")))?;
+                    Kept::new(action_id, text, &name, Origin::Marked)
+                }
+                _ => continue,
+            };
+            secrets.kept.push(kept);
         }
+        secrets.prepare();
         Ok(secrets)
     }
 
-    /// Keeps an answer, and says what stands for it in the journal.
-    pub(crate) fn keep(&mut self, action_id: &str, text: &str) -> io::Result<String> {
+    /// Keeps an answer. From now on a token stands for it.
+    pub(crate) fn keep(&mut self, action_id: &str, text: &str) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        // A process that died before it could record the answer may have kept one too. Its tokens may be in use already,
+        // so it stays.
+        if self.kept.iter().any(|kept| kept.action_id == action_id && kept.text == text) {
+            return Ok(());
+        }
+        let kept = Kept::new(action_id, text.to_owned(), &fresh_name(text), Origin::Present);
         let part = self.folder.join(format!(".{action_id}"));
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&part)?;
+        let mut file = private::options().create(true).truncate(true).write(true).open(&part)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        fs::rename(part, self.folder.join(action_id))?;
+        fs::rename(part, self.folder.join(kept.file_name()))?;
         fs::File::open(&self.folder)?.sync_all()?;
-        self.remember(action_id, text);
-        Ok(mark(action_id))
+        self.kept.push(kept);
+        self.prepare();
+        Ok(())
     }
 
     /// Forgets all of them.
     pub(crate) fn forget(&mut self) -> io::Result<()> {
         self.kept.clear();
+        self.prepare();
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             done => done,
         }
     }
 
-    /// Their texts.
+    /// Whether the answer to the question of this action is kept.
+    pub(crate) fn holds(&self, action_id: &str) -> bool {
+        self.kept.iter().any(|kept| kept.action_id == action_id)
+    }
+
+    /// Keys that are struck out of every event.
+    pub(crate) fn withhold(&mut self, keys: Vec<String>) {
+        self.keys = keys;
+        self.keys.retain(|key| !key.is_empty());
+        self.keys.sort_by_key(|key| std::cmp::Reverse(key.len()));
+    }
+
+    /// What is not to be written down, in every spelling, the longest first.
     pub(crate) fn texts(&self) -> Vec<String> {
-        self.kept.iter().map(|kept| kept.text.clone()).collect()
+        let spelt = self.kept.iter().flat_map(|kept| kept.spellings().into_iter().map(|(_, text)| text));
+        let mut texts: Vec<String> = spelt.chain(self.keys.iter().cloned()).collect();
+        texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        texts
+    }
+
+    /// Strikes keys out of an event, for good.
+    pub(crate) fn strike(&self, event: &mut Event) {
+        if self.keys.is_empty() {
+            return;
+        }
+        let struck =
+            |text: &str| self.keys.iter().fold(text.to_owned(), |text, key| text.replace(key, "***"));
+        words(event, &Change { text: &struck, number: &|_| None, string: &|_| None });
     }
 
     /// The event as the journal may have it.
     pub(crate) fn hide(&self, event: &mut Event) {
         if !self.kept.is_empty() {
-            words(event, &|text| self.hidden(text), &|value| self.hide_number(value));
+            let number = |text: &str| {
+                let hidden = self.hiding.apply(text);
+                (hidden != text).then(|| Value::String(format!("{}{hidden}", self.kept[0].token(NUMBER))))
+            };
+            words(
+                event,
+                &Change { text: &|text| self.hiding.apply(text), number: &number, string: &|_| None },
+            );
         }
     }
 
     /// The event as it was meant.
     pub(crate) fn reveal(&self, event: &mut Event) {
         if !self.kept.is_empty() {
-            words(event, &|text| self.revealed(text), &|value| self.reveal_number(value));
+            words(
+                event,
+                &Change {
+                    text: &|text| self.revealed(text),
+                    number: &|_| None,
+                    string: &|text| self.number(text),
+                },
+            );
         }
     }
 
-    fn hidden(&self, text: &str) -> String {
-        self.replace(text, |kept| (&kept.text, &kept.mark))
-    }
-
-    /// A number that a person told us in confidence is one for a tool, and a mark in the journal.
-    fn hide_number(&self, value: &mut Value) {
-        let text = value.to_string();
-        if let Some(kept) = self.kept.iter().find(|kept| kept.text.trim() == text) {
-            *value = Value::String(format!("{}{AS_NUMBER}", kept.mark));
+    /// The request as it was meant.
+    pub(crate) fn reveal_request(&self, request: &mut ActionRequest) {
+        if !self.kept.is_empty() {
+            in_request(
+                request,
+                &Change {
+                    text: &|text| self.revealed(text),
+                    number: &|_| None,
+                    string: &|text| self.number(text),
+                },
+            );
         }
     }
 
-    fn reveal_number(&self, value: &mut Value) {
-        let mark = value.as_str().and_then(|text| text.strip_suffix(AS_NUMBER));
-        let Some(kept) = mark.and_then(|mark| self.kept.iter().find(|kept| kept.mark == mark)) else {
-            return;
-        };
-        if let Ok(number) = serde_json::from_str(kept.text.trim()) {
-            *value = number;
-        }
+    /// The text as the journal may have it.
+    pub(crate) fn hidden(&self, text: &str) -> String {
+        self.hiding.apply(text)
     }
 
     /// The text as it was meant.
     pub(crate) fn revealed(&self, text: &str) -> String {
-        self.replace(text, |kept| (&kept.mark, &kept.text))
+        self.revealing.apply(text)
     }
 
-    fn replace<'a>(&'a self, text: &str, which: impl Fn(&'a Kept) -> (&'a String, &'a String)) -> String {
-        self.kept.iter().fold(text.to_owned(), |text, kept| {
-            let (from, to) = which(kept);
-            if text.contains(from.as_str()) { text.replace(from.as_str(), to) } else { text }
-        })
+    /// The number that a string stands for, if it stands for one.
+    fn number(&self, text: &str) -> Option<Value> {
+        let number = self.kept.iter().find_map(|kept| {
+            let hidden = text.strip_prefix(&kept.token(NUMBER));
+            let marked = || kept.origin == Origin::Marked && text == format!("{}{AS_NUMBER}", kept.mark());
+            hidden
+                .map(|hidden| self.revealed(hidden))
+                .or_else(|| marked().then(|| kept.text.trim().to_owned()))
+        })?;
+        serde_json::from_str(&number).ok()
     }
 
-    fn remember(&mut self, id: &str, text: &str) {
-        let mark = mark(id);
-        self.kept.retain(|kept| !kept.mark.starts_with(mark.trim_end_matches(']')));
-        if text.is_empty() {
-            return;
+    /// Makes the substitutions anew.
+    fn prepare(&mut self) {
+        let (mut hiding, mut revealing) = (Vec::new(), Vec::new());
+        for kept in &self.kept {
+            let mut both = |text: String, token: String| {
+                revealing.push((token.clone(), text.clone()));
+                hiding.push((text, token));
+            };
+            for (spelling, text) in kept.spellings() {
+                both(text, kept.token(spelling));
+            }
+            both(format!("{OPEN}{}", kept.name), kept.token(OPENING));
+            if kept.origin == Origin::Marked {
+                both(kept.mark(), kept.token(MARK));
+                both(kept.json_mark(), kept.token(JSON_MARK));
+                revealing.push((kept.mark(), kept.text.clone()));
+                revealing.push((kept.json_mark(), in_json(&kept.text)));
+            }
         }
-        // Arguments that are no JSON are journalled as they came, with the text in the spelling of JSON.
-        let spelt = Value::from(text).to_string();
-        let spelt = spelt.trim_matches('"').to_owned();
-        if spelt != text {
-            self.kept.push(Kept { text: spelt, mark: format!("[secret {id} in JSON]") });
-        }
-        self.kept.push(Kept { text: text.to_owned(), mark });
-        // One secret may hold another: the longer one is hidden first.
-        self.kept.sort_by_key(|kept| std::cmp::Reverse(kept.text.len()));
+        (self.hiding, self.revealing) = (Substitution::new(hiding), Substitution::new(revealing));
     }
 }
 
-/// Stands behind the mark of a secret that was a number.
+impl Kept {
+    fn new(action_id: &str, text: String, name: &str, origin: Origin) -> Self {
+        Self { action_id: action_id.to_owned(), text, name: name.to_owned(), origin }
+    }
+
+    fn file_name(&self) -> String {
+        let Self { action_id, name, .. } = self;
+        match self.origin {
+            Origin::Present => format!("{action_id}.{name}"),
+            Origin::Marked => format!("{action_id}.{name}.{MARKED}"),
+        }
+    }
+
+    /// What stands for it: `⟦name⟧`, with a number for another spelling.
+    fn token(&self, number: u8) -> String {
+        let name = &self.name;
+        if number == PLAIN { format!("{OPEN}{name}{CLOSE}") } else { format!("{OPEN}{name}.{number}{CLOSE}") }
+    }
+
+    /// The ways in which the text may be written, each once and none of them empty.
+    fn spellings(&self) -> Vec<(u8, String)> {
+        let json = in_json(&self.text);
+        let ascii = in_ascii(&json);
+        let all = [
+            self.text.clone(),
+            self.text.trim().to_owned(),
+            json.replace('/', "\\/"),
+            in_json(&json),
+            in_json(&ascii),
+            json,
+            ascii,
+        ];
+        let mut spellings: Vec<(u8, String)> = Vec::new();
+        for (number, text) in (PLAIN..).zip(all) {
+            if !text.is_empty() && spellings.iter().all(|(_, other)| *other != text) {
+                spellings.push((number, text));
+            }
+        }
+        spellings
+    }
+
+    fn mark(&self) -> String {
+        format!("[secret {}]", self.action_id)
+    }
+
+    fn json_mark(&self) -> String {
+        format!("[secret {} in JSON]", self.action_id)
+    }
+}
+
+const OPEN: char = '⟦';
+const CLOSE: char = '⟧';
+/// The number of the first spelling; the others follow.
+const PLAIN: u8 = 0;
+/// The numbers of tokens that stand for something else than the answer: for the opening of its tokens themselves, for a
+/// number in JSON, of which the rest follows, and for the marks of an earlier version.
+const OPENING: u8 = 20;
+const NUMBER: u8 = 21;
+const MARK: u8 = 22;
+const JSON_MARK: u8 = 23;
+/// How the file of an answer ends that an earlier version kept.
+const MARKED: &str = "marked";
+/// Stood behind the mark of an earlier version for an answer that was a number.
 const AS_NUMBER: &str = " as a number";
 
-/// What stands for the answer of an action.
-pub(crate) fn mark(action_id: &str) -> String {
-    format!("[secret {action_id}]")
+/// A name for tokens that has nothing to do with the text, unless the text is too short for that.
+fn fresh_name(text: &str) -> String {
+    let name = || clock::fresh(16);
+    (0..16).map(|_| name()).find(|name| !name.contains(text.trim())).unwrap_or_else(name)
 }
 
-/// Changes the words in an event: everything that people, models and programs said.
-fn words(event: &mut Event, change: &dyn Fn(&str) -> String, other: &dyn Fn(&mut Value)) {
+/// As JSON writes it, without the quotes.
+fn in_json(text: &str) -> String {
+    let json = Value::from(text).to_string();
+    json[1..json.len() - 1].to_owned()
+}
+
+/// As programs write JSON that keep to ASCII.
+fn in_ascii(json: &str) -> String {
+    let mut ascii = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_ascii() {
+            ascii.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            ascii.push_str(&format!("\\u{unit:04x}"));
+        }
+    }
+    ascii
+}
+
+/// What is done to the words of an event.
+struct Change<'a> {
+    /// To every text.
+    text: &'a dyn Fn(&str) -> String,
+    /// To a number in arguments, by its digits, before it is left as it is.
+    number: &'a dyn Fn(&str) -> Option<Value>,
+    /// To a whole string in arguments, before it is changed as a text.
+    string: &'a dyn Fn(&str) -> Option<Value>,
+}
+
+/// Changes everything in an event that people, models and programs said.
+fn words(event: &mut Event, change: &Change<'_>) {
     let in_option = |text: &mut Option<String>| {
         if let Some(text) = text {
-            *text = change(text);
+            *text = (change.text)(text);
         }
     };
     match event {
@@ -169,72 +364,51 @@ fn words(event: &mut Event, change: &dyn Fn(&str) -> String, other: &dyn Fn(&mut
             in_option(reason);
             in_option(answer);
         }
-        Event::UserMessage(message) => message.text = change(&message.text),
+        Event::UserMessage(message) => message.text = (change.text)(&message.text),
         Event::Thought(thought) => in_option(&mut thought.text),
-        Event::ActionRequest(request) => {
-            in_value(&mut request.tool_args, change, other);
-            in_option(&mut request.tool_args_raw);
+        Event::ActionRequest(request) => in_request(request, change),
+        Event::ActionResult(result) => {
+            result.observation_content = (change.text)(&result.observation_content)
         }
-        Event::ActionResult(result) => result.observation_content = change(&result.observation_content),
-        Event::SystemMessage(message) => message.content = change(&message.content),
+        Event::SystemMessage(message) => message.content = (change.text)(&message.content),
     }
 }
 
-fn in_value(value: &mut Value, change: &dyn Fn(&str) -> String, other: &dyn Fn(&mut Value)) {
+fn in_request(request: &mut ActionRequest, change: &Change<'_>) {
+    if request.tool_name == human::TOOL
+        && let Value::Object(fields) = &mut request.tool_args
+    {
+        // The journal is read for its questions by others too, so the names of what belongs to one stay.
+        fields.values_mut().for_each(|value| in_value(value, change));
+    } else {
+        in_value(&mut request.tool_args, change);
+    }
+    if let Some(raw) = &mut request.tool_args_raw {
+        *raw = (change.text)(raw);
+    }
+}
+
+fn in_value(value: &mut Value, change: &Change<'_>) {
     match value {
         Value::String(text) => {
-            let before = text.clone();
-            other(value);
-            if let Value::String(text) = value {
-                *text = change(&before);
+            *value = (change.string)(text).unwrap_or_else(|| Value::String((change.text)(text)));
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| in_value(value, change)),
+        Value::Object(fields) => {
+            let changed = std::mem::take(fields).into_iter().map(|(name, mut value)| {
+                in_value(&mut value, change);
+                ((change.text)(&name), value)
+            });
+            *fields = changed.collect::<Map<String, Value>>();
+        }
+        Value::Number(number) => {
+            if let Some(changed) = (change.number)(&number.to_string()) {
+                *value = changed;
             }
         }
-        Value::Array(values) => values.iter_mut().for_each(|value| in_value(value, change, other)),
-        Value::Object(fields) => fields.iter_mut().for_each(|(_, value)| in_value(value, change, other)),
-        Value::Number(_) => other(value),
         Value::Null | Value::Bool(_) => {}
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::event::ActionRequest;
-
-    fn request(args: Value, raw: Option<&str>) -> Event {
-        Event::ActionRequest(ActionRequest {
-            action_id: "act_9".to_owned(),
-            call_id: "c".to_owned(),
-            tool_name: "login".to_owned(),
-            tool_args: args,
-            tool_args_raw: raw.map(str::to_owned),
-        })
-    }
-
-    #[test]
-    fn a_secret_is_hidden_wherever_words_are_and_comes_back_as_it_was() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut secrets = Secrets::open(folder.path()).unwrap();
-        assert_eq!(secrets.keep("act_1", "pa\"ss\nword").unwrap(), "[secret act_1]");
-        let meant = request(json!({ "with": ["x pa\"ss\nword y"] }), Some(r#"{"with": "pa\"ss\nword"#));
-        let mut event = meant.clone();
-        secrets.hide(&mut event);
-        let hidden =
-            request(json!({ "with": ["x [secret act_1] y"] }), Some(r#"{"with": "[secret act_1 in JSON]"#));
-        assert_eq!(event, hidden);
-        Secrets::open(folder.path()).unwrap().reveal(&mut event);
-        assert_eq!(event, meant);
-        assert_eq!(secrets.keep("act_2", "1234").unwrap(), "[secret act_2]");
-        let meant = request(json!({ "pin": 1234, "text": "1234" }), None);
-        let mut event = meant.clone();
-        secrets.hide(&mut event);
-        let hidden = json!({ "pin": "[secret act_2] as a number", "text": "[secret act_2]" });
-        assert_eq!(event, request(hidden, None));
-        secrets.reveal(&mut event);
-        assert_eq!(event, meant);
-        secrets.forget().unwrap();
-        assert!(!folder.path().join("secrets").exists());
-    }
-}
+mod tests;

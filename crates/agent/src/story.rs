@@ -23,6 +23,8 @@ pub struct Story {
     batch: Vec<Open>,
     /// Sessions that were started and not ended, with the tool that started each.
     sessions: BTreeMap<String, String>,
+    /// Sessions that were ended with a run, which the model has not been told, with the tool of each.
+    untold: BTreeMap<String, String>,
     /// Every id by which a model knows a call of its own.
     calls: HashSet<String>,
 }
@@ -36,13 +38,23 @@ pub struct Run {
     /// Answers of the model since it was given its budget.
     pub iterations: u64,
     pub usage: Usage,
-    /// The last question that a person answered: its action and the answer as it was journalled.
-    pub answered: Option<(String, String)>,
+    /// The last question that a person answered.
+    pub answered: Option<Answered>,
     pub end: Option<RunEnd>,
+    /// Text of the answer so far, while the model's replies are cut at their length limit.
+    partial: String,
     /// The model's last word, as long as nobody said anything after it.
     last: Option<Thought>,
     /// How often the model said nothing, one after the other.
     pub empty: u64,
+}
+
+/// A question that a person answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answered {
+    pub request: ActionRequest,
+    /// The answer as it was journalled.
+    pub text: String,
 }
 
 /// A request, and whether its result is there.
@@ -63,8 +75,9 @@ pub enum Next<'a> {
     Act(Vec<&'a ActionRequest>),
     /// The model neither answered nor called anything, and is to be told so.
     Nudge(&'a Thought),
-    /// The model has given its answer; the run is to be ended.
-    Finish(&'a str),
+    /// The model has given its answer; the run is to be ended. The answer includes the parts of replies before it that
+    /// were cut at their length limit.
+    Finish(String),
     /// The run is over.
     Ended(&'a RunEnd),
 }
@@ -79,6 +92,8 @@ impl Story {
                 let run = self.run_mut()?;
                 run.messages.push(text.clone());
                 run.last = None;
+                // What follows answers this message.
+                run.partial.clear();
             }
             Event::Thought(thought) => self.thought(thought)?,
             Event::ActionRequest(request) => {
@@ -103,7 +118,7 @@ impl Story {
             (Some(end), _) => Next::Ended(end),
             (None, _) if !open.is_empty() => Next::Act(open),
             (None, Some(thought)) if thought.is_answer() => {
-                Next::Finish(thought.text.as_deref().unwrap_or_default())
+                Next::Finish(format!("{}{}", run.partial, thought.text.as_deref().unwrap_or_default()))
             }
             (None, Some(thought)) if thought.calls == 0 => Next::Nudge(thought),
             (None, Some(_) | None) => Next::Think,
@@ -127,6 +142,11 @@ impl Story {
         self.sessions.iter().map(|(id, tool)| (id.as_str(), tool.as_str()))
     }
 
+    /// Sessions that were ended with a run and of whose end the model does not know, each with its tool.
+    pub fn untold_ends(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.untold.iter().map(|(id, tool)| (id.as_str(), tool.as_str()))
+    }
+
     /// Whether a model has used this id for a call of its own.
     pub fn knows_call(&self, id: &str) -> bool {
         self.calls.contains(id)
@@ -140,13 +160,14 @@ impl Story {
             usage: Usage::default(),
             answered: None,
             end: None,
+            partial: String::new(),
             last: None,
             empty: 0,
         };
         self.run = Some(match self.run.take() {
             // The same run goes on, with a fresh budget.
             Some(run) if run.id == start.run_id => {
-                Run { messages: run.messages, answered: run.answered, ..fresh }
+                Run { messages: run.messages, answered: run.answered, partial: run.partial, ..fresh }
             }
             Some(_) | None => fresh,
         });
@@ -161,6 +182,11 @@ impl Story {
         run.iterations += 1;
         run.usage = sum(run.usage, thought.usage.unwrap_or_default());
         run.empty = if thought.is_empty() { run.empty + 1 } else { 0 };
+        if thought.calls > 0 {
+            run.partial.clear();
+        } else if thought.is_cut() {
+            run.partial.push_str(thought.text.as_deref().unwrap_or_default());
+        }
         run.last = Some(thought.clone());
         Ok(())
     }
@@ -171,12 +197,13 @@ impl Story {
             return Err(format!("a result of {}, which is no open request", result.action_id));
         };
         open.done = true;
-        let tool = open.request.tool_name.clone();
+        let request = open.request.clone();
+        let tool = request.tool_name.clone();
         if tool == human::TOOL
             && result.status == Status::Success
             && let Some(run) = &mut self.run
         {
-            run.answered = Some((result.action_id.clone(), result.observation_content.clone()));
+            run.answered = Some(Answered { request, text: result.observation_content.clone() });
         }
         self.session(result.session_id.as_deref(), result.session_event, &tool);
         Ok(())
@@ -188,6 +215,13 @@ impl Story {
             && let Some(run) = &mut self.run
         {
             run.last = None;
+        }
+        if let (Some(id), Some(SessionEvent::Ended)) = (&message.session_id, message.session_event) {
+            match (message.level, self.sessions.get(id)) {
+                (Level::Info, Some(tool)) => drop(self.untold.insert(id.clone(), tool.clone())),
+                (Level::Info, None) => {}
+                (Level::Warn, _) => drop(self.untold.remove(id)),
+            }
         }
         self.session(message.session_id.as_deref(), message.session_event, "");
     }

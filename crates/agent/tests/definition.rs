@@ -194,7 +194,7 @@ fn everything_that_is_wrong_is_told_at_once() {
             config.yaml:12:15: tools[0].stateful: expected true or false, not a text; write true
              12 |     stateful: yes
                 |               ^^^
-            config.yaml:13:5: tools[1]: expected a map, not 5
+            config.yaml:13:5: tools[1]: expected a map, not 5; write keys with their values, such as `name: value`
              13 |   - 5
                 |     ^"#]],
     );
@@ -223,6 +223,13 @@ fn names_are_what_models_take_and_each_is_there_once() {
 #[test]
 fn a_command_is_a_list_of_words_or_a_text_for_a_shell() {
     wrong_tool(
+        "command: true",
+        expect![[r#"
+            config.yaml:5:14: tools[0].command: expected a list or a text, not true; write ["true"], or "true" with shell: true
+             5 |     command: true
+               |              ^^^^"#]],
+    );
+    wrong_tool(
         "command: ls -l",
         expect![[r#"
             config.yaml:5:14: command: expected a list of words, not a text; write ["ls", "-l"], or add shell: true
@@ -246,7 +253,7 @@ fn a_command_is_a_list_of_words_or_a_text_for_a_shell() {
     wrong_tool(
         "command: {a: b}",
         expect![[r#"
-            config.yaml:5:14: tools[0].command: expected a list or a text, not a map
+            config.yaml:5:14: tools[0].command: expected a list or a text, not a map; write a list of words, such as ["ls", "-l"]
              5 |     command: {a: b}
                |              ^"#]],
     );
@@ -333,7 +340,10 @@ fn yaml_that_is_none_is_told_with_its_place() {
             "tools:\n  - name: x\n   y: z\n",
             "config.yaml:3:4: no valid YAML: while parsing a block collection, did not find expected '-' indicator; is it indented like its neighbours?",
         ),
-        ("- a\n", "config.yaml:1:1: the file: expected a map, not a list"),
+        (
+            "- a\n",
+            "config.yaml:1:1: the file: expected a map, not a list; write keys with their values, such as `name: value`",
+        ),
     ];
     for (config, expected) in cases {
         let folder = folder(config);
@@ -350,7 +360,7 @@ fn a_key_in_the_place_of_a_variables_name_is_told_and_not_shown() {
         expect![[r#"
         config.yaml:4:16: model.api_key_env: this looks like a key itself; put the key into a variable, and the variable's name here: api_key_env: OPENAI_API_KEY
          4 |   api_key_env: ***
-           |                ^^^^^^^^^^^^^^^^^^"#]],
+           |                ^^^"#]],
     );
     wrong(
         "model:\n  base_url: http://a\n  name: m\n  api_key_env: ${MY_KEY}\n",

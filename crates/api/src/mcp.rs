@@ -1,7 +1,7 @@
 //! The terminal as MCP tools, by the official SDK. The runtime turns on a thread of its own; tools wait for it.
 
 use abide_terminal::{Call, Handle, Reply, SessionId, TerminalError};
-use abide_wire::terminal as wire;
+use abide_wire::{strict::Strict, terminal as wire};
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::CallToolResult;
 use rmcp::{ServiceExt, tool, tool_handler, tool_router};
@@ -40,7 +40,10 @@ struct RunParams {
 #[tool_router]
 impl Tools {
     #[tool(description = "Start a persistent shell session. Returns its session_id.")]
-    async fn terminal_create(&self, Parameters(params): Parameters<wire::CreateParams>) -> CallToolResult {
+    async fn terminal_create(
+        &self,
+        Parameters(Strict(params)): Parameters<Strict<wire::CreateParams>>,
+    ) -> CallToolResult {
         self.call(translate::create(params)).await
     }
 
@@ -48,7 +51,10 @@ impl Tools {
         description = "Run a command in a session and wait for it. Returns stdout, stderr and exit_code apart; cd, export \
                        and functions persist for the next command."
     )]
-    async fn terminal_run(&self, Parameters(params): Parameters<RunParams>) -> CallToolResult {
+    async fn terminal_run(
+        &self,
+        Parameters(Strict(params)): Parameters<Strict<RunParams>>,
+    ) -> CallToolResult {
         let execute = translate::execute(wire::ExecParams {
             session_id: params.session_id,
             command: params.command,
@@ -62,12 +68,18 @@ impl Tools {
     }
 
     #[tool(description = "Stop the command that runs in a session. The session stays usable.")]
-    async fn terminal_cancel(&self, Parameters(params): Parameters<wire::SessionParams>) -> CallToolResult {
+    async fn terminal_cancel(
+        &self,
+        Parameters(Strict(params)): Parameters<Strict<wire::SessionParams>>,
+    ) -> CallToolResult {
         self.call(Call::Cancel(SessionId::from_text(&params.session_id))).await
     }
 
     #[tool(description = "End a session and everything that it started.")]
-    async fn terminal_destroy(&self, Parameters(params): Parameters<wire::DestroyParams>) -> CallToolResult {
+    async fn terminal_destroy(
+        &self,
+        Parameters(Strict(params)): Parameters<Strict<wire::DestroyParams>>,
+    ) -> CallToolResult {
         let session = SessionId::from_text(&params.session_id);
         self.call(Call::Destroy { session, force: params.force }).await
     }

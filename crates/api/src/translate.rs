@@ -91,6 +91,7 @@ pub fn run_result(result: RunResult, encoding: wire::Encoding) -> wire::RunResul
         duration_ms: milliseconds(result.finished.duration_us),
         timed_out: result.finished.timed_out,
         cancelled: result.finished.cancelled,
+        shell_restarted: result.finished.shell_restarted,
         truncated: wire::Truncated { stdout: left_out, stderr: left_err },
         encoding,
     }
@@ -137,6 +138,7 @@ pub fn exit(finished: &Finished) -> wire::Exit {
         duration_ms: milliseconds(finished.duration_us),
         timed_out: finished.timed_out,
         cancelled: finished.cancelled,
+        shell_restarted: finished.shell_restarted,
     }
 }
 

@@ -27,12 +27,12 @@ pub(crate) struct Abide {
 pub(crate) enum Command {
     /// Run the daemon, and print its address when it is ready
     #[command(
-        after_help = "Stopped by ctrl-c, SIGTERM or `abide down --keep`, it leaves running turns and sessions to their keepers, and the next start takes them up again; `abide down` ends them.\n\nExamples:\n  abide up\n  abide up --detach --open\n  abide up --listen 127.0.0.1:8080 --store postgres://abide@localhost/abide"
+        after_help = "Stopped by ctrl-c, SIGTERM or `abide down --keep`, it leaves running turns and sessions to their keepers, and the next start takes them up again; `abide down` ends them.\n\nA store that has lost acknowledged input is refused: `abide restore FILE` puts a backup in place, --accept-loss continues without what is missing.\n\nExamples:\n  abide up\n  abide up --detach --open\n  abide up --listen 127.0.0.1:8080 --store postgres://abide@localhost/abide"
     )]
     Up(Up),
     /// Stop the daemon in order: turns are stopped, sessions ended, and open questions stay open
     #[command(
-        after_help = "Without --keep, a turn that is stopped leaves its run waiting for you to say how it goes on.\n\nExamples:\n  abide down\n  abide down --keep && abide up --detach   # a new version, and nothing notices"
+        after_help = "Without --keep, every process of a run is ended, and what became of each run is printed:\n  a turn at work     is interrupted. An interactive run asks whether to continue or stop, a chat becomes\n                     idle, an auto run fails with STOPPED_BY_SHUTDOWN.\n  a waiting process  is ended and its question is void. A run that can be resumed asks whether to continue\n                     or stop, a sticky run fails with STOPPED_BY_SHUTDOWN.\n  everything else    stays: queued runs, turns that had not started, questions without a process.\n\nExamples:\n  abide down\n  abide down --keep && abide up --detach   # a new version, and nothing notices"
     )]
     Down(Down),
     /// What runs and waits
@@ -130,16 +130,21 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Rebuild the tables from the journal and compare; exits with 1 if anything differs
+    /// Rebuild the tables from the journal and compare, and check indexes and witness; exits with 1 if anything differs
     #[command(
         after_help = "Works with and without a daemon, and changes nothing. With --repair, which needs the daemon stopped (`abide down --keep`), the tables of every run are derived from the journal anew.\n\nExamples:\n  abide verify\n  abide verify --json | jq .findings\n  abide down --keep && abide verify --repair"
     )]
     Verify(Verify),
     /// Write a consistent copy of the store to a new file, while the daemon goes on
     #[command(
-        after_help = "The copy is a complete SQLite store: to restore it, stop the daemon, put the copy in the place of abide.db (and take abide.db-wal and abide.db-shm away), and start again. A Postgres store is backed up with pg_dump.\n\nExample:\n  abide backup /mnt/backups/abide-$(date +%F).db"
+        after_help = "The copy is a complete SQLite store: `abide restore` puts it in place. A Postgres store is backed up with pg_dump.\n\nExample:\n  abide backup /mnt/backups/abide-$(date +%F).db"
     )]
     Backup(Backup),
+    /// Put a backup in the place of the store, and keep what was there under another name
+    #[command(
+        after_help = "Needs the daemon stopped (`abide down`). The backup is checked first; nothing is changed if it is damaged, or of a newer version. What was acknowledged after the backup was made is not in it. A Postgres store is restored with pg_restore.\n\nExample:\n  abide down && abide restore /mnt/backups/abide-2026-01-31.db && abide up --detach"
+    )]
+    Restore(Restore),
 }
 
 impl Command {
@@ -161,6 +166,7 @@ impl Command {
             Self::Doctor(doctor) => &doctor.output,
             Self::Verify(verify) => &verify.output,
             Self::Backup(backup) => &backup.output,
+            Self::Restore(restore) => &restore.output,
             Self::Agent { command } => command.output(),
             Self::Rpc
             | Self::Mcp
@@ -188,6 +194,9 @@ pub(crate) struct Up {
     /// Show its page in a browser
     #[arg(long)]
     pub(crate) open: bool,
+    /// Start although acknowledged input is missing from the store, and continue without it
+    #[arg(long)]
+    pub(crate) accept_loss: bool,
     /// It is in the background already
     #[arg(long, hide = true, conflicts_with_all = ["detach", "open"])]
     pub(crate) background: bool,
@@ -243,6 +252,15 @@ pub(crate) struct Verify {
 #[derive(Debug, Args)]
 pub(crate) struct Backup {
     /// Where the copy goes; nothing may be there
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// The backup, as `abide backup` wrote it
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     #[command(flatten)]

@@ -52,16 +52,22 @@ impl EngineCatalogue {
         let entries = built_in.into_iter().chain(added).filter_map(|engine| {
             let config = configured.get(engine.name()).cloned().unwrap_or_default();
             let mut installation = engine.installation();
-            if installation.command.first().is_some_and(|program| program == OWN_NAME) {
+            let lives_here = installation.command.first().is_some_and(|program| program == OWN_NAME);
+            if lives_here {
                 // Whichever binary runs is the one that is meant, wherever it lies.
                 installation.command[0] = own.to_string_lossy().into_owned();
             }
+            let own_name = (lives_here && config.command.is_none()).then(|| OWN_NAME.to_owned());
             if let Some(command) = config.command {
                 installation.command = command;
             }
             installation.args.extend(config.args);
             installation.env.extend(config.env);
-            (!config.disabled).then(|| Entry { engine: Arc::from(asking::instructed(engine)), installation })
+            (!config.disabled).then(|| Entry {
+                engine: Arc::from(asking::instructed(engine)),
+                installation,
+                own_name,
+            })
         });
         Self { entries: entries.collect() }
     }

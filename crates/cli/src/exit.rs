@@ -9,7 +9,7 @@ use clap::{CommandFactory, Parser, error::ErrorKind};
 use crate::{
     agent,
     args::{Abide, Command},
-    backup, config, doctor, mcp, parrot, rpc, runs, service, sessions,
+    backup, config, doctor, mcp, parrot, restore, rpc, runs, service, sessions,
     trouble::{self, Kind, Trouble, note},
     up, verify,
 };
@@ -53,6 +53,7 @@ pub fn main() -> ExitCode {
         Command::Completions { shell } => completions(shell),
         Command::Verify(arguments) => verify::run(&arguments, &set),
         Command::Backup(arguments) => backup::run(&arguments, &set),
+        Command::Restore(arguments) => restore::run(&arguments, &set),
     };
     done.unwrap_or_else(|error| {
         // Whoever reads only the head of what we print has what they want.

@@ -4,23 +4,39 @@
 //! `SIEGE_FAILPOINT=after_commit:7` kills this process right after its seventh commit; the other places are
 //! `before_commit` and `order_carried_out`. Each place that is reached is a line in the home's `failpoints`, so that a run
 //! without a death tells how many there are.
+//!
+//! `SIEGE_VICTIMS` says who dies at that place: `all`, every keeper of a run with what it holds and then this process;
+//! `keepers` or `children`, those alone; without it this process alone. Each is written to the same file before it dies.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::Write,
+    path::PathBuf,
     sync::{Mutex, OnceLock, PoisonError},
 };
 
 use abide_daemon::failpoint::{self, Point};
 use anyhow::Context;
 
-use crate::home;
+use crate::{home, private};
 
 /// Where to die, how often each place was reached, and where that is told.
 struct Watch {
     place: Option<(Point, u64)>,
+    victims: Victims,
+    /// Below it lie the folders of all keepers.
+    keepers: PathBuf,
     reached: Mutex<[u64; 3]>,
     log: File,
+}
+
+/// Who dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victims {
+    Daemon,
+    All,
+    Keepers,
+    Children,
 }
 
 static WATCH: OnceLock<Watch> = OnceLock::new();
@@ -33,11 +49,19 @@ pub(crate) fn install() -> anyhow::Result<()> {
         }
         None => None,
     };
+    let victims = match home::variable("SIEGE_VICTIMS").as_deref() {
+        None => Victims::Daemon,
+        Some("all") => Victims::All,
+        Some("keepers") => Victims::Keepers,
+        Some("children") => Victims::Children,
+        Some(text) => anyhow::bail!("cannot understand SIEGE_VICTIMS={text}"),
+    };
+    let keepers = home::home()?.join("keepers");
     let path = home::home()?.join("failpoints");
-    std::fs::create_dir_all(home::home()?)?;
-    let log = File::options().create(true).append(true).open(&path);
+    private::home(&home::home()?)?;
+    let log = private::open(File::options().create(true).append(true), &path);
     let log = log.with_context(|| format!("cannot open {}", path.display()))?;
-    let _the_first_counts = WATCH.set(Watch { place, reached: Mutex::default(), log });
+    let _the_first_counts = WATCH.set(Watch { place, victims, keepers, reached: Mutex::default(), log });
     failpoint::install(reached);
     Ok(())
 }
@@ -65,10 +89,65 @@ fn reached(point: Point) {
     *count += 1;
     let _a_test_would_miss_it = writeln!(&watch.log, "{}:{count}", told(point));
     if watch.place == Some((point, *count)) {
+        watch.kill_others();
+        if let Victims::Keepers | Victims::Children = watch.victims {
+            return;
+        }
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         // Nobody goes on from here while the signal is on its way, and the lock keeps others from here too.
         loop {
             std::thread::park();
         }
+    }
+}
+
+impl Watch {
+    /// Kills keepers of runs, what they hold, or both. A keeper goes first, so that it cannot record the end of its child.
+    fn kill_others(&self) {
+        let (keepers, children) = match self.victims {
+            Victims::Daemon => return,
+            Victims::All => (true, true),
+            Victims::Keepers => (true, false),
+            Victims::Children => (false, true),
+        };
+        let processes = processes();
+        for (keeper, _) in &processes {
+            let Ok(place) = fs::read_link(format!("/proc/{keeper}/cwd")) else { continue };
+            let Some(name) = place.file_name().and_then(|name| name.to_str()) else { continue };
+            // The folder of a keeper holds its secret; what it has started works elsewhere.
+            if !place.starts_with(&self.keepers)
+                || !name.starts_with("run_")
+                || !place.join("secret").exists()
+            {
+                continue;
+            }
+            let held = processes.iter().filter(|(_, parent)| parent == keeper).map(|(pid, _)| *pid);
+            let held: Vec<i32> = held.filter(|_| children).collect();
+            if keepers {
+                let _a_test_would_miss_it = writeln!(&self.log, "killed keeper {name}");
+                kill(*keeper);
+            } else if !held.is_empty() {
+                let _a_test_would_miss_it = writeln!(&self.log, "killed child {name}");
+            }
+            held.into_iter().for_each(kill);
+        }
+    }
+}
+
+/// Every process and its parent.
+fn processes() -> Vec<(i32, i32)> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid: i32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        Some((pid, stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?))
+    })
+    .collect()
+}
+
+fn kill(pid: i32) {
+    if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+        // It may have ended by itself.
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
     }
 }

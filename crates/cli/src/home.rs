@@ -6,7 +6,7 @@ use abide_keeper::launch::Launcher;
 use abide_terminal::Config;
 use anyhow::Context;
 
-use crate::config;
+use crate::{config, private};
 
 /// The hidden subcommand by which this program becomes a keeper.
 pub(crate) const KEEPER: &str = "__keeper";
@@ -22,8 +22,10 @@ pub(crate) fn home() -> anyhow::Result<PathBuf> {
 
 /// The terminal runtime's configuration.
 pub(crate) fn terminal(config: &config::Config, detached: bool) -> anyhow::Result<Config> {
+    let home = home()?;
+    private::home(&home)?;
     Ok(Config {
-        keepers: home()?.join("keepers"),
+        keepers: home.join("keepers"),
         launcher: launcher()?,
         env: environment_of_children(),
         cwd: std::env::current_dir()

@@ -1,8 +1,12 @@
 //! Processes held by keepers: the contract of `ports` on the `keeper` crate.
 //!
 //! Each name is a keeper's directory. Nothing is remembered here, so a new daemon finds what an old one started.
+//!
+//! Keepers of runs have a folder of their own, so that no terminal runtime ever takes one for a session. Earlier
+//! versions kept both side by side; what they started is found there by name until it has ended.
 
 mod files;
+mod follow;
 mod outliving;
 
 use std::{
@@ -20,21 +24,24 @@ use abide_domain::{
 use abide_keeper::{
     KeeperError,
     identity::ProcessIdentity,
-    launch::{Keeper, Launcher, Spare, Stage, prevent, stage, sweep},
-    place::Place,
-    protocol::{Act, Answer, News, Order, Owner, Refusal, Shape, Spec, Status, Stream},
+    launch::{Keeper, Launcher, Spare, Stage, child, kill, make_folder, prevent, stage, sweep},
+    place::{FinalRecord, Place},
+    protocol::{Act, Answer, Exit as KeeperExit, News, Order, Overflow, Owner, Refusal, Shape, Spec, Status},
 };
 use abide_ports::{
     engine::{Installation, PrivateFile, Signal, Stdin},
-    processes::{FileIdentity, Follow, Found, Heard, Lost, Processes, Start, StartError, Write},
+    processes::{FileIdentity, Follow, Found, Lost, Offsets, Processes, Start, StartError, Write},
 };
+use follow::{FileReader, Reader};
+
+use crate::private;
 
 pub(crate) use outliving::Outliving;
 
 /// Processes under one directory of keepers.
 #[derive(Debug)]
 pub struct Keepers {
-    /// The directory.
+    /// The directory of all keepers. Those that are started here lie in [`RUNS`] below it.
     pub directory: PathBuf,
     /// How this program becomes a keeper.
     pub launcher: Launcher,
@@ -47,6 +54,9 @@ pub struct Keepers {
     /// Whether a keeper is kept ready for the next process.
     pub readiness: Readiness,
 }
+
+/// The folder of the keepers that hold runs.
+pub const RUNS: &str = "runs";
 
 /// Whether a keeper is kept ready, so that a turn does not wait for one to start.
 #[derive(Debug, Default)]
@@ -84,7 +94,10 @@ impl Readiness {
 
 /// The key of what a process reads first.
 const FIRST_INPUT: u64 = u64::MAX;
-/// How long a keeper may take to answer.
+/// How long a keeper may take to answer when it is looked for. One that lives answers in less than a millisecond, unless
+/// the machine is very busy.
+const ANSWER_MS: u64 = 2_000;
+/// How long a keeper that has answered may take for an order, and a new one for its first answer.
 const PATIENCE_MS: u64 = 10_000;
 /// How long a keeper may take to end its child: longer than its own ladder.
 const END_MS: u64 = 30_000;
@@ -102,33 +115,48 @@ impl Processes for Keepers {
     fn find(&self, name: &str) -> Found {
         match self.look(name) {
             Looked::Held(_, status) => Found::Held(process(name, &status.child)),
+            Looked::Recorded(child, _) => Found::Held(process(name, &child)),
+            Looked::Silent => Found::Silent,
             Looked::Gone => Found::Gone,
             Looked::Never | Looked::Nothing => Found::Never,
         }
     }
 
     fn last_heard(&self, name: &str) -> Option<Timestamp> {
-        // Every output and nothing else changes the spool, so that this outlives whoever listened.
-        let files = fs::read_dir(self.place(name).path()).ok()?;
-        let changed = files.filter_map(|file| file.ok()?.metadata().ok()?.modified().ok()).max()?;
+        // Every output changes the spool, so that this outlives whoever listened. A checkpoint is our own doing.
+        let files = fs::read_dir(self.place(name).path()).ok()?.filter_map(Result::ok);
+        let printed =
+            files.filter(|file| !file.file_name().to_string_lossy().starts_with(follow::CHECKPOINT));
+        let changed = printed.filter_map(|file| file.metadata().ok()?.modified().ok()).max()?;
         let since = changed.duration_since(std::time::UNIX_EPOCH).ok()?;
         Some(Timestamp(i64::try_from(since.as_micros()).ok()?))
     }
 
-    fn follow(&self, name: &str) -> Result<Box<dyn Follow>, Lost> {
-        let (mut keeper, _) = self.attach(name).ok_or_else(|| lost("its keeper is gone"))?;
-        let act = Act::Follow { job: 0, from: [0, 0] };
-        keeper.link.send(&Order { tag: 1, act }).map_err(lost)?;
-        Ok(Box::new(Reader { keeper, next: [0, 0] }))
+    fn follow(&self, name: &str, from: Offsets) -> Result<Box<dyn Follow>, Lost> {
+        match self.look(name) {
+            Looked::Held(keeper, status) => Ok(Box::new(Reader::new(*keeper, status.protocol, from)?)),
+            Looked::Recorded(_, record) => {
+                Ok(Box::new(FileReader::new(&self.place(name), record, from).map_err(lost)?))
+            }
+            other @ (Looked::Silent | Looked::Gone | Looked::Never | Looked::Nothing) => Err(other.lost()),
+        }
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        self.retention
+    }
+
+    fn checkpoint(&self, name: &str) -> Option<Vec<u8>> {
+        fs::read(self.place(name).path().join(follow::CHECKPOINT)).ok()
     }
 
     fn write(&self, name: &str, write: &Write<'_>) -> Result<(), Lost> {
-        let (mut keeper, _) = self.attach(name).ok_or_else(|| lost("its keeper is gone"))?;
+        let (mut keeper, _) = self.attach(name)?;
         write_pieces(&mut keeper, write.key, write.bytes, write.ends)
     }
 
     fn signal(&self, name: &str, signal: Signal) -> Result<(), Lost> {
-        let (mut keeper, _) = self.attach(name).ok_or_else(|| lost("its keeper is gone"))?;
+        let (mut keeper, _) = self.attach(name)?;
         let number = match signal {
             Signal::Interrupt => rustix::process::Signal::INT,
             Signal::Terminate => rustix::process::Signal::TERM,
@@ -136,24 +164,39 @@ impl Processes for Keepers {
         done(keeper.ask(1, Act::Signal(number.as_raw()), PATIENCE_MS))
     }
 
-    fn end(&self, name: &str) -> Result<(), Lost> {
+    fn end(&self, name: &str) -> Result<Exit, Lost> {
         let place = self.place(name);
-        let ended = match self.attach(name) {
-            Some((keeper, status)) => {
+        let ended = match self.look_for(name, PATIENCE_MS) {
+            Looked::Held(keeper, status) => {
                 // What it was started with says what is to outlive it.
                 let keepers = String::from_utf8(status.meta).unwrap_or_default();
                 let but = (!keepers.is_empty()).then_some(Act::EndExcept { keepers });
-                end(keeper, but.unwrap_or(Act::End { force: false }))
+                end(*keeper, but.unwrap_or(Act::End { force: false }), status.exit)
             }
-            None if place.path().exists() && !sweep(&place) => Err(lost("its keeper does not answer")),
-            None => Ok(()),
+            Looked::Silent => {
+                let run = name.rsplit_once('-').map_or(name, |(run, _)| run);
+                let spared = Outliving::beside(&self.directory).noted_for(run);
+                end_silent(&place, spared.as_deref()).map(|()| Exit::Unseen)
+            }
+            Looked::Recorded(..) | Looked::Gone | Looked::Never | Looked::Nothing => {
+                let recorded = place.exit_record();
+                if place.path().exists() && !sweep(&place) {
+                    Err(lost("its keeper lives"))
+                } else {
+                    Ok(exit_of(recorded))
+                }
+            }
         };
         self.adopt(None);
         ended
     }
 
     fn names(&self) -> Vec<String> {
-        Place::all(&self.directory).into_iter().map(|(name, _)| name).collect()
+        let former = Place::all(&self.directory).into_iter().filter(|(name, _)| is_of_a_run(name));
+        let mut names: Vec<String> =
+            Place::all(&self.folder()).into_iter().chain(former).map(|(name, _)| name).collect();
+        names.sort();
+        names
     }
 
     fn files_of(&self, command: &Installation) -> Option<Vec<FileIdentity>> {
@@ -164,8 +207,14 @@ impl Processes for Keepers {
 }
 
 impl Keepers {
+    /// The folder of the keepers that are started here.
+    fn folder(&self) -> PathBuf {
+        self.directory.join(RUNS)
+    }
+
     fn place(&self, name: &str) -> Place {
-        Place::new(&self.directory, name)
+        let former = Place::new(&self.directory, name);
+        if is_of_a_run(name) && former.path().exists() { former } else { Place::new(&self.folder(), name) }
     }
 
     /// Takes a child to be reaped, and reaps those that are over.
@@ -179,6 +228,9 @@ impl Keepers {
     fn start_or_find(&self, name: &str, start: &Start<'_>) -> Result<Process, StartError> {
         let (mut keeper, status) = match self.look(name) {
             Looked::Held(keeper, status) => (*keeper, *status),
+            // It ran and is over; its output and its end can be read.
+            Looked::Recorded(child, _) => return Ok(process(name, &child)),
+            Looked::Silent => return Err(StartError::Silent),
             Looked::Gone => return Err(StartError::Gone),
             Looked::Never => return Err(never_began()),
             Looked::Nothing => self.begin(name, start)?,
@@ -194,9 +246,11 @@ impl Keepers {
 
     /// Starts what is not there.
     fn begin(&self, name: &str, start: &Start<'_>) -> Result<(Keeper, Status), StartError> {
-        let noted = write_files(start).and_then(|()| self.note_outliving(name, start));
+        let noted = write_files(start)
+            .and_then(|()| self.note_outliving(name, start))
+            .and_then(|()| make_folder(&self.folder()));
         noted.map_err(|error| StartError::System(error.to_string()))?;
-        let started = self.launcher.start(self.place(name), self.spec(start), self.readiness.take());
+        let started = self.launcher.start(self.place(name), self.spec(name, start), self.readiness.take());
         let mut keeper = started.map_err(start_error)?;
         let status = keeper.status(PATIENCE_MS);
         self.adopt(keeper.take_process());
@@ -204,47 +258,68 @@ impl Keepers {
             Ok(status) => Ok((keeper, status)),
             Err(refused @ KeeperError::Refused(_)) => Err(start_error(refused)),
             // It has said nothing. That is not to say that it does nothing: what is told as not started is started again.
-            Err(KeeperError::Gone { .. } | KeeperError::Protocol(_) | KeeperError::System { .. }) => {
-                match self.look(name) {
-                    Looked::Held(keeper, status) => Ok((*keeper, *status)),
-                    Looked::Gone => Err(StartError::Gone),
-                    Looked::Never | Looked::Nothing => Err(never_began()),
-                }
-            }
+            Err(
+                KeeperError::Gone { .. }
+                | KeeperError::Silent { .. }
+                | KeeperError::Protocol(_)
+                | KeeperError::System { .. },
+            ) => match self.look(name) {
+                Looked::Held(keeper, status) => Ok((*keeper, *status)),
+                // It may be over already; when it is started again, its record is found.
+                Looked::Silent | Looked::Recorded(..) => Err(StartError::Silent),
+                Looked::Gone => Err(StartError::Gone),
+                Looked::Never | Looked::Nothing => Err(never_began()),
+            },
         }
     }
 
-    /// The keeper of that name, if it lives.
-    fn attach(&self, name: &str) -> Option<(Keeper, Status)> {
+    /// The keeper of that name, if it lives and answers.
+    fn attach(&self, name: &str) -> Result<(Keeper, Status), Lost> {
         match self.look(name) {
-            Looked::Held(keeper, status) => Some((*keeper, *status)),
-            Looked::Gone | Looked::Never | Looked::Nothing => None,
+            Looked::Held(keeper, status) => Ok((*keeper, *status)),
+            other @ (Looked::Recorded(..)
+            | Looked::Silent
+            | Looked::Gone
+            | Looked::Never
+            | Looked::Nothing) => Err(other.lost()),
         }
+    }
+
+    fn look(&self, name: &str) -> Looked {
+        self.look_for(name, ANSWER_MS)
     }
 
     /// Looks for the keeper of that name. One that is just being started is waited for. One that has not begun, because
-    /// its daemon died before it could be told what to hold, is kept from ever beginning.
-    fn look(&self, name: &str) -> Looked {
+    /// its daemon died before it could be told what to hold, is kept from ever beginning. One that lives and does not
+    /// answer in time is given up for now.
+    fn look_for(&self, name: &str, answer_ms: u64) -> Looked {
         let place = self.place(name);
         for looks in 0..STARTING_LOOKS {
             if !place.path().exists() {
                 return Looked::Nothing;
             }
-            if let Ok(mut keeper) = Keeper::attach(place.clone())
-                && let Ok(status) = keeper.status(PATIENCE_MS)
-            {
-                return Looked::Held(Box::new(keeper), Box::new(status));
+            let attached = Keeper::attach(place.clone())
+                .and_then(|mut keeper| keeper.status(answer_ms).map(|status| (keeper, status)));
+            match attached {
+                Ok((keeper, status)) => return Looked::Held(Box::new(keeper), Box::new(status)),
+                Err(KeeperError::Silent { .. }) => return Looked::Silent,
+                Err(
+                    KeeperError::Gone { .. }
+                    | KeeperError::Refused(_)
+                    | KeeperError::Protocol(_)
+                    | KeeperError::System { .. },
+                ) => {}
             }
             match stage(&place) {
                 Stage::Alive => {}
-                Stage::Dead => return if place.path().exists() { Looked::Gone } else { Looked::Nothing },
+                Stage::Dead => return left_by_the_dead(&place),
                 Stage::Never => return Looked::Never,
                 Stage::Unclaimed if looks < UNCLAIMED_LOOKS => {}
                 Stage::Unclaimed => prevent(&place),
             }
             pause();
         }
-        Looked::Gone
+        Looked::Silent
     }
 
     /// Leaves word of what outlives a run's processes, for whoever ends it with the run.
@@ -255,32 +330,85 @@ impl Keepers {
         }
     }
 
-    fn spec(&self, start: &Start<'_>) -> Spec {
+    fn spec(&self, name: &str, start: &Start<'_>) -> Spec {
         let launch = start.launch;
         let replaced = |name: &str| {
             launch.without_env.iter().any(|gone| gone == name)
                 || launch.env.iter().any(|(set, _)| set == name)
         };
         let inherited = self.env.iter().filter(|(name, _)| !replaced(name));
+        let mut env: Vec<(String, String)> = inherited.chain(&launch.env).cloned().collect();
+        for (name, more) in &launch.appended_env {
+            match env.iter_mut().find(|(set, _)| set == name) {
+                Some((_, value)) => *value = format!("{value} {more}").trim_start().to_owned(),
+                None => env.push((name.clone(), more.clone())),
+            }
+        }
         Spec {
             argv: launch.argv.clone(),
-            env: inherited.chain(&launch.env).cloned().collect(),
-            cwd: start.workspace.to_owned(),
+            env,
+            cwd: start.workspace.into(),
             shape: Shape::Pipes,
             retention: self.retention,
             meta: launch.outliving.clone().unwrap_or_default().into_bytes(),
             owner: Owner::Home,
+            // The output of a check is read once, and nobody takes a checkpoint.
+            overflow: if name.starts_with(CHECK) { Overflow::DropOldest } else { Overflow::Block },
         }
     }
 }
 
-/// Has a keeper end what it holds.
-fn end(mut keeper: Keeper, how: Act) -> Result<(), Lost> {
-    // A keeper that is gone before it can say so has done as it was told.
-    match keeper.ask(1, how, END_MS) {
-        Ok(_) | Err(KeeperError::Gone { .. }) => Ok(()),
-        Err(error) => Err(lost(error)),
+/// Whether a keeper of this name belongs to a run or to a check of an engine. Sessions have other names.
+fn is_of_a_run(name: &str) -> bool {
+    name.starts_with("run_") || name.starts_with(CHECK)
+}
+
+/// How the names of checks of an engine begin.
+const CHECK: &str = "check-";
+
+/// What can be said of a process whose keeper is dead.
+fn left_by_the_dead(place: &Place) -> Looked {
+    match (child(place), place.final_record()) {
+        (Some(child), Some(record)) => Looked::Recorded(Box::new(child), record),
+        (Some(_) | None, _) if place.path().exists() => Looked::Gone,
+        (Some(_) | None, _) => Looked::Nothing,
     }
+}
+
+/// Has a keeper end what it holds, and says how that ended. `exit` is what is known before.
+fn end(mut keeper: Keeper, how: Act, mut exit: Option<KeeperExit>) -> Result<Exit, Lost> {
+    const END: u64 = 1;
+    let mut told = keeper.link.send(&Order { tag: END, act: how });
+    loop {
+        let answer = told.and_then(|()| keeper.link.wait::<Answer>(END_MS));
+        told = Ok(());
+        match answer {
+            Ok(Some(Answer { news: News::Exited(seen), .. })) => exit = Some(seen),
+            Ok(Some(Answer { tag: END, .. })) => return Ok(exit_of(exit)),
+            Ok(Some(_)) => {}
+            // A keeper that is gone before it can say so has done as it was told.
+            Ok(None) if keeper.link.is_closed() => return Ok(exit_of(exit)),
+            Err(KeeperError::Gone { .. }) => return Ok(exit_of(exit)),
+            Ok(None) => return Err(lost("its keeper does not end it in time")),
+            Err(error) => return Err(lost(error)),
+        }
+    }
+}
+
+fn exit_of(exit: Option<KeeperExit>) -> Exit {
+    exit.map_or(Exit::Unseen, |exit| Exit::Code(exit.code))
+}
+
+/// Ends what a keeper holds that does not answer, without it.
+fn end_silent(place: &Place, spared: Option<&Path>) -> Result<(), Lost> {
+    kill(place, spared);
+    for _ in 0..DYING_LOOKS {
+        if sweep(place) || !place.path().exists() {
+            return Ok(());
+        }
+        pause();
+    }
+    Err(lost("its keeper does not answer"))
 }
 
 /// Ends every keeper in a directory, and says whether none is left.
@@ -288,9 +416,8 @@ pub(crate) fn end_all(directory: &Path) -> bool {
     let mut none_left = true;
     for (_, place) in Place::all(directory) {
         let keeper = Keeper::attach(place.clone()).ok();
-        none_left &= match keeper.and_then(|mut keeper| keeper.status(PATIENCE_MS).is_ok().then_some(keeper))
-        {
-            Some(keeper) => end(keeper, Act::End { force: false }).is_ok(),
+        none_left &= match keeper.and_then(|mut keeper| keeper.status(ANSWER_MS).is_ok().then_some(keeper)) {
+            Some(keeper) => end(keeper, Act::End { force: false }, None).is_ok(),
             None => sweep(&place),
         };
     }
@@ -301,6 +428,10 @@ pub(crate) fn end_all(directory: &Path) -> bool {
 enum Looked {
     /// It lives and answers.
     Held(Box<Keeper>, Box<Status>),
+    /// It held this, recorded how that ended, and is dead.
+    Recorded(Box<ProcessIdentity>, FinalRecord),
+    /// It lives and does not answer.
+    Silent,
     /// It held something, and is dead.
     Gone,
     /// It was meant to hold something, and certainly never did.
@@ -309,49 +440,26 @@ enum Looked {
     Nothing,
 }
 
+impl Looked {
+    fn lost(self) -> Lost {
+        lost(match self {
+            Self::Silent | Self::Held(..) => "its keeper does not answer",
+            Self::Recorded(..) => "it has ended",
+            Self::Gone | Self::Never | Self::Nothing => "its keeper is gone",
+        })
+    }
+}
+
 /// How often, and how far apart, a keeper that is being started is looked for, and one that has not even begun to.
 const STARTING_LOOKS: u32 = 240;
 const UNCLAIMED_LOOKS: u32 = 20;
+/// How often it is looked whether a killed keeper is gone.
+const DYING_LOOKS: u32 = 40;
 const STARTING_PAUSE: Duration = Duration::from_millis(50);
 
 #[expect(clippy::disallowed_methods, reason = "a keeper that has no socket yet has nothing to wait on")]
 fn pause() {
     std::thread::sleep(STARTING_PAUSE);
-}
-
-/// Reads one process.
-#[derive(Debug)]
-struct Reader {
-    keeper: Keeper,
-    /// The next byte of each stream.
-    next: [u64; 2],
-}
-
-impl Follow for Reader {
-    fn next(&mut self, patience: Option<Duration>) -> Result<Heard, Lost> {
-        let milliseconds = patience.map_or(u64::MAX / 2_000, |patience| patience.as_millis() as u64);
-        loop {
-            match self.keeper.link.wait::<Answer>(milliseconds).map_err(lost)? {
-                None if self.keeper.link.is_closed() => return Err(lost("its keeper is gone")),
-                None => return Ok(Heard::Nothing),
-                Some(Answer { news: News::Output(output), .. }) => {
-                    let next = &mut self.next[output.stream.index()];
-                    if output.offset != *next {
-                        return Err(lost("its first output is no longer kept"));
-                    }
-                    *next += output.bytes.len() as u64;
-                    return Ok(match output.stream {
-                        Stream::Stdout => Heard::Stdout(output.bytes),
-                        Stream::Stderr => Heard::Stderr(output.bytes),
-                    });
-                }
-                Some(Answer { news: News::Ended(outcome), .. }) => {
-                    return Ok(Heard::Exited(Exit::Code(outcome.code)));
-                }
-                Some(_) => {}
-            }
-        }
-    }
 }
 
 /// Long input goes in several orders, each under a key of its own.
@@ -375,9 +483,9 @@ fn write_files(start: &Start<'_>) -> io::Result<()> {
     for PrivateFile { path, contents } in &start.launch.files {
         let path = Path::new(start.private).join(path);
         if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
+            private::missing_directories(folder)?;
         }
-        fs::write(path, contents)?;
+        private::write(&path, contents.as_bytes())?;
     }
     Ok(())
 }
@@ -399,6 +507,7 @@ fn start_error(error: KeeperError) -> StartError {
     match error {
         KeeperError::Refused(Refusal::Program(program)) => StartError::Program(program),
         KeeperError::Refused(Refusal::Directory(directory)) => StartError::Directory(directory),
+        KeeperError::Silent { .. } => StartError::Silent,
         KeeperError::Refused(_)
         | KeeperError::Gone { .. }
         | KeeperError::Protocol(_)

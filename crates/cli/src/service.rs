@@ -5,7 +5,7 @@
 use std::{io::Write, process::ExitCode};
 
 use abide_keeper::identity::ProcessIdentity;
-use abide_wire::service::{Status, StopRequest, Stopping};
+use abide_wire::service::{Status, StopRequest, StoppedRun, Stopping};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, pidfd_open},
@@ -18,6 +18,7 @@ use crate::{
     exit::SUCCEEDED,
     runs::when,
     table::{self, Colour, Look},
+    text,
     trouble::{Kind, Trouble, note},
 };
 
@@ -70,12 +71,16 @@ fn lines(status: &Status, url: &str) -> Vec<String> {
         let silent = format!("silent for long: {}", status.stalled.join(", "));
         rows.push(fact("stalled", Look::Careful.cell(silent)));
     }
+    for (run, reason) in &status.troubled {
+        let trouble = format!("{}: {}; see `abide verify`", text::one_line(run), text::one_line(reason));
+        rows.push(fact("trouble", Look::Bad.cell(trouble)));
+    }
     table::lines(&rows, Colour::of_stdout())
 }
 
 pub(crate) fn down(arguments: &Down, given: &[Given]) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
-    let nothing = Stopping { turns: vec![], waits: vec![], sessions: 0 };
+    let nothing = Stopping::default();
     let Some(client) = Client::existing(given)? else {
         note("abide: no daemon runs here");
         if arguments.output.json {
@@ -105,20 +110,44 @@ pub(crate) fn down(arguments: &Down, given: &[Given]) -> anyhow::Result<ExitCode
         writeln!(out, "stopped; sessions and running turns go on, and `abide up` takes them up again")?;
         return Ok(SUCCEEDED);
     }
-    let Stopping { turns, waits, sessions } = &stopping;
+    let Stopping { turns, waits, runs, sessions } = &stopping;
     writeln!(
         out,
         "stopped; ended {} turns, {} waiting processes, {sessions} sessions",
         turns.len(),
         waits.len()
     )?;
-    for run in turns {
-        note(format_args!("{run}: its turn was stopped; it waits for you to say how it goes on"));
-    }
-    for run in waits {
-        note(format_args!("{run}: the process that waited with it was ended"));
+    for run in runs {
+        writeln!(out, "{}: {}", run.run_id, became(run))?;
     }
     Ok(SUCCEEDED)
+}
+
+/// What became of a run, in words.
+fn became(run: &StoppedRun) -> String {
+    if !run.stopped {
+        return "its process did not end in time; its keeper holds it, and the next daemon takes it up"
+            .to_owned();
+    }
+    let before = match run.was.as_str() {
+        "turn" => "its turn was stopped",
+        "wait" => "the process that waited was ended",
+        _ => "its turn had not started",
+    };
+    let now = match run.status.as_str() {
+        "waiting_user" if run.was == "wait" => {
+            "its request is void, and it asks whether to continue or stop".to_owned()
+        }
+        "waiting_user" => "it asks whether to continue or stop".to_owned(),
+        "idle" => "the chat is idle".to_owned(),
+        "queued" => "it is queued for the next daemon".to_owned(),
+        "running" => "it starts with the next daemon".to_owned(),
+        status => match &run.error {
+            Some(error) => format!("{status}: {} ({})", text::one_line(&error.message), error.code),
+            None => status.to_owned(),
+        },
+    };
+    format!("{before}; {now}")
 }
 
 /// How long a daemon that was told to stop may take to go.

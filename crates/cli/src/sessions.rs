@@ -9,9 +9,8 @@ use std::process::ExitCode;
 
 use abide_api::translate;
 use abide_keeper::launch::Keeper;
-use abide_keeper::place::Place;
 use abide_keeper::protocol::{Act, Answer, Input, News, Order, Run, Status, Stream};
-use abide_terminal::{Call, Create, Event, Reply, Runtime, SessionMeta, Size};
+use abide_terminal::{Call, Create, Event, Reply, Runtime, SessionMeta, Size, session_places};
 use anyhow::{Context, bail};
 use serde_json::json;
 
@@ -19,8 +18,9 @@ use crate::args::Sessions;
 use crate::config::{self, Given};
 use crate::exit::SUCCEEDED;
 use crate::home;
+use crate::text;
 
-const PATIENCE_MS: u64 = 5_000;
+const PATIENCE_MS: u64 = 2_000;
 const FOR_EVER_MS: u64 = u64::MAX / 4_000;
 
 pub(crate) fn run(command: Sessions, given: &[Given]) -> anyhow::Result<ExitCode> {
@@ -43,7 +43,7 @@ pub(crate) fn run(command: Sessions, given: &[Given]) -> anyhow::Result<ExitCode
 
 fn list(json: bool) -> anyhow::Result<ExitCode> {
     let mut rows = Vec::new();
-    for (id, place) in Place::all(&home::home()?.join("keepers")) {
+    for (id, place) in session_places(&home::home()?.join("keepers")) {
         let Ok(mut keeper) = Keeper::attach(place) else { continue };
         let Ok(status) = keeper.status(PATIENCE_MS) else { continue };
         rows.push((id, status));
@@ -58,13 +58,14 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
     for (id, status) in &rows {
         let meta = meta(status);
         let created = translate::time(status.created_at / 1_000_000 * 1_000_000);
-        let name = meta.name.unwrap_or_default();
+        // Names and paths come from other programs: a terminal shows them and obeys nothing in them.
+        let name = text::one_line(&meta.name.unwrap_or_default());
+        let shell = text::one_line(&meta.shell);
         writeln!(
             out,
-            "{id:10} {:10} {:>8}  {created:20} {:16} {name}",
+            "{id:10} {:10} {:>8}  {created:20} {shell:16} {name}",
             state(status),
             status.child.pid,
-            meta.shell
         )?;
     }
     Ok(SUCCEEDED)
@@ -109,20 +110,26 @@ fn exec(session: &str, command: String, timeout: Option<f64>, json: bool) -> any
     let keep = if json { 1 << 20 } else { 0 };
     let run = Run { text: command.into_bytes(), input: Input::Nothing, timeout_ms, keep, follow: !json };
     keeper.link.send(&Order { tag: 1, act: Act::Run(run) })?;
+    let mut shell_restarted = false;
     loop {
         let answer = keeper.link.wait::<Answer>(FOR_EVER_MS)?.context("the session has ended")?;
         match answer.news {
+            News::ShellRestarted(_) => shell_restarted = true,
             _ if answer.tag != 1 => {}
             News::Output(output) => match output.stream {
                 Stream::Stdout => std::io::stdout().write_all(&output.bytes)?,
                 Stream::Stderr => std::io::stderr().write_all(&output.bytes)?,
             },
             News::Ran(ran) => {
+                if let Some(why) = ran.outcome.lost {
+                    bail!(why);
+                }
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 let result = json!({
                     "exec_id": format!("e-{}", ran.outcome.job), "stdout": text(&ran.stdout), "stderr": text(&ran.stderr),
                     "exit_code": ran.outcome.code, "duration_ms": ran.outcome.duration_us / 1_000,
                     "timed_out": ran.outcome.timed_out, "cancelled": ran.outcome.cancelled,
+                    "shell_restarted": shell_restarted,
                     "truncated": {
                         "stdout": ran.printed[0] - ran.stdout.len() as u64,
                         "stderr": ran.printed[1] - ran.stderr.len() as u64,
@@ -135,6 +142,9 @@ fn exec(session: &str, command: String, timeout: Option<f64>, json: bool) -> any
                 std::io::stdout().flush()?;
                 if outcome.timed_out {
                     eprintln!("abide: stopped after {} ms", outcome.duration_us / 1_000);
+                }
+                if shell_restarted {
+                    eprintln!("abide: the shell was restarted; its variables and functions are lost");
                 }
                 if let Some(why) = outcome.lost {
                     bail!(why);
@@ -179,7 +189,7 @@ fn remove(sessions: &[String], force: bool, json: bool) -> anyhow::Result<ExitCo
 fn find(session: &str) -> anyhow::Result<Keeper> {
     let keepers = home::home()?.join("keepers");
     let mut found = Vec::new();
-    for (id, place) in Place::all(&keepers) {
+    for (id, place) in session_places(&keepers) {
         let Ok(mut keeper) = Keeper::attach(place) else { continue };
         let Ok(status) = keeper.status(PATIENCE_MS) else { continue };
         if id == session {
@@ -191,8 +201,12 @@ fn find(session: &str) -> anyhow::Result<Keeper> {
     }
     match (found.pop(), found.is_empty()) {
         (Some(keeper), true) => Ok(keeper),
-        (Some(_), false) => bail!("several sessions are named {session}; use the id"),
-        (None, _) => bail!("there is no session {session}; `abide sessions ls` lists them"),
+        (Some(_), false) => {
+            bail!("several sessions are named {}; use the id", text::one_line(session))
+        }
+        (None, _) => {
+            bail!("there is no session {}; `abide sessions ls` lists them", text::one_line(session))
+        }
     }
 }
 

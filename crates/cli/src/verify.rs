@@ -5,9 +5,9 @@
 
 use std::{io::IsTerminal, process::ExitCode};
 
-use abide_ports::store::{Difference, Store};
+use abide_ports::store::{Difference, Flaw, Store};
 use abide_store::{
-    registry,
+    registry::{self, Opened, Opening},
     upkeep::{self, Finding, Progress, Verification},
 };
 use anyhow::Context;
@@ -17,7 +17,7 @@ use crate::{
     args::Verify,
     config::{self, Given},
     exit::{FAILED, SUCCEEDED},
-    home,
+    home, store,
     trouble::{Trouble, note},
     up::Address,
 };
@@ -39,7 +39,8 @@ pub(crate) fn run(arguments: &Verify, given: &[Given]) -> anyhow::Result<ExitCod
 }
 
 async fn verify(url: &str, arguments: &Verify) -> anyhow::Result<ExitCode> {
-    let store = registry::look(url).await.context("cannot open the store")?;
+    let opening = Opening { home: Some(home::home()?), only_looks: true, ..Opening::default() };
+    let Opened { store, .. } = registry::open_with(url, opening).await.map_err(store::refused)?;
     let mut shown = Shown::default();
     let mut found = upkeep::verify(&*store, |progress| shown.show(progress)).await?;
     shown.clear();
@@ -67,18 +68,27 @@ enum Advice {
     Repair,
     /// The journal itself is damaged.
     Restore,
+    /// Acknowledged input is missing.
+    Lost,
 }
 
 fn advice(found: &Verification) -> Advice {
     let tables_only = |finding: &Finding| match finding {
-        Finding::Difference(Difference::Rows { .. }) => true,
+        Finding::Difference(Difference::Rows { .. })
+        | Finding::Flaw(Flaw::Derived { .. } | Flaw::Note { .. }) => true,
+        Finding::Flaw(Flaw::Lost { .. } | Flaw::Journal { .. }) => false,
         Finding::Difference(Difference::Refused { .. } | Difference::Revision { .. })
         | Finding::Sequence { .. }
         | Finding::Short { .. } => false,
         // A row of a table can be derived anew, an entry of the journal cannot.
         Finding::Damaged { what } => what.starts_with("row "),
     };
-    if found.findings.iter().all(tables_only) { Advice::Repair } else { Advice::Restore }
+    let is_lost = |finding: &Finding| matches!(finding, Finding::Flaw(Flaw::Lost { .. }));
+    match found.findings.iter().all(tables_only) {
+        true => Advice::Repair,
+        false if found.findings.iter().any(is_lost) => Advice::Lost,
+        false => Advice::Restore,
+    }
 }
 
 impl Advice {
@@ -88,7 +98,10 @@ impl Advice {
                 "the journal is whole, so the tables can be derived anew: abide down --keep && abide verify --repair"
             }
             Self::Restore => {
-                "the journal itself is damaged: stop the daemon, keep a copy of the store as it is, and restore a backup"
+                "the journal itself is damaged: abide down, and restore a backup with abide restore FILE, which keeps what is there"
+            }
+            Self::Lost => {
+                "acknowledged input is missing: restore a backup with abide restore FILE, or continue without it with abide up --accept-loss"
             }
         }
     }
@@ -105,6 +118,7 @@ fn told(arguments: &Verify, found: &Verification, rebuilt: Option<u64>) -> anyho
             "runs": found.runs,
             "findings": found.findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "further_findings": found.further_findings,
+            "notes": found.notes,
             "rebuilt": rebuilt,
             "advice": advice,
         });
@@ -124,6 +138,9 @@ fn told(arguments: &Verify, found: &Verification, rebuilt: Option<u64>) -> anyho
     let verdict = if clean { "all as it should be" } else { "not as it should be" };
     text += &format!("{} entries, {} runs: {verdict}\n", found.entries, found.runs);
     std::io::Write::write_all(&mut out, text.as_bytes())?;
+    for remark in &found.notes {
+        note(format_args!("abide: {remark}"));
+    }
     if let Some(advice) = advice {
         note(format_args!("abide: {advice}"));
     }

@@ -1,16 +1,12 @@
 //! `abide config` as people and programs meet it. Which value holds when is tested at the layers themselves.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+use std::{fs, path::Path, process::Output};
 
+use abide_testkit::environment;
 use serde_json::{Value, json};
 
-#[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
 fn abide(home: &Path, arguments: &[&str], env: &[(&str, &str)]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_abide"))
+    environment::abide(env!("CARGO_BIN_EXE_abide"))
         .args(arguments)
         .current_dir(home)
         .env("ABIDE_HOME", home)
@@ -96,4 +92,9 @@ fn a_configuration_that_is_right_or_not_there_is_ok() {
     );
     fs::remove_file(path).unwrap();
     assert!(abide(home.path(), &["config", "check"], &[]).status.success());
+}
+
+#[test]
+fn settings_of_the_shell_do_not_reach_the_binary_under_test() {
+    environment::assert_not_inherited_by(&["a_configuration_that_is_right_or_not_there_is_ok"]);
 }

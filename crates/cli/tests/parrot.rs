@@ -4,9 +4,10 @@ use std::{
     fs,
     io::{BufRead, BufReader, Write},
     path::Path,
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Stdio},
 };
 
+use abide_testkit::environment;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -32,9 +33,8 @@ impl Parrot {
         Self::start_in(&place.path().join("workspace"), place, arguments)
     }
 
-    #[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
     fn start_in(workspace: &Path, place: &TempDir, arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_abide"))
+        let mut child = environment::abide(env!("CARGO_BIN_EXE_abide"))
             .arg("__parrot")
             .args(arguments)
             .current_dir(workspace)

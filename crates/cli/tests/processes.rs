@@ -3,11 +3,17 @@
 use std::{fs, path::PathBuf, sync::Mutex};
 
 use abide::processes::{Keepers, Readiness};
-use abide_keeper::launch::Launcher;
+use abide_domain::process::Exit;
+use abide_keeper::{
+    launch::Launcher,
+    place::Place,
+    protocol::{Overflow, Owner, Shape, Spec},
+};
 use abide_ports::{
     engine::{Launch, Stdin},
-    processes::{Found, Processes, Start, StartError},
+    processes::{Found, Heard, Offsets, Processes, Start, StartError},
 };
+use abide_testkit::wait;
 use rustix::process::Pid;
 
 fn keepers(home: &tempfile::TempDir) -> Keepers {
@@ -24,16 +30,30 @@ fn keepers(home: &tempfile::TempDir) -> Keepers {
     }
 }
 
-fn start(keepers: &Keepers, home: &tempfile::TempDir, name: &str) -> Result<u32, StartError> {
-    let launch = Launch {
-        argv: ["sh", "-c", "echo here; exec sleep 1000"].map(str::to_owned).to_vec(),
+fn script(text: &str) -> Launch {
+    Launch {
+        argv: ["sh", "-c", text].map(str::to_owned).to_vec(),
         env: vec![],
         without_env: vec![],
+        appended_env: vec![],
         files: vec![],
         stdin: Stdin::Whole(vec![]),
         not_before: None,
         outliving: None,
-    };
+    }
+}
+
+fn start(keepers: &Keepers, home: &tempfile::TempDir, name: &str) -> Result<u32, StartError> {
+    start_script(keepers, home, name, "echo here; exec sleep 1000")
+}
+
+fn start_script(
+    keepers: &Keepers,
+    home: &tempfile::TempDir,
+    name: &str,
+    text: &str,
+) -> Result<u32, StartError> {
+    let launch = script(text);
     let folder = home.path().to_string_lossy().into_owned();
     let started = keepers.start(name, &Start { launch: &launch, workspace: &folder, private: &folder });
     started.map(|process| process.pid)
@@ -43,7 +63,7 @@ fn start(keepers: &Keepers, home: &tempfile::TempDir, name: &str) -> Result<u32,
 fn a_launch_whose_daemon_died_before_its_keeper_was_told_certainly_never_happens() {
     let home = tempfile::tempdir().unwrap();
     let keepers = keepers(&home);
-    let place = keepers.directory.join("run-1");
+    let place = keepers.directory.join("runs/run-1");
     fs::create_dir_all(&place).unwrap();
     fs::write(place.join("secret"), [7; 32]).unwrap();
     assert_eq!(keepers.find("run-1"), Found::Never);
@@ -57,6 +77,36 @@ fn a_launch_whose_daemon_died_before_its_keeper_was_told_certainly_never_happens
         keepers.end(name).unwrap();
     }
     assert_eq!(keepers.names(), Vec::<String>::new());
+}
+
+#[test]
+fn a_variable_that_is_added_to_keeps_what_the_owner_set() {
+    let home = tempfile::tempdir().unwrap();
+    let mut keepers = keepers(&home);
+    keepers.env.push(("INHERITED".to_owned(), "--one".to_owned()));
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let launch = Launch {
+        env: vec![pair("SET", "--two")],
+        appended_env: vec![pair("INHERITED", "--more"), pair("SET", "--more"), pair("NEW", "--more")],
+        ..script("echo \"$INHERITED, $SET, $NEW\"; exit 7")
+    };
+    let folder = home.path().to_string_lossy().into_owned();
+    keepers.start("run-1", &Start { launch: &launch, workspace: &folder, private: &folder }).unwrap();
+    let mut follow = keepers.follow("run-1", Offsets::START).unwrap();
+    let mut said = Vec::new();
+    loop {
+        match follow.next(Some(std::time::Duration::from_secs(60))).unwrap() {
+            Heard::Stdout(bytes) => said.extend(bytes),
+            Heard::Stderr(_) => {}
+            Heard::Exited(_) => break,
+            Heard::Missing(reason) => panic!("{reason}"),
+            Heard::Nothing => panic!("it does not end"),
+        }
+    }
+    assert_eq!(String::from_utf8_lossy(&said), "--one --more, --two --more, --more\n");
+    // Its end is told to whoever ends it, however late.
+    assert_eq!(keepers.end("run-1"), Ok(Exit::Code(7)));
+    assert_eq!(keepers.end("run-1"), Ok(Exit::Unseen), "nothing of it is left");
 }
 
 #[test]
@@ -76,6 +126,99 @@ fn a_process_is_started_once_and_one_whose_keeper_died_is_gone() {
 }
 
 #[test]
+fn e7_what_a_dead_keeper_recorded_is_read_from_its_files_and_a_torn_end_is_noticed() {
+    let home = tempfile::tempdir().unwrap();
+    let keepers = keepers(&home);
+    let pid = start_script(&keepers, &home, "run-1", "echo out; echo err >&2; read x; exit 3").unwrap();
+    let place = keepers.directory.join("runs/run-1");
+    let keeper = parent(pid);
+    wait::until("the end is recorded", || place.join("exit.json").exists());
+    kill(keeper.unwrap_or_else(|| keeper_in(&place)), rustix::process::Signal::KILL);
+    let heard = |from| {
+        let mut follow = keepers.follow("run-1", from).unwrap();
+        let mut heard = vec![];
+        loop {
+            heard.push(follow.next(None).unwrap());
+            if matches!(heard.last(), Some(Heard::Exited(_) | Heard::Missing(_))) {
+                return heard;
+            }
+        }
+    };
+    assert!(matches!(keepers.find("run-1"), Found::Held(process) if process.pid == pid));
+    assert_eq!(start(&keepers, &home, "run-1"), Ok(pid), "it is not started again");
+    let all = heard(Offsets::START);
+    assert!(
+        all.contains(&Heard::Stdout(b"out\n".to_vec())) && all.contains(&Heard::Stderr(b"err\n".to_vec()))
+    );
+    assert_eq!(all.last(), Some(&Heard::Exited(Exit::Code(3))));
+    assert_eq!(
+        heard(Offsets { stdout: 2, stderr: 4 }),
+        [Heard::Stdout(b"t\n".to_vec()), Heard::Exited(Exit::Code(3))]
+    );
+    let spool = fs::File::options().write(true).open(place.join("spool.0")).unwrap();
+    spool.set_len(spool.metadata().unwrap().len() - 1).unwrap();
+    assert!(matches!(heard(Offsets::START).last(), Some(Heard::Missing(_))));
+    fs::remove_file(place.join("exit.json")).unwrap();
+    assert_eq!(keepers.find("run-1"), Found::Gone);
+    keepers.end("run-1").unwrap();
+    assert_eq!(keepers.find("run-1"), Found::Never);
+}
+
+#[test]
+fn a_keeper_that_does_not_answer_is_neither_gone_nor_started_again_and_can_be_ended() {
+    let home = tempfile::tempdir().unwrap();
+    let keepers = keepers(&home);
+    let pid = start(&keepers, &home, "run-1").unwrap();
+    let keeper = parent(pid).unwrap();
+    kill(keeper, rustix::process::Signal::STOP);
+    assert_eq!(keepers.find("run-1"), Found::Silent);
+    assert_eq!(start(&keepers, &home, "run-1"), Err(StartError::Silent));
+    assert!(keepers.follow("run-1", Offsets::START).is_err());
+    kill(keeper, rustix::process::Signal::CONT);
+    assert!(matches!(keepers.find("run-1"), Found::Held(_)));
+    kill(keeper, rustix::process::Signal::STOP);
+    keepers.end("run-1").unwrap();
+    assert_eq!(keepers.find("run-1"), Found::Never);
+    assert!(
+        !fs::exists(format!("/proc/{pid}/exe")).unwrap()
+            || fs::read_link(format!("/proc/{pid}/exe")).is_err()
+    );
+}
+
+#[test]
+fn what_an_earlier_version_started_among_the_sessions_is_found_by_its_name() {
+    let home = tempfile::tempdir().unwrap();
+    let keepers = keepers(&home);
+    let name = "run_00000000000000000000000001-1";
+    let spec = Spec {
+        argv: ["sh", "-c", "echo here; exec sleep 1000"].map(str::to_owned).to_vec(),
+        env: keepers.env.clone(),
+        cwd: "/".into(),
+        shape: Shape::Pipes,
+        retention: 1 << 20,
+        meta: vec![],
+        owner: Owner::Home,
+        overflow: Overflow::DropOldest,
+    };
+    // Where it lay before there was a folder for runs.
+    let mut keeper = keepers.launcher.start(Place::new(&keepers.directory, name), spec, None).unwrap();
+    let pid = keeper.status(10_000).unwrap().child.pid;
+    let mut process = keeper.take_process().unwrap();
+    fs::create_dir(keepers.directory.join("s-abcdef")).unwrap();
+    assert_eq!(keepers.names(), [name]);
+    assert!(matches!(keepers.find(name), Found::Held(process) if process.pid == pid));
+    assert_eq!(start(&keepers, &home, name), Ok(pid));
+    assert_eq!(
+        keepers.follow(name, Offsets::START).unwrap().next(None),
+        Ok(Heard::Stdout(b"here\n".to_vec()))
+    );
+    keepers.end(name).unwrap();
+    process.wait().unwrap();
+    assert_eq!(keepers.find(name), Found::Never);
+    assert!(keepers.directory.join("s-abcdef").exists());
+}
+
+#[test]
 fn a_keeper_that_nobody_can_find_any_more_goes_once_its_child_is_over() {
     for child_first in [true, false] {
         let home = tempfile::tempdir().unwrap();
@@ -85,24 +228,36 @@ fn a_keeper_that_nobody_can_find_any_more_goes_once_its_child_is_over() {
         let child = Pid::from_raw(pid.cast_signed()).unwrap();
         let kill = || rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
         let forget = || fs::remove_dir_all(&keepers.directory).unwrap();
-        let place = keepers.directory.join("run-1");
+        let place = keepers.directory.join("runs/run-1");
         // What it holds open there must not keep it.
-        while fs::metadata(place.join("spool.0")).map_or(0, |spool| spool.len()) == 0 {
-            std::thread::yield_now();
-        }
+        wait::until("the output is in the spool", || {
+            fs::metadata(place.join("spool.0")).is_ok_and(|spool| spool.len() > 0)
+        });
         if child_first {
             kill();
-            while !watches(keeper) {
-                std::thread::yield_now();
-            }
+            wait::until("the keeper watches its folder", || watches(keeper));
             forget();
         } else {
             forget();
             kill();
         }
-        // It is our own child. If it stayed, this would not return.
-        rustix::process::waitpid(Some(keeper), rustix::process::WaitOptions::empty()).unwrap();
+        // It is our own child.
+        wait::until("the keeper ends", || {
+            rustix::process::waitpid(Some(keeper), rustix::process::WaitOptions::NOHANG).unwrap().is_some()
+        });
     }
+}
+
+fn kill(process: Pid, signal: rustix::process::Signal) {
+    rustix::process::kill_process(process, signal).expect("the process is there");
+}
+
+/// The keeper that works in this place.
+fn keeper_in(place: &std::path::Path) -> Pid {
+    let mut all = fs::read_dir("/proc").expect("processes are listed").flatten();
+    let here = |process: &fs::DirEntry| fs::read_link(process.path().join("cwd")).is_ok_and(|at| at == place);
+    let found = all.find(here).and_then(|process| process.file_name().to_str()?.parse().ok());
+    found.and_then(Pid::from_raw).expect("a keeper works there")
 }
 
 /// Who started a process.

@@ -4,6 +4,7 @@
 //! by the performer; what is looked at comes from the store. How requests look on a wire is not known here.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -57,13 +58,47 @@ pub struct Habits {
     pub workspaces: String,
 }
 
-/// What an orderly stop ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What became of the runs when the daemon stopped in order.
+#[derive(Clone, Debug, Default)]
 pub struct Stopped {
-    /// Runs whose turn was stopped.
-    pub turns: Vec<RunId>,
-    /// Runs whose process waited for a person or for the next message.
-    pub waits: Vec<RunId>,
+    /// Every run that held a process or was about to start one.
+    pub runs: Vec<StoppedRun>,
+}
+
+/// What became of one run.
+#[derive(Clone, Debug)]
+pub struct StoppedRun {
+    /// What it did before.
+    pub was: BeforeStop,
+    /// What it is now.
+    pub run: Arc<Run>,
+    /// Whether nothing of it holds a process any more. A process that could not be stopped in time is left to its keeper,
+    /// and the next daemon takes it up.
+    pub is_stopped: bool,
+}
+
+/// What a run did when the daemon was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BeforeStop {
+    /// A turn was at work.
+    Turn,
+    /// A process waited for a person or for the next message.
+    Wait,
+    /// A turn had begun, but its process was not started.
+    Start,
+}
+
+impl BeforeStop {
+    fn of(run: &Run) -> Option<Self> {
+        match &run.state {
+            RunState::Running(Working::Active(_) | Working::Stopping(_) | Working::Recovering(_)) => {
+                Some(Self::Turn)
+            }
+            RunState::Running(Working::Probing | Working::Launching(_)) => Some(Self::Start),
+            RunState::WaitingUser(_) | RunState::Idle { .. } => run.live().map(|_| Self::Wait),
+            RunState::Queued { .. } | RunState::Finished(_) => None,
+        }
+    }
 }
 
 /// How long to wait at the most before deadlines are looked at again, whatever is known of them.
@@ -71,8 +106,13 @@ const LONGEST_NAP: Duration = Duration::from_secs(60);
 /// A new deadline is never nearer than this, so that not every change needs a look. One that has to wait for something
 /// else is looked at again as often.
 const SHORTEST_NAP: Duration = Duration::from_millis(100);
-/// How long an orderly stop waits for turns to stop, beyond the patience that the domain has with them.
-const STOP_PATIENCE: Duration = Duration::from_secs(20);
+/// How long an orderly stop waits for processes to end: longer than a turn may take to obey, and its keeper to end it.
+const STOP_PATIENCE: Duration = Duration::from_secs(40);
+/// How long a daemon that leaves everything to the keepers waits for the end of its own checks.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
+const LEAVE_LOOK: Duration = Duration::from_millis(20);
+/// How often an orderly stop looks whether everything has ended, if nothing wakes it before.
+const STOP_LOOK: Duration = Duration::from_millis(250);
 
 impl Daemon {
     /// A daemon that has not looked at anything yet.
@@ -89,15 +129,36 @@ impl Daemon {
         for run in self.0.world.desk.admit().await? {
             self.0.performer.look_after(run);
         }
+        for (run, what) in self.troubled().await? {
+            tracing::error!(%run, %what, "nothing can be done for this run; see `abide verify`");
+        }
         self.0.ready.store(true, Ordering::Release);
         let (held, queued) = self.occupancy();
         tracing::info!(held, queued, "reconciled");
         Ok(())
     }
 
-    /// Whether everything that was found at start-up has been taken up.
+    /// Whether everything that was found at start-up has been taken up, and the store is still there.
     pub fn is_ready(&self) -> bool {
-        self.0.ready.load(Ordering::Acquire)
+        self.0.ready.load(Ordering::Acquire) && self.0.world.store.health().is_ok()
+    }
+
+    /// Finds out what the engines of this machine can do, in the background (A3).
+    pub fn collect_capabilities(&self) -> JoinHandle<()> {
+        let daemon = self.clone();
+        tokio::spawn(async move { daemon.0.performer.collect_capabilities().await })
+    }
+
+    /// Stops what the daemon does for itself and leaves everything else to the keepers.
+    pub async fn leave(&self) {
+        self.0.performer.close();
+        let left = async {
+            while self.0.performer.examines() {
+                tokio::time::sleep(LEAVE_LOOK).await;
+            }
+        };
+        // What is left of a check is ended by the next start.
+        let _in_time = tokio::time::timeout(LEAVE_PATIENCE, left).await;
     }
 
     /// Lets deadlines pass, for as long as the task lives.
@@ -113,7 +174,7 @@ impl Daemon {
             if let Err(error) = self.0.performer.ring().await {
                 tracing::warn!(%error, "deadlines not looked at");
             }
-            let nap = match self.next_deadline().await {
+            let nap = match self.0.performer.next_deadline().await {
                 Ok(Some(at)) => {
                     Duration::from_micros(self.now().until(at).0).clamp(SHORTEST_NAP, LONGEST_NAP)
                 }
@@ -127,9 +188,12 @@ impl Daemon {
         }
     }
 
-    async fn next_deadline(&self) -> Result<Option<Timestamp>, StoreError> {
-        let due = self.0.world.store.due(Timestamp(i64::MAX), 1).await?;
-        Ok(due.first().map(|(_, deadline)| deadline.at))
+    /// Runs for which nothing can be done at present, by id, each with the reason: their row cannot be read, or an event
+    /// of theirs could not be committed.
+    pub async fn troubled(&self) -> Result<BTreeMap<String, String>, StoreError> {
+        let damaged = self.0.world.store.damaged().await?.into_iter().map(|run| (run.run_id, run.what));
+        let set_aside = self.0.performer.set_aside().into_iter().map(|(run, why)| (run.to_string(), why));
+        Ok(set_aside.chain(damaged).collect())
     }
 
     /// Creates a run, once for each idempotency key and message.
@@ -182,10 +246,10 @@ impl Daemon {
         &*self.0.world.catalogue
     }
 
-    /// Whether an engine can be used, and what for.
+    /// Whether an engine can be used, and what for. None if there is no such engine, or the daemon is about to go.
     pub async fn examine(&self, engine: &str) -> Option<Health> {
         let entry = self.0.world.catalogue.engine(engine)?;
-        Some(self.0.performer.examine(&entry, "/").await)
+        self.0.performer.health(&entry).await
     }
 
     /// Something that changes whenever a run does.
@@ -225,50 +289,63 @@ impl Daemon {
         format!("{}/{run}", self.0.habits.workspaces)
     }
 
-    /// Stops in order: nothing new is begun, turns are interrupted and waited for, waiting processes are ended. Who only
-    /// wants to go and leave everything to the keepers need not call this.
+    /// Stops in order: no process is started any more, and every process that a run holds is ended. What becomes of each
+    /// run is the domain's to say ([`Event::ShutdownRequested`]). A daemon that leaves everything to the keepers does not
+    /// call this.
     pub async fn stop(&self) -> Result<Stopped, DeskError> {
         self.0.world.desk.close();
+        self.0.performer.close();
         let mut changes = self.changes();
+        let mut before: BTreeMap<RunId, BeforeStop> = BTreeMap::new();
+        let ended = async {
+            loop {
+                changes.mark_unchanged();
+                self.request_shutdown(&mut before).await?;
+                let busy = self.0.performer.examines();
+                if !busy && !self.0.performer.holds_processes(before.keys().copied()).await? {
+                    return Ok::<(), DeskError>(());
+                }
+                // The end of a process is not always followed by a change.
+                let _or_after_a_moment = tokio::time::timeout(STOP_LOOK, changes.changed()).await;
+            }
+        };
+        match tokio::time::timeout(STOP_PATIENCE, ended).await {
+            Ok(ended) => ended?,
+            Err(_) => tracing::warn!("not every process could be ended in time"),
+        }
+        self.0.performer.wait_for_ends(LEAVE_PATIENCE).await?;
         let mut stopped = Stopped::default();
-        for (run, occupancy) in self.0.world.store.occupying().await? {
-            if occupancy != Occupancy::Holding {
-                continue;
-            }
-            if self.interrupt(run, SHUTDOWN).await.is_ok() {
-                stopped.turns.push(run);
-            } else {
-                stopped.waits.push(run);
-            }
+        for (run_id, was) in before {
+            let Some(run) = self.0.world.desk.latest(run_id).await? else { continue };
+            let is_stopped = !self.0.performer.holds_processes([run_id]).await?;
+            stopped.runs.push(StoppedRun { was, run, is_stopped });
         }
-        let waited = tokio::time::timeout(STOP_PATIENCE, async {
-            while self.works().await? {
-                let _the_daemon_itself_keeps_it_open = changes.changed().await;
-            }
-            Ok::<(), DeskError>(())
-        });
-        if let Ok(Err(error)) = waited.await {
-            return Err(error);
-        }
-        self.0.performer.end_held().await?;
         Ok(stopped)
     }
 
-    /// Whether any turn is at work.
-    async fn works(&self) -> Result<bool, DeskError> {
-        for (run, _) in self.0.world.store.occupying().await? {
-            let run = self.0.world.store.run(run).await?;
-            if run.is_some_and(|run| matches!(run.state, RunState::Running(_))) {
-                return Ok(true);
+    /// Tells every run that holds a process that the daemon stops. Asked again, because a process that was being started
+    /// shows up a moment later. A run that cannot be changed is reported as not stopped.
+    async fn request_shutdown(&self, before: &mut BTreeMap<RunId, BeforeStop>) -> Result<(), DeskError> {
+        for (run_id, occupancy) in self.0.world.store.occupying().await? {
+            if occupancy != Occupancy::Holding {
+                continue;
+            }
+            let Some(run) = self.0.world.desk.latest(run_id).await? else { continue };
+            let Some(was) = BeforeStop::of(&run) else { continue };
+            before.entry(run_id).or_insert(was);
+            if was == BeforeStop::Start {
+                // Its process may be started at this moment; after that nothing starts it any more.
+                self.0.performer.finish_order(run_id).await;
+            }
+            match self.0.world.desk.take(run_id, Event::ShutdownRequested).await {
+                Ok(outcome) => self.0.performer.follow_up(&outcome).await,
+                Err(error) => tracing::error!(run = %run_id, %error, "run not stopped"),
             }
         }
-        Ok(false)
+        Ok(())
     }
 
     fn now(&self) -> Timestamp {
         self.stamp().at
     }
 }
-
-/// Who stops turns when the daemon is stopped.
-const SHUTDOWN: &str = "shutdown";

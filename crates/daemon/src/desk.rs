@@ -188,18 +188,6 @@ impl Desk {
         trouble.map_or(Ok(()), Err)
     }
 
-    /// Lets every deadline pass that is due, and says how many were. Trouble with one run stops no other; the first
-    /// is reported at the end.
-    pub async fn ring(&self, now: Timestamp, limit: usize) -> Result<usize, DeskError> {
-        let due = self.store.due(now, limit).await?;
-        let mut trouble = None;
-        for (run, deadline) in &due {
-            let taken = self.take(*run, Event::DeadlinePassed { deadline: deadline.kind }).await;
-            trouble = trouble.or(taken.err());
-        }
-        trouble.map_or(Ok(due.len()), Err)
-    }
-
     /// Grants free slots to the longest-waiting runs until there are no more of either, and says who got one. Trouble
     /// with one run stops no other; the first is reported at the end.
     pub async fn admit(&self) -> Result<Vec<RunId>, DeskError> {
@@ -271,10 +259,10 @@ impl Desk {
         };
         let grant = self.board.grant_if_next(before.as_deref(), &changes[changes.len() - 1].run);
         if grant.is_some() {
-            self.add(&mut changes, Event::Admitted)?;
+            self.append(&mut changes, None, Event::Admitted)?;
         }
         if let Some(event) = self.known(&changes[changes.len() - 1].run) {
-            self.add(&mut changes, event)?;
+            self.append(&mut changes, None, event)?;
         }
         let after = changes[changes.len() - 1].run.clone();
         let tales: Vec<Tale> = changes.iter().map(|change| Tale::of(&change.event)).collect();
@@ -312,32 +300,37 @@ impl Desk {
     /// What these events do to a run, one after the other. Nothing at all may be a refusal.
     fn apply(&self, before: Option<&Run>, events: &[Event]) -> Result<Vec<Change>, Refused> {
         let (mut changes, mut refusal): (Vec<Change>, Option<Refused>) = (Vec::new(), None);
+        if let Some(run) = before.filter(|run| run.rules < run::RULES) {
+            self.append(&mut changes, Some(run), Event::RulesAdopted { rules: run::RULES })?;
+        }
+        // A run goes on under newer rules only together with something that happens to it.
+        let adopted = changes.len();
         for event in events {
-            let run = changes.last().map(|change| &*change.run).or(before);
-            let stamp = self.clock.stamp();
-            match (self.rules)(run, &stamp, event) {
-                Ok(step) if step.news == News::Changed => {
-                    let change = Change::new(run, stamp, event.clone(), step);
-                    changes.push(change);
-                }
-                Ok(_) => {}
-                Err(refused) => refusal = refusal.or(Some(refused)),
-            }
+            let taken = self.append(&mut changes, before, event.clone());
+            refusal = refusal.or(taken.err());
         }
         match refusal {
-            Some(refused) if changes.is_empty() => Err(refused),
+            Some(refused) if changes.len() == adopted => Err(refused),
+            Some(_) | None if changes.len() == adopted => Ok(Vec::new()),
             Some(_) | None => Ok(changes),
         }
     }
 
-    /// Adds what follows within the same commit.
-    fn add(&self, changes: &mut Vec<Change>, event: Event) -> Result<(), Refused> {
-        let stamp = self.clock.stamp();
-        let run = changes.last().map(|change| &*change.run);
-        let step = (self.rules)(run, &stamp, &event)?;
-        if step.news == News::Changed {
-            let change = Change::new(run, stamp, event, step);
-            changes.push(change);
+    /// Applies one event to what the changes before it made of the run, and every event that must follow it.
+    fn append(&self, changes: &mut Vec<Change>, before: Option<&Run>, event: Event) -> Result<(), Refused> {
+        let (mut next, mut at) = (Some(event), self.clock.stamp().at);
+        while let Some(event) = next {
+            let run = changes.last().map(|change| &*change.run).or(before);
+            // What follows happens a microsecond later: no time passes between a question and its automatic answer, and no
+            // two events of a run have the same time.
+            let stamp = Stamp { at, ..self.clock.stamp() };
+            at = Timestamp(at.0.saturating_add(1));
+            let mut step = (self.rules)(run, &stamp, &event)?;
+            next = step.then.take();
+            if step.news == News::Changed {
+                let change = Change::new(run, stamp, event, step);
+                changes.push(change);
+            }
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ mod recent;
 mod talk;
 mod tell;
 
-pub use daemon::{Daemon, Habits, Stopped};
+pub use daemon::{BeforeStop, Daemon, Habits, Stopped, StoppedRun};
 pub use desk::{Desk, Foresight, Outcome, Rules};
 pub use error::DeskError;
 pub use performer::{Performer, World};

@@ -2,13 +2,16 @@
 //!
 //! Needs no daemon, so that it also serves those who only want to know. Blocks for as long as the checks take.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
 
 use abide_domain::process::Exit;
 use abide_ports::{
     catalogue::Entry,
     engine::{Check, Health, Launch, Observed, Stdin},
-    processes::{Heard, Processes, Start, StartError},
+    processes::{Heard, Offsets, Processes, Start, StartError},
 };
 
 /// How an engine is examined.
@@ -18,9 +21,18 @@ pub struct Examination<'a> {
     pub directory: &'a str,
     /// A word that no other examination has, for the names of processes.
     pub unique: &'a str,
-    /// The most that a check may take, if less than it asks for.
+    /// The most that a check may take, if less than it asks for. A check that takes longer is not run again.
     pub patience: Option<Duration>,
+    /// Set when nobody wants the result any more.
+    pub cancel: &'a AtomicBool,
 }
+
+/// The pauses between the rounds of checks.
+const PAUSES: [Duration; 3] = [Duration::from_millis(250), Duration::from_secs(1), Duration::from_secs(4)];
+/// The most that an examination may take, however slow its program is.
+const LONGEST_EXAMINATION: Duration = Duration::from_secs(120);
+/// How often it is looked whether the result is still wanted.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Runs an engine's checks and judges them. Whatever was started is ended.
 pub fn examine(processes: &dyn Processes, entry: &Entry, examination: &Examination<'_>) -> Health {
@@ -29,25 +41,80 @@ pub fn examine(processes: &dyn Processes, entry: &Entry, examination: &Examinati
 
 /// The same, and whether it may be believed for as long as the program is the same: a program that is in trouble or too
 /// slow to answer today may be well in a moment.
+///
+/// Checks that fail are run again after a pause: a busy machine makes a sound program slow, and a lack of memory keeps it
+/// from starting (A3). Only a program that is missing is not looked for twice.
 pub(crate) fn look(
     processes: &dyn Processes,
     entry: &Entry,
     examination: &Examination<'_>,
 ) -> (Health, bool) {
-    let mut observed: Vec<Observed> = Vec::new();
-    for (number, check) in entry.engine.checks(&entry.installation).iter().enumerate() {
-        // A program that did not answer once is not waited for a second time.
-        let seen = if observed.contains(&Observed::TimedOut) {
-            Observed::TimedOut
-        } else {
-            let name = format!("{CHECK}{}-{number}", examination.unique);
-            observe(processes, &name, check, examination, entry)
-        };
-        observed.push(seen);
+    let checks = entry.engine.checks(&entry.installation);
+    let deadline = now() + LONGEST_EXAMINATION;
+    let mut observed: Vec<Observed> = vec![Observed::TimedOut; checks.len()];
+    let mut rounds = std::iter::once(Duration::ZERO).chain(PAUSES).enumerate();
+    while let Some((round, pause)) = rounds.next()
+        && waits(pause, deadline, examination.cancel)
+    {
+        let mut slow = false;
+        for (number, (check, seen)) in checks.iter().zip(&mut observed).enumerate() {
+            if round > 0 && failed_check(seen).is_none() {
+                continue;
+            }
+            // A program that did not answer once is not waited for a second time in the same round.
+            if slow {
+                *seen = Observed::TimedOut;
+                continue;
+            }
+            let name = format!("{CHECK}{}-{round}-{number}", examination.unique);
+            *seen = observe(processes, &name, check, examination, entry, deadline);
+            slow = *seen == Observed::TimedOut;
+        }
+        let missing = observed.iter().any(|seen| matches!(seen, Observed::NotFound { .. }));
+        let impatient = slow && examination.patience.is_some();
+        if missing || impatient || observed.iter().all(|seen| failed_check(seen).is_none()) {
+            break;
+        }
     }
-    let health = entry.engine.judge(&observed);
-    let lasts = health.trouble.is_none() && !observed.contains(&Observed::TimedOut);
+    let mut health = entry.engine.judge(&observed);
+    let failed = observed.iter().find_map(failed_check);
+    if let (false, None, Some(why)) = (health.resume.supported, &health.trouble, &failed) {
+        // What was not seen is not believed, and that is why.
+        health.resume.detail = format!("the probe failed: {why}");
+    }
+    let unseen = |seen: &Observed| matches!(seen, Observed::TimedOut | Observed::Unavailable { .. });
+    let answered = observed.first().is_some_and(|seen| failed_check(seen).is_none());
+    let lasts = health.trouble.is_none() && answered && !observed.iter().any(unseen);
     (health, lasts)
+}
+
+/// Why a check showed nothing, if it did not.
+fn failed_check(observed: &Observed) -> Option<String> {
+    match observed {
+        Observed::Ran { code: None | Some(0), .. } => None,
+        Observed::Ran { code: Some(code), stderr, .. } => {
+            let last = stderr.trim().lines().last().unwrap_or_default();
+            let last: String = last.chars().take(MOST_COMPLAINT_CHARS).collect();
+            Some(format!("it exited with code {code}: {last}"))
+        }
+        Observed::NotFound { reason } | Observed::Unavailable { reason } => {
+            Some(format!("it could not be started: {reason}"))
+        }
+        Observed::TimedOut => Some("it did not answer in time".to_owned()),
+    }
+}
+
+/// How much of a program's complaint is repeated.
+const MOST_COMPLAINT_CHARS: usize = 200;
+
+/// Waits, unless nobody wants the result any more or the time is over by then.
+#[expect(clippy::disallowed_methods, reason = "the pause before another try is what is wanted")]
+fn waits(pause: Duration, deadline: Instant, cancel: &AtomicBool) -> bool {
+    let end = now() + pause;
+    while now() < end && end < deadline && !cancel.load(Ordering::Acquire) {
+        std::thread::sleep(LOOK.min(end.saturating_duration_since(now())));
+    }
+    end < deadline && !cancel.load(Ordering::Acquire)
 }
 
 /// How the names of processes begin that are checks.
@@ -65,12 +132,14 @@ fn observe(
     check: &Check,
     examination: &Examination<'_>,
     entry: &Entry,
+    deadline: Instant,
 ) -> Observed {
     let installed = entry.installation.env.clone();
     let launch = Launch {
         argv: check.argv.clone(),
         env: installed.into_iter().chain(check.env.iter().cloned()).collect(),
         without_env: vec![],
+        appended_env: vec![],
         files: vec![],
         stdin: match check.until {
             Some(_) => Stdin::Open(check.stdin.clone()),
@@ -83,12 +152,14 @@ fn observe(
     let start = Start { launch: &launch, workspace: directory, private: directory };
     let wanted = Duration::from_millis(check.patience_ms);
     let patience = examination.patience.map_or(wanted, |most| most.min(wanted));
+    let until = deadline.min(now() + patience);
     let observed = match processes.start(name, &start) {
-        Ok(_) => listen(processes, name, check, patience),
-        Err(StartError::Program(reason) | StartError::System(reason)) => Observed::NotFound { reason },
-        Err(error @ (StartError::Directory(_) | StartError::Gone)) => {
-            Observed::NotFound { reason: error.to_string() }
-        }
+        Ok(_) => listen(processes, name, check, until, examination.cancel),
+        Err(StartError::Program(reason)) => Observed::NotFound { reason },
+        Err(
+            error
+            @ (StartError::Directory(_) | StartError::Gone | StartError::Silent | StartError::System(_)),
+        ) => Observed::Unavailable { reason: error.to_string() },
     };
     let _nobody_else_could_end_it_better = processes.end(name);
     observed
@@ -97,25 +168,37 @@ fn observe(
 /// How much of each stream is looked at. No help text is longer; what comes after is heard and dropped.
 const MOST: usize = 1 << 20;
 
-fn listen(processes: &dyn Processes, name: &str, check: &Check, patience: Duration) -> Observed {
-    let Ok(mut follow) = processes.follow(name) else { return Observed::TimedOut };
+fn listen(
+    processes: &dyn Processes,
+    name: &str,
+    check: &Check,
+    until: Instant,
+    cancel: &AtomicBool,
+) -> Observed {
+    let unavailable = |reason: String| Observed::Unavailable { reason };
+    let mut follow = match processes.follow(name, Offsets::START) {
+        Ok(follow) => follow,
+        Err(lost) => return unavailable(lost.to_string()),
+    };
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let keep = |kept: &mut Vec<u8>, mut bytes: Vec<u8>| {
         bytes.truncate(MOST - kept.len());
         kept.extend(bytes);
     };
-    let deadline = now() + patience;
     let code = loop {
-        let left = deadline.saturating_duration_since(now());
+        let left = until.saturating_duration_since(now());
         // A program that never stops talking has not answered either.
-        if left.is_zero() {
+        if left.is_zero() || cancel.load(Ordering::Acquire) {
             return Observed::TimedOut;
         }
-        match follow.next(Some(left)) {
+        match follow.next(Some(left.min(LOOK))) {
             Ok(Heard::Stdout(bytes)) => keep(&mut stdout, bytes),
             Ok(Heard::Stderr(bytes)) => keep(&mut stderr, bytes),
             Ok(Heard::Exited(Exit::Code(code))) => break Some(code),
-            Ok(Heard::Exited(Exit::Unseen) | Heard::Nothing) | Err(_) => return Observed::TimedOut,
+            Ok(Heard::Nothing) => {}
+            Ok(Heard::Exited(Exit::Unseen)) => return unavailable("nobody saw how it ended".to_owned()),
+            Ok(Heard::Missing(reason)) => return unavailable(reason),
+            Err(lost) => return unavailable(lost.to_string()),
         }
         let answered = |until: &String| String::from_utf8_lossy(&stdout).contains(until.as_str());
         if check.until.as_ref().is_some_and(answered) {

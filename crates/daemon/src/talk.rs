@@ -1,7 +1,7 @@
 //! What one process says, as events of its run; what the run orders, as bytes for the process.
 //!
-//! Pure: reading, writing and committing are for the performer. A new talk that is fed everything from the first byte
-//! comes to the same events, so a restart needs no memory.
+//! Pure: reading, writing and committing are for the performer. A new talk that is fed everything from the first byte, or
+//! from a checkpoint on, comes to the same events.
 
 use abide_domain::{
     engine::Handle,
@@ -9,9 +9,14 @@ use abide_domain::{
     id::TurnId,
     process::{Attempt, Exit, Position},
 };
-use abide_ports::engine::{
-    Answer, Cause, Departure, Interpreter, Leave, Said, Status, Stop, Unsupported, What,
+use abide_ports::{
+    engine::{
+        Answer, Cause, Departure, Interpreter, Leave, MAX_CHECKPOINT_BYTES, ReaderCheckpoint, Said, Status,
+        Stop, Unsupported, What,
+    },
+    processes::Offsets,
 };
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 /// The conversation with one attempt's process.
@@ -29,6 +34,8 @@ pub(crate) struct Talk {
     behind: bool,
     /// How far it has been heard.
     heard: watch::Sender<Position>,
+    /// How many bytes of each stream it has been fed.
+    fed: Offsets,
 }
 
 /// Something that has to be done because of what was heard.
@@ -45,6 +52,50 @@ pub(crate) enum Deed {
     },
     /// It has said its last word and should go soon.
     ExpectExit,
+}
+
+/// What is stored of a talk beside the process's output, so that the output before it need not be kept (decision 0016).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Checkpoint {
+    /// The adapter and the version of its state.
+    version: String,
+    /// Where to go on in standard output.
+    stdout: u64,
+    /// Where to go on in standard error.
+    stderr: u64,
+    /// The reader's state. None if it was too large to be stored and output had to be released all the same.
+    state: Option<String>,
+    /// The last of what the process complained about.
+    complaints: String,
+    /// How far it had been heard.
+    said: u64,
+    /// The last fact that the run had taken.
+    committed: u64,
+}
+
+impl Checkpoint {
+    /// For output that had to be released although nobody can go on from here.
+    pub(crate) fn impossible(at: Offsets) -> Self {
+        Self {
+            version: String::new(),
+            stdout: at.stdout,
+            stderr: at.stderr,
+            state: None,
+            complaints: String::new(),
+            said: 0,
+            committed: 0,
+        }
+    }
+
+    /// As it is stored.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// As it was stored; none if that cannot be read.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
 }
 
 /// How much of standard error is kept.
@@ -67,11 +118,13 @@ impl Talk {
             cause: Cause::Itself,
             behind: false,
             heard: watch::channel(Position::default()).0,
+            fed: Offsets::START,
         }
     }
 
     /// Further bytes of its standard output.
     pub(crate) fn heard(&mut self, bytes: &[u8]) -> Vec<Deed> {
+        self.fed.stdout += bytes.len() as u64;
         let said = self.interpreter.feed(bytes);
         if let Some(last) = said.iter().map(|said| said.at).max() {
             self.heard.send_if_modified(|heard| {
@@ -91,9 +144,57 @@ impl Talk {
 
     /// Further bytes of its standard error.
     pub(crate) fn complained(&mut self, bytes: &[u8]) {
+        self.fed.stderr += bytes.len() as u64;
         self.stderr.extend_from_slice(bytes);
         let excess = self.stderr.len().saturating_sub(STDERR_TAIL);
         self.stderr.drain(..excess);
+    }
+
+    /// How many bytes of each stream it has been fed.
+    pub(crate) fn fed(&self) -> Offsets {
+        self.fed
+    }
+
+    /// What a later talk needs in order to go on from here, and where that is. None if there is nothing that could be
+    /// stored. `committed` is the last fact that the run has taken.
+    pub(crate) fn checkpoint(&self, committed: Position) -> Option<(Checkpoint, Offsets)> {
+        let reader = self.interpreter.checkpoint()?;
+        if reader.state.len() > MAX_CHECKPOINT_BYTES {
+            return None;
+        }
+        let from = Offsets { stdout: reader.offset, stderr: self.fed.stderr };
+        let checkpoint = Checkpoint {
+            version: reader.version,
+            stdout: from.stdout,
+            stderr: from.stderr,
+            state: Some(reader.state),
+            complaints: String::from_utf8_lossy(&self.stderr).into_owned(),
+            said: self.heard.borrow().0,
+            committed: committed.0,
+        };
+        Some((checkpoint, from))
+    }
+
+    /// Goes on from a checkpoint, if that can be: says from where on it has to be fed, or why from the first byte.
+    pub(crate) fn restore(
+        &mut self,
+        checkpoint: &Checkpoint,
+        committed: Position,
+    ) -> Result<Offsets, String> {
+        let Some(state) = &checkpoint.state else {
+            return Err("more had been understood than a checkpoint may hold".to_owned());
+        };
+        // The facts before the checkpoint would not be told again.
+        if checkpoint.committed > committed.0 {
+            return Err("the run's ledger is older than the reader's checkpoint".to_owned());
+        }
+        let (version, state) = (checkpoint.version.clone(), state.clone());
+        let reader = ReaderCheckpoint { version, offset: checkpoint.stdout, state };
+        self.interpreter.restore(&reader).map_err(|error| error.to_string())?;
+        self.stderr = checkpoint.complaints.clone().into_bytes();
+        self.fed = Offsets { stdout: checkpoint.stdout, stderr: checkpoint.stderr };
+        self.heard.send_replace(Position(checkpoint.said));
+        Ok(self.fed)
     }
 
     /// It is over. Whatever turn it had in hand ends; then it is known to be gone.

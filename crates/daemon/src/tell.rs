@@ -1,18 +1,22 @@
 //! What is logged of a run's life: one line for each event that changed it, with ids and codes as fields.
 //!
 //! Nothing that people or engines wrote is in it: neither prompts and answers nor the words of a failure, which may
-//! repeat what an engine was given. Those are in the ledger. What a line looks like is decided by who subscribes.
+//! repeat what an engine was given. Those are in the ledger. The one exception is an automatic reply, which is Abide's own
+//! (D6). What a line looks like is decided by who subscribes.
 
 use abide_domain::{
     event::{Ending, Event, Retry},
     failure::FailureCode,
     id::InteractionId,
+    interaction::Policy,
+    policy::{AUTO_REPLY_SOURCE, AutoReason},
+    reply::Answerer,
     run::Run,
 };
 use tracing::{debug, info, info_span, warn};
 
 /// What there is to tell of an event, taken down before it is committed and told after.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Tale {
     Created,
     Started { pid: u32 },
@@ -22,12 +26,17 @@ pub(crate) enum Tale {
     RecoveryFailed,
     TurnEnded { ending: &'static str },
     Answered { interaction: InteractionId },
+    Decided { interaction: InteractionId, reason: AutoReason, policy: Policy, instruction: String },
+    Shutdown,
     Cancel,
     Interrupt,
     Performed { effect: u32 },
     Missed { effect: u32 },
     Other { event: &'static str },
 }
+
+/// How much of an automatic reply is logged.
+const MOST_INSTRUCTION_CHARS: usize = 200;
 
 impl Tale {
     pub(crate) fn of(event: &Event) -> Self {
@@ -48,12 +57,21 @@ impl Tale {
                     Ending::Interrupted => "interrupted",
                 },
             },
-            Event::ReplyArrived { reply } => Self::Answered { interaction: reply.interaction_id },
+            Event::ReplyArrived { reply } => match &reply.by {
+                Answerer::Person(_) => Self::Answered { interaction: reply.interaction_id },
+                Answerer::Policy { reason, policy } => {
+                    let instruction = reply.text.chars().take(MOST_INSTRUCTION_CHARS).collect();
+                    let (reason, policy) = (*reason, *policy);
+                    Self::Decided { interaction: reply.interaction_id, reason, policy, instruction }
+                }
+            },
+            Event::ShutdownRequested => Self::Shutdown,
             Event::CancelRequested { .. } => Self::Cancel,
             Event::InterruptRequested { .. } => Self::Interrupt,
             Event::EffectPerformed { effect } => Self::Performed { effect: effect.0 },
             Event::EffectMissed { effect } => Self::Missed { effect: effect.0 },
             Event::Admitted
+            | Event::RulesAdopted { .. }
             | Event::MessageArrived { .. }
             | Event::ProfileResolved { .. }
             | Event::ProcessExited { .. }
@@ -84,6 +102,11 @@ impl Tale {
             Self::RecoveryFailed => warn!(turn, status, "recovery failed"),
             Self::TurnEnded { ending } => info!(turn, ending, status, "turn ended"),
             Self::Answered { interaction } => info!(%interaction, status, "reply accepted"),
+            Self::Decided { interaction, reason, policy, instruction } => {
+                let (reason, policy, source) = (reason.name(), policy.name(), AUTO_REPLY_SOURCE);
+                info!(%interaction, source, reason, policy, instruction, status, "automatic reply accepted");
+            }
+            Self::Shutdown => info!(turn, status, "stopped by a shutdown"),
             Self::Cancel => info!(status, "cancel requested"),
             Self::Interrupt => info!(turn, "interrupt requested"),
             Self::Performed { effect } => debug!(effect, "order carried out"),

@@ -11,6 +11,7 @@ use abide_domain::{
     id::{InteractionId, RunId},
     inbound::{Message, MessageKey},
     interaction::{Kind, Policy, Question},
+    policy::AutoReason,
     process::{Attempt, Exit, Position, Process},
     refused::Refused,
     reply::{Answerer, Reply},
@@ -49,7 +50,13 @@ impl Office {
     fn new_run(&self, key: &str, fingerprint: &str) -> NewRun {
         let run_id = RunId(self.clock.stamp().fresh);
         let idempotency = Some(Idempotency { key: key.into(), fingerprint: fingerprint.into() });
-        NewRun { run_id, settings: settings(), message: message(&run_id.to_string()), idempotency }
+        NewRun {
+            run_id,
+            settings: settings(),
+            message: message(&run_id.to_string()),
+            idempotency,
+            rules: abide_domain::run::RULES,
+        }
     }
 
     async fn create(&self, key: &str) -> RunId {
@@ -117,7 +124,7 @@ impl Office {
 fn resolved() -> Event {
     let profile =
         Profile { kind: ProfileKind::Resumable, reason: "so it is".into(), session_timeout_sec: Seconds(60) };
-    Event::ProfileResolved { profile, abilities: Abilities::default(), handle: None }
+    Event::ProfileResolved { profile, abilities: Abilities::default(), handle: None, command: None }
 }
 
 fn settings() -> Settings {
@@ -210,18 +217,64 @@ async fn d6_a_reply_is_taken_once_and_told_apart_from_a_late_one() {
 }
 
 #[tokio::test]
-async fn a_deadline_survives_a_restart_and_rings_once() {
+async fn a_deadline_that_passed_before_is_no_news() {
     let office = Office::open(1).await;
     let (run, question) = office.asking().await;
     let office = office.reopen(1).await;
-    let now = || office.clock.now();
-    assert_eq!(office.desk.ring(now(), 9).await.expect("nothing is due"), 0);
     office.clock.advance(61_000_000);
-    assert_eq!(office.desk.ring(now(), 9).await.expect("one is due"), 1);
+    let passed = || office.desk.take(run, Event::DeadlinePassed { deadline: DeadlineKind::Answer(question) });
+    assert!(matches!(passed().await.expect("it is due"), Outcome::Changed(_)));
+    assert_eq!(passed().await.expect("it is absorbed"), Outcome::Absorbed);
     assert_eq!(office.run(run).await.auto_decision_count, 1);
-    let late =
-        office.desk.take(run, Event::DeadlinePassed { deadline: DeadlineKind::Answer(question) }).await;
-    assert_eq!(late.expect("it is absorbed"), Outcome::Absorbed);
+}
+
+#[tokio::test]
+async fn d6_an_automatic_reply_is_in_the_journal_with_its_policy() {
+    let office = Office::open(1).await;
+    let (run, question) = office.asking().await;
+    office.clock.advance(61_000_000);
+    let deadline = DeadlineKind::Answer(question);
+    office.desk.take(run, Event::DeadlinePassed { deadline }).await.expect("it is due");
+    let entries = office.store.entries_of(run, Seq(0), 100).await.expect("memory can be read");
+    let replies: Vec<&Reply> = entries
+        .iter()
+        .filter_map(|entry| if let Event::ReplyArrived { reply } = &entry.event { Some(reply) } else { None })
+        .collect();
+    let [reply] = replies[..] else { panic!("{replies:?}") };
+    assert_eq!(reply.interaction_id, question);
+    let policy = entries.iter().find_map(|entry| {
+        let Event::TurnEnded { ending: Ending::Asked { question, .. }, .. } = &entry.event else {
+            return None;
+        };
+        Some(question.default_decision_policy)
+    });
+    let by = Answerer::Policy { reason: AutoReason::UserNoReply, policy: policy.expect("it asked") };
+    assert_eq!(reply.by, by);
+}
+
+/// A run of the first release goes on under the present rules, and its journal says since when.
+#[tokio::test]
+async fn a_run_of_an_older_release_adopts_the_present_rules_with_its_next_event() {
+    let office = Office::open(4).await;
+    let mut new = office.new_run("old", "f");
+    new.rules = 0;
+    let run = new.run_id;
+    office.desk.create(new).await.expect("it is created");
+    let refused = Reply {
+        interaction_id: InteractionId(office.clock.stamp().fresh),
+        text: "no".into(),
+        by: Answerer::Person("ada".into()),
+        idempotency_key: None,
+    };
+    office.desk.take(run, Event::ReplyArrived { reply: refused }).await.expect_err("nothing was asked");
+    assert_eq!(office.run(run).await.rules, 0, "what is refused changes nothing");
+    office.desk.message(run, message("m2"), None).await.expect("it is taken");
+    assert_eq!(office.run(run).await.rules, abide_domain::run::RULES);
+    let entries = office.store.entries_of(run, Seq(0), 100).await.expect("memory can be read");
+    let names: Vec<_> = entries.iter().map(|entry| entry.event.name()).collect();
+    assert_eq!(names, ["RunCreated", "Admitted", "RulesAdopted", "MessageArrived"]);
+    let tables = abide_ports::store::Tables::derive(&entries).expect("the journal adds up");
+    assert_eq!(tables.run.as_ref(), Some(&office.run(run).await));
 }
 
 #[tokio::test]

@@ -6,23 +6,24 @@ use std::{
     time::Duration,
 };
 
-use abide_daemon::{Desk, Outcome, Performer, World};
+use abide_daemon::{Daemon, Desk, Habits, Outcome, Performer, World};
 use abide_domain::{
     engine::{Abilities, Handle, HandleType, Profile, ProfileKind},
     event::{Event, NewRun},
     id::RunId,
     inbound::{Message, MessageKey},
     process::{Attempt, Exit},
+    refused::Refused,
     reply::{Answerer, Reply},
-    run::{Run, Status},
+    run::{self, Run, Status, Step},
     settings::{ExecutionMode, OnBusy, Settings, Unanswered},
-    time::Seconds,
+    time::{Seconds, Stamp},
 };
 use abide_ports::{
     clock::Clock,
     engine::{Launch, Said, Stdin},
     processes::{Heard, Processes, Start},
-    store::{Journal, Runs, Seq},
+    store::{Journal, Page, Runs, Seq, Turns},
     workspace::{Preparation, Unusable, Workspaces},
 };
 use abide_store::memory::{CrashPoint, MemoryStore};
@@ -38,6 +39,7 @@ struct Theatre {
     store: Arc<MemoryStore>,
     clock: Arc<FakeClock>,
     actors: Arc<Actors>,
+    world: World,
 }
 
 /// Longer than anything here takes on any machine.
@@ -58,8 +60,19 @@ impl Theatre {
         clock: Arc<FakeClock>,
         actors: Arc<Actors>,
     ) -> Self {
-        let desk = Arc::new(Desk::open(store.clone(), clock.clone(), 4).await.expect("it opens"));
-        let performer = Performer::new(World {
+        Self::under_rules(run::apply, workspaces, store, clock, actors).await
+    }
+
+    async fn under_rules(
+        rules: abide_daemon::Rules,
+        workspaces: Arc<dyn Workspaces>,
+        store: Arc<MemoryStore>,
+        clock: Arc<FakeClock>,
+        actors: Arc<Actors>,
+    ) -> Self {
+        let desk = Desk::with_rules(store.clone(), clock.clone(), 4, rules).await.expect("it opens");
+        let desk = Arc::new(desk);
+        let world = World {
             desk: desk.clone(),
             store: store.clone(),
             clock: clock.clone(),
@@ -67,8 +80,9 @@ impl Theatre {
             processes: actors.clone(),
             workspaces,
             private: "private".to_owned(),
-        });
-        Self { desk, performer, store, clock, actors }
+            recovery_max: abide_domain::time::Seconds(300),
+        };
+        Self { desk, performer: Performer::new(world.clone()), store, clock, actors, world }
     }
 
     async fn create(&self) -> RunId {
@@ -90,12 +104,26 @@ impl Theatre {
 
     /// Waits until a run is like that and nothing of it is held or owed.
     async fn until(&self, run: RunId, status: Status) -> Run {
-        let mut changes = self.performer.changes();
+        let settled = |run: &Run| run.status() == status && run.owed.is_empty();
+        self.when(run, |run| settled(run) && self.actors.names().is_empty()).await
+    }
+
+    /// Waits until something is true of a run.
+    async fn when(&self, run: RunId, wanted: impl Fn(&Run) -> bool) -> Run {
+        self.when_in(self.performer.changes(), run, wanted).await
+    }
+
+    async fn when_in(
+        &self,
+        mut changes: tokio::sync::watch::Receiver<u64>,
+        run: RunId,
+        wanted: impl Fn(&Run) -> bool,
+    ) -> Run {
         let waits = async {
             loop {
                 changes.mark_unchanged();
                 let state = self.store.run(run).await.expect("memory can be read").expect("it is there");
-                if state.status() == status && state.owed.is_empty() && self.actors.names().is_empty() {
+                if wanted(&state) {
                     return state;
                 }
                 changes.changed().await.expect("the performer lives");
@@ -131,7 +159,7 @@ fn new_run(run_id: RunId) -> NewRun {
     };
     let key = MessageKey { channel: "api".into(), message_id: run_id.to_string() };
     let message = Message { key, text: "play".into() };
-    NewRun { run_id, settings, message, idempotency: None }
+    NewRun { run_id, settings, message, idempotency: None, rules: abide_domain::run::RULES }
 }
 
 fn line(text: &str) -> Heard {
@@ -155,6 +183,59 @@ async fn a_program_is_examined_once_until_it_is_replaced() {
         theatre.until(run, Status::WaitingUser).await;
         assert_eq!(theatre.actors.examined(), examined);
     }
+}
+
+/// Asks in a new session and does not leave by itself; is done in one that goes on.
+fn asks_and_lingers(part: Part<'_>) -> Vec<Heard> {
+    match part.session.is_empty() {
+        true => vec![line("session s"), line("ask which?")],
+        false => vec![line("session s"), line("done"), Heard::Exited(Exit::Code(0))],
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e6_an_answer_during_the_end_of_the_process_that_asked_leaves_no_attempt_without_its_end() {
+    let theatre = Theatre::open(Actors::new(asks_and_lingers)).await;
+    for _ in 0..20 {
+        let run = theatre.create().await;
+        // Not until nothing is owed: the process is being ended while the answer comes.
+        let waiting = theatre.when(run, |run| run.status() == Status::WaitingUser).await;
+        theatre.reply(&waiting).await;
+        theatre.until(run, Status::Succeeded).await;
+        let turns = theatre.store.turns_of(run, Page::first(10)).await.expect("memory can be read").items;
+        let ends: Vec<_> = turns.iter().flat_map(|turn| &turn.attempts).map(|it| it.exit).collect();
+        assert_eq!(ends, [Some(Exit::Code(143)), Some(Exit::Code(0))]);
+        assert!(turns.iter().flat_map(|turn| &turn.attempts).all(|it| it.ended_at.is_some()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_orderly_stop_waits_for_the_processes_that_are_being_ended() {
+    let (let_go, held) = std::sync::mpsc::channel();
+    let held = Mutex::new(held);
+    let blocked = move || held.lock().unwrap().recv().expect("the test lets it go");
+    let actors = Arc::new(Actors::new(asks_and_lingers).ending_after(blocked));
+    let theatre = Theatre::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), actors.clone()).await;
+    let habits = Habits { stall_after: Seconds(60), slots: 4, workspaces: "w".into() };
+    let daemon = Daemon::new(theatre.world.clone(), habits);
+    // The check of the engine is ended as well.
+    let_go.send(()).expect("it waits");
+    let new = new_run(RunId(theatre.clock.stamp().fresh));
+    let run = new.run_id;
+    daemon.create(new).await.expect("it is created");
+    theatre.when_in(daemon.changes(), run, |run| run.status() == Status::WaitingUser).await;
+    let mut stop = std::pin::pin!(daemon.stop());
+    tokio::select! {
+        biased;
+        stopped = &mut stop => panic!("{stopped:?} with {:?} still there", actors.names()),
+        () = tokio::time::sleep(Duration::from_millis(300)) => {}
+    }
+    // The order to end it, and the reader that clears up.
+    for _ in 0..4 {
+        let_go.send(()).expect("it waits");
+    }
+    stop.await.expect("it stops");
+    assert_eq!(actors.names(), Vec::<String>::new());
 }
 
 /// A workspace that breaks whoever prepares it.
@@ -243,13 +324,18 @@ async fn news_that_comes_later_is_not_waited_for() {
 
 /// A daemon examines the engine of a run and starts its process, and no more.
 async fn started_by_hand(desk: &Desk, actors: &Actors, run_id: RunId) {
-    let resolved =
-        Event::ProfileResolved { profile: profile(), abilities: Abilities::default(), handle: None };
+    let resolved = Event::ProfileResolved {
+        profile: profile(),
+        abilities: Abilities::default(),
+        handle: None,
+        command: None,
+    };
     desk.take(run_id, resolved).await.expect("it is taken");
     let launch = Launch {
         argv: vec!["actor".into(), String::new(), "play".into()],
         env: vec![],
         without_env: vec![],
+        appended_env: vec![],
         files: vec![],
         stdin: Stdin::Open(vec![]),
         not_before: None,
@@ -326,4 +412,79 @@ async fn a_turn_that_may_have_ended_while_nobody_listened_is_heard_out_before_it
     theatre.actors.says(&name, line("done"));
     theatre.actors.says(&name, Heard::Exited(Exit::Code(0)));
     theatre.until(run, Status::Succeeded).await;
+}
+
+/// A run that decides for itself a minute after it has asked.
+fn unattended(run_id: RunId, name: &str) -> NewRun {
+    let mut new = new_run(run_id);
+    new.settings.unanswered = Unanswered::AutoDecide;
+    new.settings.labels.insert("name".to_owned(), name.to_owned());
+    new
+}
+
+impl Theatre {
+    async fn create_unattended(&self, name: &str) -> RunId {
+        let run_id = RunId(self.clock.stamp().fresh);
+        self.follow_up(&self.desk.create(unattended(run_id, name)).await.expect("it is created")).await;
+        run_id
+    }
+
+    async fn decisions(&self, run: RunId) -> u32 {
+        self.store.run(run).await.expect("memory can be read").expect("it is there").auto_decision_count
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadline_survives_a_restart_and_passes_once() {
+    let theatre = Theatre::open(Actors::new(asks_once)).await;
+    let run = theatre.create_unattended("any").await;
+    theatre.until(run, Status::WaitingUser).await;
+    let Theatre { store, clock, actors, .. } = theatre;
+    let next = Theatre::on(store, clock, actors).await;
+    next.performer.reconcile().await.expect("it starts");
+    next.performer.ring().await.expect("memory can be read");
+    assert_eq!(next.decisions(run).await, 0, "nothing is due");
+    next.clock.advance(61_000_000);
+    next.performer.ring().await.expect("memory can be read");
+    next.performer.ring().await.expect("memory can be read");
+    next.until(run, Status::Succeeded).await;
+    assert_eq!(next.decisions(run).await, 1);
+}
+
+/// Rules under which the deadline of one run cannot be committed, and that of another breaks whoever tries.
+fn damaged(run: Option<&Run>, stamp: &Stamp, event: &Event) -> Result<Step, Refused> {
+    if let (Some(run), Event::DeadlinePassed { .. }) = (run, event) {
+        match run.settings.labels.get("name").map(String::as_str) {
+            Some("refused") => return Err(Refused::NoSuchRun),
+            Some("broken") => panic!("a state that must not be"),
+            _ => {}
+        }
+    }
+    run::apply(run, stamp, event)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_cannot_be_changed_does_not_stop_the_deadlines_of_others() {
+    let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
+    let actors = Arc::new(Actors::new(asks_once));
+    let theatre = Theatre::under_rules(damaged, Arc::new(BareStage), store, clock, actors).await;
+    let mut runs = Vec::new();
+    // The damaged ones are due first.
+    for name in ["refused", "broken", "sound", "sound"] {
+        let run = theatre.create_unattended(name).await;
+        theatre.until(run, Status::WaitingUser).await;
+        theatre.clock.advance(1_000_000);
+        runs.push(run);
+    }
+    theatre.clock.advance(61_000_000);
+    for _ in 0..3 {
+        theatre.performer.ring().await.expect("one damaged run is no reason to stop");
+    }
+    for run in &runs[2..] {
+        theatre.until(*run, Status::Succeeded).await;
+        assert_eq!(theatre.decisions(*run).await, 1);
+    }
+    for run in &runs[..2] {
+        assert_eq!(theatre.decisions(*run).await, 0);
+    }
 }

@@ -26,7 +26,7 @@ const YES: [&str; 14] = [
 /// Reads a reply to a request for permission. Policy never approves (D7).
 pub fn verdict(question: &Question, reply: &Reply) -> Verdict {
     match &reply.by {
-        Answerer::Policy(_) => Verdict::Declined,
+        Answerer::Policy { .. } => Verdict::Declined,
         Answerer::Person(_) => {
             let said = reply.text.trim().trim_end_matches(['.', '!', '。', '\u{ff01}']).to_lowercase();
             let affirmative = |text: &str| YES.contains(&text);
@@ -78,6 +78,10 @@ mod tests {
 
     #[test]
     fn policy_never_approves() {
-        check(Answerer::Policy(AutoReason::UserNoReply), "yes", Verdict::Declined);
+        check(
+            Answerer::Policy { reason: AutoReason::UserNoReply, policy: Policy::SafeDefault },
+            "yes",
+            Verdict::Declined,
+        );
     }
 }

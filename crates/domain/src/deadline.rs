@@ -35,5 +35,7 @@ pub enum DeadlineKind {
 
 /// How long an engine may take to obey an interrupt before its process is ended.
 pub const STOP_GRACE: Seconds = Seconds(15);
-/// How long a lost turn is searched for before a person is asked (E8).
-pub const RECOVERY_BOUND: Seconds = Seconds(120);
+/// How long a lost turn is searched for before a person is asked, over all losses of the same attempt (E8).
+pub const RECOVERY_BOUND: Seconds = Seconds(300);
+/// How often contact with an attempt may be lost during its turns before a person is asked, however soon it was regained.
+pub const MAX_LOSSES: u32 = 16;

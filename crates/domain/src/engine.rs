@@ -2,7 +2,7 @@
 //!
 //! How an engine is started and what its bytes mean is not here; nothing here knows an engine by its name.
 
-use alloc::string::String;
+use alloc::{string::String, vec::Vec};
 
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,18 @@ pub enum ProfileKind {
     Resumable,
     /// The process stays and keeps its slot; the reply goes to that same process.
     StickyProcess,
+}
+
+/// How an engine's program is called in every turn of a run (A9). Values of variables are secrets and are not stored: each
+/// launch takes them from the configuration of that moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineCommand {
+    /// The program and the arguments that come first.
+    pub command: Vec<String>,
+    /// Arguments of the owner for every turn.
+    pub args: Vec<String>,
+    /// The names of the variables that are set on top of the environment.
+    pub env: Vec<String>,
 }
 
 /// Whether an engine can resume (A3), and how that was found out.

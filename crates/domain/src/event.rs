@@ -10,7 +10,7 @@ use crate::{
     deadline::DeadlineKind,
     delivery::Certainty,
     effect::EffectNumber,
-    engine::{Abilities, Handle, Profile},
+    engine::{Abilities, EngineCommand, Handle, Profile},
     failure::Failure,
     id::{DeliveryId, RunId, TurnId},
     inbound::{Message, MessageKey},
@@ -18,6 +18,7 @@ use crate::{
     process::{Attempt, Exit, Position, Process},
     reply::Reply,
     settings::{OnBusy, Settings},
+    time::Seconds,
 };
 
 /// Something that happened.
@@ -51,6 +52,13 @@ pub enum Event {
         /// Who.
         by: String,
     },
+    /// The daemon stops in order: the run must not hold a process afterwards.
+    ShutdownRequested,
+    /// From here on the run follows these rules. Written by a daemon that continues a run of an older one.
+    RulesAdopted {
+        /// See [`crate::run::RULES`].
+        rules: u32,
+    },
 
     // Facts about the engine's program.
     /// It is known how the engine waits and what it can do.
@@ -61,6 +69,9 @@ pub enum Event {
         abilities: Abilities,
         /// The session id that we chose for it, where engines let us (A6).
         handle: Option<Handle>,
+        /// How the program is called in every turn of the run (A9). Absent in journals of the first release.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        command: Option<EngineCommand>,
     },
     /// The engine cannot be used at all: not there, not logged in, no usable workspace.
     EngineUnusable {
@@ -94,6 +105,10 @@ pub enum Event {
     ContactLost {
         /// Which launch.
         attempt: Attempt,
+        /// How long a lost turn of it may be searched for, over all its losses; [`crate::deadline::RECOVERY_BOUND`]
+        /// unless said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        within: Option<Seconds>,
     },
     /// It can be heard again.
     ContactRestored {
@@ -210,6 +225,9 @@ pub struct NewRun {
     pub message: Message,
     /// The sender's key, so that asking again makes no second run.
     pub idempotency: Option<Idempotency>,
+    /// The rules that the run follows from its creation on; see [`crate::run::RULES`].
+    #[serde(default)]
+    pub rules: u32,
 }
 
 /// A sender's promise that two requests with this key are one.
@@ -316,6 +334,8 @@ impl Event {
             Self::ReplyArrived { .. } => "ReplyArrived",
             Self::InterruptRequested { .. } => "InterruptRequested",
             Self::CancelRequested { .. } => "CancelRequested",
+            Self::ShutdownRequested => "ShutdownRequested",
+            Self::RulesAdopted { .. } => "RulesAdopted",
             Self::ProfileResolved { .. } => "ProfileResolved",
             Self::EngineUnusable { .. } => "EngineUnusable",
             Self::AttemptStarted { .. } => "AttemptStarted",

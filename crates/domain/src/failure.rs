@@ -46,4 +46,6 @@ pub enum FailureCode {
     WorkspaceUnusable,
     /// A person ended the run.
     CanceledByUser,
+    /// An orderly stop of the daemon ended the process that the run could not go on without.
+    StoppedByShutdown,
 }

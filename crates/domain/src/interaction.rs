@@ -70,6 +70,10 @@ pub enum Parked {
     OutcomeUnknown,
     /// The turn could not be started, as often as that is tried. It certainly did nothing.
     FailedRepeatedly,
+    /// The process of a turn ended while a request inside it was open, so the request is void (A10).
+    RequestVoid,
+    /// An orderly stop of the daemon stopped the turn.
+    StoppedByShutdown,
 }
 
 /// What is asked.
@@ -146,6 +150,17 @@ pub enum Policy {
     Abort,
 }
 
+impl Policy {
+    /// The word itself.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::EngineJudgement => "engine_judgement",
+            Self::SafeDefault => "safe_default",
+            Self::Abort => "abort",
+        }
+    }
+}
+
 /// Whether an interaction can still be answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -204,6 +219,8 @@ pub enum Closing {
     RunFailed,
     /// The policy was to abort.
     Aborted,
+    /// The process that wanted the answer has ended, so no answer can reach it (A10).
+    Void,
 }
 
 impl Interaction {

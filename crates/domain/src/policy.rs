@@ -20,11 +20,22 @@ pub enum AutoReason {
     AutoMode,
 }
 
-/// The automatic reply (D6), as it is recorded and shown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+impl AutoReason {
+    /// The word itself.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::UserNoReply => "user_no_reply",
+            Self::AutoMode => "auto_mode",
+        }
+    }
+}
+
+/// The source that every automatic reply names (D6).
+pub const AUTO_REPLY_SOURCE: &str = "auto_decide_timeout";
+
+/// The automatic reply (D6). Its journal entry is a `ReplyArrived` by [`Answerer::Policy`], which says all of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AutoReply {
-    /// Always `auto_decide_timeout`.
-    pub source: &'static str,
     /// The interaction that it answers.
     pub interaction_id: InteractionId,
     /// Why.
@@ -67,13 +78,7 @@ pub fn decide(interaction: &Interaction, reason: AutoReason) -> Decision {
             String::from("Nobody answered in time. Decide this yourself with your best judgement and go on.")
         }
     };
-    Decision::Answer(AutoReply {
-        source: "auto_decide_timeout",
-        interaction_id: interaction.interaction_id,
-        reason,
-        policy,
-        instruction,
-    })
+    Decision::Answer(AutoReply { interaction_id: interaction.interaction_id, reason, policy, instruction })
 }
 
 impl AutoReply {
@@ -82,7 +87,7 @@ impl AutoReply {
         Reply {
             interaction_id: self.interaction_id,
             text: self.instruction,
-            by: Answerer::Policy(self.reason),
+            by: Answerer::Policy { reason: self.reason, policy: self.policy },
             idempotency_key: Some(format!("auto-timeout:{}", self.interaction_id)),
         }
     }

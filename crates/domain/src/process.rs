@@ -6,6 +6,8 @@ use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
+use crate::time::Span;
+
 /// One process launch, numbered within its run from 1. It is the fence: news of another attempt changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -40,6 +42,35 @@ pub struct Live {
     pub heard: Position,
     /// It was told to go on with a session and has not named that session yet (A4).
     pub must_confirm: bool,
+    /// How contact with it was lost so far. It counts over all turns that the process is given.
+    #[serde(default, skip_serializing_if = "Losses::is_none")]
+    pub losses: Losses,
+}
+
+/// How often and how long a process was out of contact (E8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Losses {
+    /// How often.
+    pub count: u32,
+    /// For how long its turns were searched for, in all.
+    pub searched: Span,
+}
+
+impl Losses {
+    /// Whether contact was never lost.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// How long the next search waits before it begins: not at all after the first loss, then one second, and each time
+    /// twice as long, up to a minute. So contact that is regained and lost again goes round slower and slower.
+    pub fn pause(&self) -> Span {
+        const LONGEST: u64 = 60_000_000;
+        match self.count {
+            0 | 1 => Span(0),
+            more => Span((1_000_000 << (more - 2).min(6)).min(LONGEST)),
+        }
+    }
 }
 
 /// What became of a process.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::InteractionId,
-    interaction::{Interaction, InteractionState, Resolution, ResolutionMode},
+    interaction::{Interaction, InteractionState, Policy, Resolution, ResolutionMode},
     policy::AutoReason,
     refused::Refused,
     time::Timestamp,
@@ -34,7 +34,12 @@ pub enum Answerer {
     /// A person, as their channel names them.
     Person(String),
     /// The question's own policy, in nobody's name.
-    Policy(AutoReason),
+    Policy {
+        /// Why no person answered.
+        reason: AutoReason,
+        /// The policy that was applied.
+        policy: Policy,
+    },
 }
 
 /// What a reply is to an interaction that takes it.
@@ -67,7 +72,7 @@ pub fn take(interaction: &Interaction, reply: &Reply, at: Timestamp) -> Result<T
 fn resolution(reply: &Reply, at: Timestamp) -> Resolution {
     let (resolution_mode, resolved_by, auto_decide_reason) = match &reply.by {
         Answerer::Person(name) => (ResolutionMode::UserReply, name.clone(), None),
-        Answerer::Policy(reason) => {
+        Answerer::Policy { reason, .. } => {
             (ResolutionMode::AutoDecideTimeout, String::from("policy"), Some(*reason))
         }
     };

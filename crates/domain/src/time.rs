@@ -37,9 +37,23 @@ impl Timestamp {
 }
 
 /// A measured span of time, in microseconds: what is left of something must not be rounded each time it is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Span(pub u64);
+
+impl Span {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, more: Self) -> Self {
+        Self(self.0.saturating_add(more.0))
+    }
+
+    /// What remains of it.
+    #[must_use]
+    pub fn less(self, used: Self) -> Self {
+        Self(self.0.saturating_sub(used.0))
+    }
+}
 
 impl From<Seconds> for Span {
     fn from(seconds: Seconds) -> Self {

@@ -34,16 +34,22 @@ pub(crate) fn engine_failed(message: &str) -> Failure {
     Failure::new(code, message)
 }
 
-/// Why a program that was asked for its version cannot be used, if so.
+/// Exit codes by which a shell or `env` says that a program is not there or cannot be executed.
+const NOT_THERE: [i32; 2] = [126, 127];
+
+/// Why a program that was asked for its version cannot be used, if it is missing. One that is slow or fails once is not:
+/// a failed probe never rejects a run (A3).
 pub(crate) fn unusable(name: &str, version: &Observed, how_to_get_it: &str) -> Option<Failure> {
     let code = FailureCode::EngineNotFound;
     match version {
-        Observed::Ran { code: None | Some(0), .. } => None,
-        Observed::Ran { code: Some(exit), stderr, .. } => {
+        Observed::Ran { code: Some(exit), stderr, .. } if NOT_THERE.contains(exit) => {
             let complaint = complaint(stderr.as_bytes());
             Some(Failure::new(
                 code,
-                format!("{name} does not even tell its version (exit code {exit}): {complaint}"),
+                format!(
+                    "{name} or something that it needs is not installed (exit code {exit}): {complaint}; get it with \
+                     `{how_to_get_it}`, or set engines.{name}.command"
+                ),
             ))
         }
         Observed::NotFound { reason } => Some(Failure::new(
@@ -52,7 +58,7 @@ pub(crate) fn unusable(name: &str, version: &Observed, how_to_get_it: &str) -> O
                 "{name} is not installed ({reason}); get it with `{how_to_get_it}`, or set engines.{name}.command"
             ),
         )),
-        Observed::TimedOut => Some(Failure::new(code, format!("{name} does not tell its version in time"))),
+        Observed::Ran { .. } | Observed::TimedOut | Observed::Unavailable { .. } => None,
     }
 }
 

@@ -11,6 +11,7 @@ pub mod asking;
 pub mod registry;
 
 mod acp;
+mod argument;
 mod claude;
 mod codex;
 mod failing;
@@ -20,6 +21,7 @@ mod iflow;
 mod kind;
 mod lines;
 mod native;
+mod node;
 mod opencode;
 mod parrot;
 mod qwen;

@@ -3,9 +3,12 @@
 //! A line that lies whole in one piece of input is not copied. What a line means is not known here.
 
 use memchr::memchr_iter;
+use serde::{Deserialize, Serialize};
 
 /// The longest line that is kept. Agents print several megabytes on one line; nobody was seen to print this much.
-pub(crate) const LONGEST: usize = 64 << 20;
+pub(crate) const LONGEST: usize = 32 << 20;
+/// How much is kept of a longer one: it cannot be understood, so this is for people.
+const HEAD: usize = 4 << 10;
 
 /// The cutter.
 #[derive(Debug, Default)]
@@ -14,6 +17,17 @@ pub(crate) struct Lines {
     /// How many bytes have been fed.
     fed: u64,
     /// How much of the present line was thrown away because it is too long.
+    lost: u64,
+}
+
+/// Where a cutter stands.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LinesCheckpoint {
+    /// How many bytes need not be fed again.
+    pub(crate) offset: u64,
+    /// The beginning of a line that is too long, if it stands in one.
+    head: Vec<u8>,
+    /// How much of that line is lost.
     lost: u64,
 }
 
@@ -61,11 +75,31 @@ impl Lines {
         self.fed
     }
 
+    /// Where reading can go on: at the beginning of the unfinished line, or within one that is too long to be kept.
+    pub(crate) fn checkpoint(&self) -> LinesCheckpoint {
+        if self.lost == 0 {
+            return LinesCheckpoint { offset: self.fed - self.unfinished.len() as u64, ..Default::default() };
+        }
+        LinesCheckpoint { offset: self.fed, head: self.unfinished.clone(), lost: self.lost }
+    }
+
+    /// Goes on from there.
+    pub(crate) fn restore(checkpoint: LinesCheckpoint) -> Self {
+        let LinesCheckpoint { offset, head, lost } = checkpoint;
+        Self { unfinished: head, fed: offset, lost }
+    }
+
     fn keep(&mut self, piece: &[u8]) {
-        let room = LONGEST.saturating_sub(self.unfinished.len());
-        let kept = piece.get(..room).unwrap_or(piece);
-        self.unfinished.extend_from_slice(kept);
-        self.lost += (piece.len() - kept.len()) as u64;
+        if self.lost == 0 && self.unfinished.len() + piece.len() <= LONGEST {
+            return self.unfinished.extend_from_slice(piece);
+        }
+        // Of the line as a whole, with this piece, only the head is kept.
+        let before = self.unfinished.len();
+        let room = HEAD.saturating_sub(before);
+        self.unfinished.truncate(HEAD);
+        self.unfinished.extend_from_slice(piece.get(..room).unwrap_or(piece));
+        self.lost += (before + piece.len() - self.unfinished.len()) as u64;
+        self.unfinished.shrink_to_fit();
     }
 
     fn forget(&mut self) {
@@ -112,10 +146,40 @@ mod tests {
         let mut seen = vec![];
         let mut feed = |bytes: &[u8]| lines.feed(bytes, |line| seen.push((line.bytes.len(), line.lost)));
         let mebibyte = vec![b'x'; 1 << 20];
-        for _ in 0..65 {
+        for _ in 0..33 {
             feed(&mebibyte);
         }
         feed(b"\nnext\n");
-        assert_eq!(seen, [(LONGEST, 1 << 20), (4, 0)]);
+        let lost = (33 << 20) - HEAD as u64;
+        assert_eq!(seen, [(HEAD, lost), (4, 0)]);
+    }
+
+    #[test]
+    fn a_cutter_that_goes_on_from_a_checkpoint_anywhere_cuts_the_same_lines() {
+        let input = [&b"one\ntwo\n"[..], &vec![b'x'; LONGEST + 10], b"\nthree\nfour"].concat();
+        type Seen = Vec<(Vec<u8>, u64, u64)>;
+        let feed = |lines: &mut Lines, bytes: &[u8], seen: &mut Seen| {
+            for piece in bytes.chunks(1 << 20) {
+                lines.feed(piece, |line| seen.push((line.bytes.to_vec(), line.end, line.lost)));
+            }
+        };
+        let finish = |lines: &mut Lines, seen: &mut Seen| {
+            lines.finish(|line| seen.push((line.bytes.to_vec(), line.end, line.lost)));
+        };
+        let (mut lines, mut whole) = (Lines::default(), vec![]);
+        feed(&mut lines, &input, &mut whole);
+        finish(&mut lines, &mut whole);
+        for at in [0, 2, 4, 9, 20, LONGEST + 9, LONGEST + 15, LONGEST + 19, LONGEST + 22, input.len()] {
+            let (mut first, mut seen) = (Lines::default(), vec![]);
+            feed(&mut first, &input[..at], &mut seen);
+            let text = serde_json::to_string(&first.checkpoint()).unwrap();
+            let checkpoint: LinesCheckpoint = serde_json::from_str(&text).unwrap();
+            assert!(checkpoint.offset <= at as u64 && text.len() < 32 << 10);
+            let from = usize::try_from(checkpoint.offset).unwrap();
+            let mut second = Lines::restore(checkpoint);
+            feed(&mut second, &input[from..], &mut seen);
+            finish(&mut second, &mut seen);
+            assert!(seen == whole, "from {at}");
+        }
     }
 }

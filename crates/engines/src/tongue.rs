@@ -6,16 +6,24 @@ use std::fmt::Debug;
 
 use abide_domain::event::Ending;
 use abide_ports::engine::{
-    Ability, Answer, Departure, Interpreter, Leave, Said, Status, Stop, Unsupported, What,
+    Ability, Answer, Departure, IncompatibleCheckpoint, Interpreter, Leave, ReaderCheckpoint, Said, Status,
+    Stop, Unsupported, What,
 };
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     asking,
-    lines::{Line, Lines},
+    lines::{LONGEST, Line, Lines, LinesCheckpoint},
 };
 
 /// What an engine's lines mean, and how it is spoken to.
-pub(crate) trait Tongue: Debug + Send {
+///
+/// All of it is the adapter's state in a checkpoint, so it must be small in the middle of a turn: what has been told is
+/// not kept.
+pub(crate) trait Tongue: Debug + Send + Serialize + DeserializeOwned {
+    /// The adapter's name and the version of its state. It changes when a state of before would be misunderstood.
+    const VERSION: &'static str;
+
     /// One line of its output.
     fn line(&mut self, line: &[u8], facts: &mut Facts);
 
@@ -151,7 +159,50 @@ impl<T: Tongue> Interpreter for LineInterpreter<T> {
     fn leave(&mut self) -> Leave {
         self.tongue.leave()
     }
+
+    fn checkpoint(&self) -> Option<ReaderCheckpoint> {
+        if self.over {
+            return None;
+        }
+        let lines = self.lines.checkpoint();
+        let offset = lines.offset;
+        let state = serde_json::to_string(&Saved { lines, ended: self.ended, tongue: &self.tongue }).ok()?;
+        Some(ReaderCheckpoint { version: T::VERSION.to_owned(), offset, state })
+    }
+
+    fn restore(&mut self, checkpoint: &ReaderCheckpoint) -> Result<(), IncompatibleCheckpoint> {
+        let saved = (checkpoint.version == T::VERSION)
+            .then(|| serde_json::from_str::<Saved<T>>(&checkpoint.state).ok())
+            .flatten()
+            .filter(|saved| saved.lines.offset == checkpoint.offset);
+        let Some(Saved { lines, ended, tongue }) = saved else {
+            let (found, expected) = (checkpoint.version.clone(), T::VERSION.to_owned());
+            return Err(IncompatibleCheckpoint { found, expected });
+        };
+        *self = Self { lines: Lines::restore(lines), tongue, ended, over: false };
+        Ok(())
+    }
 }
+
+/// The state of an interpreter.
+#[derive(Serialize, Deserialize)]
+struct Saved<T> {
+    lines: LinesCheckpoint,
+    ended: u32,
+    tongue: T,
+}
+
+/// Adds to an answer that comes in pieces, up to the longest line of other engines: beyond that, memory would have no
+/// bound.
+pub(crate) fn extend(answer: &mut String, piece: &str) {
+    if answer.len() + piece.len() <= LONGEST {
+        answer.push_str(piece);
+    } else if !answer.ends_with(CUT) {
+        answer.push_str(CUT);
+    }
+}
+
+const CUT: &str = "\n[the rest of this answer is too long and is not kept]";
 
 fn understand(tongue: &mut impl Tongue, line: &Line<'_>, facts: &mut Facts) {
     (facts.offset, facts.index) = (line.end, 0);

@@ -35,8 +35,9 @@ fn iflow_is_resumed_with_the_session_that_it_named() {
     }
 }
 
+/// That it is then really held is shown in the tests of real processes.
 #[test]
-fn iflow_without_resume_is_held() {
+fn iflow_that_shows_no_resume_is_to_be_held() {
     let (engine, mut installation) = iflow("stdout");
     let kind = |installation: &Installation| {
         let observed = engine.checks(installation).into_iter().map(|check| {
@@ -85,6 +86,7 @@ fn turn(
         sandbox: None,
         skill: None,
         session_since: None,
+        resume_detail: "",
         prompted: Prompted::ByMessage,
     };
     let launch = engine.launch(&order).expect("a turn can be started");

@@ -108,9 +108,9 @@ fn prepared(spec: &Spec) -> Result<Command, Refusal> {
 
 /// What can be known before the start is told apart here: afterwards the system answers with one number for all.
 fn check(spec: &Spec) -> Result<(), Refusal> {
-    let cwd = Path::new(&spec.cwd);
+    let cwd = spec.cwd.as_path();
     if !cwd.is_dir() || access(cwd, Access::EXEC_OK).is_err() {
-        return Err(Refusal::Directory(spec.cwd.clone()));
+        return Err(Refusal::Directory(cwd.display().to_string()));
     }
     let program = spec.argv.first().map_or("", String::as_str);
     if program.contains('/') {

@@ -17,6 +17,12 @@ pub enum KeeperError {
         /// The keeper's directory.
         path: PathBuf,
     },
+    /// The keeper may live, but it does not answer in time: it is stopped, or the machine is busy.
+    #[error("the keeper in {path} does not answer")]
+    Silent {
+        /// The keeper's directory.
+        path: PathBuf,
+    },
     /// The other side does not speak our protocol, or not as who it claims to be.
     #[error("the keeper protocol was broken: {0}")]
     Protocol(&'static str),

@@ -10,6 +10,7 @@ mod orders;
 mod output;
 mod poller;
 mod repair;
+mod replace;
 mod settle;
 mod signals;
 mod stdin;
@@ -24,7 +25,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::process::{WaitOptions, wait};
+use rustix::process::{Rlimit, WaitOptions, wait};
 
 use crate::child::{Hold, first_lane, spawn_on_pty, spawn_piped, spawn_shell};
 use crate::clock::{ticks, unix_micros};
@@ -36,7 +37,9 @@ use crate::launch::{FIRST, Start};
 use crate::link::Link;
 use crate::place::Place;
 use crate::procs;
-use crate::protocol::{Answer, Exit, JobId, News, Outcome, Owner, Refusal, Run, Shape, Spec, Status};
+use crate::protocol::{
+    Answer, Exit, JobId, News, Outcome, Overflow, Owner, PROTOCOL, Refusal, Run, Shape, Spec, Status,
+};
 use crate::script::Prompter;
 use crate::spin::Spin;
 use crate::spool::Spool;
@@ -61,6 +64,10 @@ pub fn main() -> Result<(), KeeperError> {
     // Whoever started us may be dead, and whoever came next may have given us up.
     if !place.claim(Some(&own)).unwrap_or(false) {
         return Ok(());
+    }
+    // A run must not be started twice, not even after a power failure: that it may have begun is known before it does.
+    if spec.overflow == Overflow::Block {
+        let _as_good_as_the_disk_allows = place.sync();
     }
     let mut holder = match Holder::start(place.clone(), spec, signals, own) {
         Ok(holder) => holder,
@@ -117,6 +124,14 @@ struct Holder {
     own: ProcessIdentity,
     child: ProcessIdentity,
     program: Option<PathBuf>,
+    /// How a shell is started again.
+    spec: Spec,
+    /// Where the shell was when it was last stopped.
+    last_directory: Option<PathBuf>,
+    /// The shell's limit of descriptors, while it is lowered.
+    limit: Option<Rlimit>,
+    /// The present shell is not the first.
+    is_replacement: bool,
     /// The children of the shell, and our own.
     children: [procs::Children; 2],
     descriptors: procs::Descriptors,
@@ -174,10 +189,11 @@ impl Holder {
     fn start(place: Place, spec: Spec, signals: Signals, own: ProcessIdentity) -> Result<Self, Refusal> {
         let system = |error: Errno| Refusal::System(error.to_string());
         let io = |error: std::io::Error| Refusal::System(error.to_string());
-        let spool = Spool::open(place.path(), spec.retention).map_err(io)?;
+        let spool = Spool::open(place.path(), spec.retention, spec.overflow).map_err(io)?;
         let poller = Poller(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?);
         let (lane, writers) = first_lane()?;
         let mut prompter = None;
+        let door = place.listen().map_err(io)?;
         // Before it is started: until here it has waited for us, from here on it has its own time.
         let now = unix_micros();
         let (pid, hold) = match &spec.shape {
@@ -197,9 +213,9 @@ impl Holder {
         };
         let child = identity_of_child(pid);
         if let Ok(bytes) = postcard::to_stdvec(&(&own, &child)) {
-            place.record_identity(&bytes).map_err(io)?;
+            // The child runs, and may have deleted the directory already: it is held all the same.
+            place.record_identity(&bytes).ok();
         }
-        let door = place.listen().map_err(io)?;
         poller.add(&signals.child, Source::Signals, epoll::EventFlags::IN).map_err(system)?;
         poller.add(&door, Source::Door, epoll::EventFlags::IN).map_err(system)?;
         if let Some(prompter) = &prompter {
@@ -239,8 +255,12 @@ impl Holder {
             all_edges_taken: false,
             failure: None,
             lost: None,
-            owner: spec.owner,
-            meta: spec.meta,
+            owner: spec.owner.clone(),
+            meta: spec.meta.clone(),
+            spec,
+            last_directory: None,
+            limit: None,
+            is_replacement: false,
             created_at: now,
             last_activity_at: now,
             watch_at: 0,
@@ -377,9 +397,13 @@ impl Holder {
             if u32::try_from(pid.as_raw_nonzero().get()).is_ok_and(|pid| pid == self.child.pid) {
                 let code =
                     status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal));
-                self.child_ended(code.unwrap_or(-1));
+                let code = code.unwrap_or(-1);
+                if !self.wants_replacement() || self.replace_shell(code).is_err() {
+                    self.child_ended(code);
+                }
             }
         }
+        self.check_stopped();
     }
 
     fn child_ended(&mut self, code: i32) {
@@ -404,10 +428,12 @@ impl Holder {
             self.spool.end(outcome);
         }
         self.settle_ended(&exit);
-        self.clients.tell_all(&News::Exited(exit.clone()));
+        self.clients.tell_all(|| News::Exited(exit.clone()));
         // Who waits hears of the end before the disk does: the record is for those who come later.
         self.pump();
-        let _the_disk_may_refuse = self.place.record_exit(&exit);
+        // The record vouches for the output before it, also after a power failure.
+        let recorded = self.spool.sync().and_then(|()| self.place.record_exit(&exit, self.spool.printed(0)));
+        let _the_disk_may_refuse = recorded;
         self.watch_place();
     }
 
@@ -430,6 +456,7 @@ impl Holder {
             created_at: self.created_at,
             last_activity_at: self.last_activity_at,
             meta: self.meta.clone(),
+            protocol: PROTOCOL,
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Pure values: time comes in, steps go out. Signals and pipes are the holder's.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use crate::protocol::JobId;
@@ -9,7 +10,7 @@ use crate::protocol::JobId;
 /// How long a command that was asked to end may take, in microseconds.
 pub(crate) const GRACE: u64 = 5_000_000;
 /// How long a shell may take to come back after its command's processes were killed, in microseconds.
-const LAST_CHANCE: u64 = 2_000_000;
+const LAST_CHANCE: u64 = 1_000_000;
 /// How often a shell that does not come back is reminded, in microseconds.
 const NUDGE: u64 = 50_000;
 
@@ -32,6 +33,14 @@ pub(crate) struct Job {
     /// Lines of our own may turn up among its errors.
     pub(crate) may_trace: bool,
     pub(crate) ladder: Ladder,
+    /// The processes that were told to end.
+    pub(crate) asked: BTreeSet<u32>,
+    /// Status and flags of a stopped command whose processes have not all ended yet.
+    pub(crate) reported: Option<(i32, String)>,
+    /// The shell does not react to being called back. It stays stopped until it is replaced.
+    pub(crate) shell_is_deaf: bool,
+    /// Something stands between the command and its report.
+    pub(crate) broken: bool,
 }
 
 /// How far the stopping of a command has come.
@@ -65,7 +74,7 @@ pub(crate) enum Step {
     Remind,
     /// SIGKILL to the command's processes, and call the shell back.
     Kill,
-    /// SIGKILL to the shell itself.
+    /// SIGKILL to the shell itself, which is then replaced.
     GiveUp,
 }
 
@@ -133,7 +142,7 @@ mod tests {
                 steps.push((now / 50_000, step));
             }
         }
-        assert_eq!(steps, [(20, Step::Ask), (21, Step::Remind), (120, Step::Kill), (160, Step::GiveUp)]);
+        assert_eq!(steps, [(20, Step::Ask), (21, Step::Remind), (120, Step::Kill), (140, Step::GiveUp)]);
         assert_eq!(ladder.why(), Some(Why::TimedOut));
     }
 

@@ -1,6 +1,7 @@
 //! How a client starts a keeper, finds one again, and clears away one that died.
 
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
@@ -11,7 +12,7 @@ use crate::child::spawn_keeper;
 use crate::error::KeeperError;
 use crate::identity::ProcessIdentity;
 use crate::link::{Link, pair};
-use crate::place::Place;
+use crate::place::{Claim, Place};
 use crate::procs;
 use crate::protocol::{Act, Answer, News, Order, Spec, Status};
 
@@ -47,6 +48,7 @@ pub struct Spare {
 /// What a keeper is told first: where it lies and what it holds.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Start {
+    #[serde(with = "crate::path_bytes")]
     pub(crate) directory: PathBuf,
     pub(crate) spec: Spec,
 }
@@ -89,11 +91,18 @@ impl Launcher {
 }
 
 impl Keeper {
-    /// Connects to the keeper in this place; its status is the first answer on the link.
+    /// Connects to the keeper in this place, without waiting for it; its status is the first answer on the link.
     pub fn attach(place: Place) -> Result<Self, KeeperError> {
-        let gone = |_| KeeperError::Gone { path: place.path().to_owned() };
-        let secret = place.secret().map_err(gone)?;
-        let socket: OwnedFd = place.connect().map_err(gone)?;
+        let path = || place.path().to_owned();
+        let secret = place.secret().map_err(|_| KeeperError::Gone { path: path() })?;
+        let socket: OwnedFd = place.connect().map_err(|error| {
+            let queue_is_full = error.kind() == std::io::ErrorKind::WouldBlock;
+            if queue_is_full {
+                KeeperError::Silent { path: path() }
+            } else {
+                KeeperError::Gone { path: path() }
+            }
+        })?;
         let mut link = Link::new(socket);
         link.send(&Order { tag: FIRST, act: Act::Hello(secret) })?;
         Ok(Self { place, link, process: None })
@@ -105,8 +114,13 @@ impl Keeper {
             Some(Answer { tag: FIRST, news: News::Status(status) }) => Ok(*status),
             Some(Answer { news: News::Refused(refusal), .. }) => Err(KeeperError::Refused(refusal)),
             Some(_) => Err(KeeperError::Protocol("the first answer is no status")),
-            None => Err(KeeperError::Gone { path: self.place.path().to_owned() }),
+            None => Err(self.no_answer()),
         }
+    }
+
+    fn no_answer(&self) -> KeeperError {
+        let path = self.place.path().to_owned();
+        if self.link.is_closed() { KeeperError::Gone { path } } else { KeeperError::Silent { path } }
     }
 
     /// Sends an order and waits for its answer, dropping other news.
@@ -116,7 +130,7 @@ impl Keeper {
             match self.link.wait::<Answer>(milliseconds)? {
                 Some(answer) if answer.tag == tag => return Ok(answer.news),
                 Some(_) => {}
-                None => return Err(KeeperError::Gone { path: self.place.path().to_owned() }),
+                None => return Err(self.no_answer()),
             }
         }
     }
@@ -152,8 +166,9 @@ pub enum Stage {
 pub fn stage(place: &Place) -> Stage {
     let of = |keeper: ProcessIdentity| if keeper.is_alive() { Stage::Alive } else { Stage::Dead };
     match (identities(place), place.claimed()) {
-        (Some((keeper, _)), _) | (None, Some(Some(keeper))) => of(keeper),
-        (None, Some(None)) => Stage::Never,
+        (Some((keeper, _)), _) | (None, Some(Claim::Keeper(keeper))) => of(keeper),
+        (None, Some(Claim::Unreadable)) => Stage::Dead,
+        (None, Some(Claim::Nobody)) => Stage::Never,
         (None, None) => Stage::Unclaimed,
     }
 }
@@ -172,7 +187,11 @@ fn identities(place: &Place) -> Option<(ProcessIdentity, ProcessIdentity)> {
 pub(crate) fn keepers_in(directory: &Path) -> Vec<u32> {
     let keeper = |place: Place| {
         let known = identities(&place).map(|(keeper, _)| keeper);
-        known.or_else(|| place.claimed().flatten()).filter(ProcessIdentity::is_alive)
+        let claimed = || match place.claimed()? {
+            Claim::Keeper(keeper) => Some(keeper),
+            Claim::Nobody | Claim::Unreadable => None,
+        };
+        known.or_else(claimed).filter(ProcessIdentity::is_alive)
     };
     Place::all(directory)
         .into_iter()
@@ -181,13 +200,52 @@ pub(crate) fn keepers_in(directory: &Path) -> Vec<u32> {
         .collect()
 }
 
+/// The child that a keeper was started with, once it has one, whether or not either still lives.
+pub fn child(place: &Place) -> Option<ProcessIdentity> {
+    Some(identities(place)?.1)
+}
+
+/// Kills a keeper that does not answer, with everything below it but the keepers in one directory: what [`Act::EndExcept`]
+/// does, without the keeper's help. SIGKILL reaches a stopped process too. The files are left for [`sweep`].
+pub fn kill(place: &Place, except: Option<&Path>) {
+    let Some((keeper, _)) = identities(place) else { return };
+    if keeper.is_alive() {
+        let spared = except.map(keepers_in).unwrap_or_default();
+        // Its descendants first: while it lives they are below it, wherever they moved.
+        for pid in procs::descendants(keeper.pid, &spared) {
+            procs::signal(pid, Signal::KILL);
+        }
+        procs::signal(keeper.pid, Signal::KILL);
+    }
+}
+
+/// Makes a folder of keepers below another one, and keeps earlier versions of this program from sweeping it: they take
+/// every folder that lies beside their keepers for the place of a dead one, unless its identity names a living process.
+pub fn make_folder(folder: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    // The first process lives for as long as the machine runs.
+    let lasting = ProcessIdentity::of(1).unwrap_or_else(ProcessIdentity::own);
+    let bytes = postcard::to_stdvec(&(&lasting, &lasting)).map_err(std::io::Error::other)?;
+    Place::at(folder.to_owned()).record_identity(&bytes)
+}
+
 /// Clears away a place whose keeper is dead: its child, if it still runs, and its files.
 ///
 /// Returns false if the keeper lives.
 pub fn sweep(place: &Place) -> bool {
     let Some((keeper, child)) = identities(place) else {
-        if place.claimed() == Some(None) {
-            return place.remove().is_ok();
+        match place.claimed() {
+            Some(Claim::Nobody | Claim::Unreadable) => return place.remove().is_ok(),
+            Some(Claim::Keeper(keeper)) if !keeper.is_alive() => {
+                // It died before it recorded its child. If there is one, it is in the keeper's session.
+                if keeper.is_of_this_boot() && ProcessIdentity::of(keeper.pid).is_none() {
+                    for pid in procs::left_in_session(keeper.pid) {
+                        procs::signal(pid, Signal::KILL);
+                    }
+                }
+                return place.remove().is_ok();
+            }
+            Some(Claim::Keeper(_)) | None => {}
         }
         // No identity yet: it may be starting just now. A directory without a secret's worth of age is left alone.
         let old = place
@@ -219,3 +277,30 @@ pub fn sweep(place: &Place) -> bool {
 }
 
 const STARTING_SECONDS: u64 = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_of_a_keeper_that_died_before_it_recorded_its_child_is_swept() {
+        let home = tempfile::tempdir().unwrap();
+        let place = Place::new(home.path(), "run-1");
+        place.create().unwrap();
+        let own = ProcessIdentity::own();
+        assert!(place.claim(Some(&ProcessIdentity { start_time: own.start_time + 1, ..own })).unwrap());
+        assert_eq!(stage(&place), Stage::Dead);
+        assert!(sweep(&place));
+        assert!(!place.path().exists());
+    }
+
+    #[test]
+    fn the_place_of_a_living_keeper_is_left_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let place = Place::new(home.path(), "run-1");
+        place.create().unwrap();
+        assert!(place.claim(Some(&ProcessIdentity::own())).unwrap());
+        assert!(!sweep(&place));
+        assert!(place.path().exists());
+    }
+}

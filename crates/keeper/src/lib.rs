@@ -5,11 +5,13 @@
 //! texts for a shell come in as data, see [`protocol::Script`].
 //!
 //! Reading order: what is said ([`protocol`]), how it travels ([`link`]), who is who ([`identity`]), where things lie
-//! ([`place`]), how a keeper is started and found again ([`launch`]), and then the keeper itself (`holder`).
+//! ([`place`]), how a keeper is started and found again ([`launch`]), what is done about processes that lost theirs ([`leftovers`]), and then
+//! the keeper itself (`holder`).
 
 pub mod background;
 pub mod identity;
 pub mod launch;
+pub mod leftovers;
 pub mod link;
 pub mod place;
 pub mod protocol;
@@ -22,6 +24,7 @@ mod error;
 mod holder;
 mod job;
 mod lane;
+mod path_bytes;
 mod procs;
 mod reading;
 mod script;

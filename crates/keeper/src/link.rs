@@ -81,7 +81,14 @@ impl Link {
             let pending = self.outgoing.get(self.sent..).unwrap_or_default();
             match send(&self.socket, pending, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(count) => self.sent += count,
-                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::AGAIN) => {
+                    // A reader that is always a little behind never lets the buffer run empty.
+                    if self.sent > KEEP_BUFFER && self.sent > self.pending() {
+                        self.outgoing.drain(..self.sent);
+                        self.sent = 0;
+                    }
+                    return Ok(());
+                }
                 Err(Errno::INTR) => {}
                 Err(error) => {
                     self.closed = true;
@@ -253,6 +260,35 @@ mod tests {
 
     use super::*;
     use crate::protocol::{Act, Answer, News, Order, Output, Stream};
+
+    #[test]
+    fn a_reader_that_is_always_behind_does_not_make_the_buffer_grow() {
+        let (one, other) = pair().unwrap();
+        let (mut sender, mut receiver) = (Link::new(one), Link::new(other));
+        let bytes = vec![7; 64 << 10];
+        let (mut sent, mut received) = (0u64, 0u64);
+        while received < 2_000 {
+            while sender.pending() <= 1 << 20 {
+                let head = Answer {
+                    tag: 1,
+                    news: News::Output(Output {
+                        job: 0,
+                        stream: Stream::Stdout,
+                        offset: sent,
+                        bytes: Vec::new(),
+                    }),
+                };
+                sender.send_with_bytes(&head, &bytes).unwrap();
+                sent += 1;
+            }
+            let answer: Answer = receiver.receive().unwrap().expect("something is on its way");
+            let News::Output(output) = answer.news else { panic!("another message arrived") };
+            assert_eq!((output.offset, output.bytes.len()), (received, bytes.len()));
+            received += 1;
+            sender.flush().unwrap();
+            assert!(sender.outgoing.capacity() < 8 << 20, "{} bytes are held", sender.outgoing.capacity());
+        }
+    }
 
     proptest! {
         #[test]

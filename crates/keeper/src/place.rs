@@ -6,7 +6,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::net::{
@@ -80,13 +80,17 @@ impl Place {
         let (address, _directory) = self.address()?;
         let socket = stream()?;
         bind(&socket, &address)?;
+        fs::set_permissions(self.path.join(SOCKET), fs::Permissions::from_mode(0o600))?;
         listen(&socket, 64)?;
         Ok(socket)
     }
 
+    /// Connects without waiting: a keeper that accepts no connections any more (stopped, and its queue of connections
+    /// full) is an error of kind `WouldBlock`.
     pub(crate) fn connect(&self) -> io::Result<OwnedFd> {
         let (address, _directory) = self.address()?;
         let socket = stream()?;
+        rustix::io::ioctl_fionbio(&socket, true)?;
         connect(&socket, &address)?;
         Ok(socket)
     }
@@ -97,11 +101,13 @@ impl Place {
         Ok((SocketAddrUnix::new(name)?, directory))
     }
 
-    /// Writes how the child ended so that a crash leaves the whole record or none.
-    pub(crate) fn record_exit(&self, exit: &Exit) -> io::Result<()> {
-        let line = format!("{{\"code\":{},\"at\":{}}}\n", exit.code, exit.at);
+    /// Writes how the child ended, and how many bytes each stream of job 0 had by then, so that a crash leaves the whole
+    /// record or none.
+    pub(crate) fn record_exit(&self, exit: &Exit, printed: [u64; 2]) -> io::Result<()> {
+        let [stdout, stderr] = printed;
+        let line = format!("{{\"code\":{},\"at\":{},\"printed\":[{stdout},{stderr}]}}\n", exit.code, exit.at);
         let temporary = self.path.join("exit.tmp");
-        let mut file = File::create(&temporary)?;
+        let mut file = private(&temporary)?;
         file.write_all(line.as_bytes())?;
         file.sync_all()?;
         fs::rename(&temporary, self.path.join(EXIT))?;
@@ -110,6 +116,11 @@ impl Place {
 
     /// How the child ended, if its keeper lived to record it.
     pub fn exit_record(&self) -> Option<Exit> {
+        Some(self.final_record()?.exit)
+    }
+
+    /// The whole exit record, if the keeper lived to write it.
+    pub fn final_record(&self) -> Option<FinalRecord> {
         parse_exit(&fs::read_to_string(self.path.join(EXIT)).ok()?)
     }
 
@@ -118,7 +129,7 @@ impl Place {
     pub(crate) fn claim(&self, keeper: Option<&ProcessIdentity>) -> io::Result<bool> {
         let bytes = postcard::to_stdvec(&keeper).map_err(io::Error::other)?;
         let own = self.path.join(format!("{CLAIM}.{}", std::process::id()));
-        fs::write(&own, bytes)?;
+        private(&own)?.write_all(&bytes)?;
         // A link is there with its contents or not at all.
         let linked = fs::hard_link(&own, self.path.join(CLAIM));
         let _swept_with_the_rest = fs::remove_file(&own);
@@ -129,19 +140,55 @@ impl Place {
         }
     }
 
-    /// Who took the place, if anybody did: a keeper, or nobody for ever.
-    pub(crate) fn claimed(&self) -> Option<Option<ProcessIdentity>> {
-        postcard::from_bytes(&fs::read(self.path.join(CLAIM)).ok()?).ok()
+    /// How the place was taken, if it was.
+    pub(crate) fn claimed(&self) -> Option<Claim> {
+        let bytes = fs::read(self.path.join(CLAIM)).ok()?;
+        Some(match postcard::from_bytes(&bytes) {
+            Ok(Some(keeper)) => Claim::Keeper(keeper),
+            Ok(None) => Claim::Nobody,
+            Err(_) => Claim::Unreadable,
+        })
+    }
+
+    /// Has the disk take the directory with the names of its files, so that after a power failure it is known that a
+    /// keeper had begun here.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
     }
 
     /// Writes the pids for people and for the sweep after a keeper's own death.
     pub(crate) fn record_identity(&self, bytes: &[u8]) -> io::Result<()> {
-        fs::write(self.path.join(IDENTITY), bytes)
+        private(&self.path.join(IDENTITY))?.write_all(bytes)
     }
 
     pub(crate) fn identity(&self) -> io::Result<Vec<u8>> {
         fs::read(self.path.join(IDENTITY))
     }
+}
+
+/// Opens a file for writing that only its owner can read, whatever the umask is.
+fn private(path: &Path) -> io::Result<File> {
+    File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+/// How a place was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// By this keeper.
+    Keeper(ProcessIdentity),
+    /// So that no keeper ever begins in it.
+    Nobody,
+    /// By a keeper whose identity a power failure took: a claim is linked whole, so in the same boot it can be read.
+    Unreadable,
+}
+
+/// How a child ended and how much it had printed by then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FinalRecord {
+    /// How it ended.
+    pub exit: Exit,
+    /// The bytes of stdout and stderr of job 0. Keepers of earlier versions did not record them.
+    pub printed: Option<[u64; 2]>,
 }
 
 const SOCKET: &str = "socket";
@@ -154,10 +201,17 @@ fn stream() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
-fn parse_exit(line: &str) -> Option<Exit> {
+fn parse_exit(line: &str) -> Option<FinalRecord> {
     let rest = line.trim().strip_prefix("{\"code\":")?.strip_suffix('}')?;
-    let (code, at) = rest.split_once(",\"at\":")?;
-    Some(Exit { code: code.parse().ok()?, at: at.parse().ok()? })
+    let (code, rest) = rest.split_once(",\"at\":")?;
+    let (at, printed) = match rest.split_once(",\"printed\":[") {
+        Some((at, printed)) => {
+            let (stdout, stderr) = printed.strip_suffix(']')?.split_once(',')?;
+            (at, Some([stdout.parse().ok()?, stderr.parse().ok()?]))
+        }
+        None => (rest, None),
+    };
+    Some(FinalRecord { exit: Exit { code: code.parse().ok()?, at: at.parse().ok()? }, printed })
 }
 
 #[cfg(test)]
@@ -183,7 +237,7 @@ mod tests {
         assert_eq!(place.claimed(), None);
         assert!(place.claim(Some(&own)).unwrap());
         assert!(!place.claim(None).unwrap());
-        assert_eq!(place.claimed(), Some(Some(own)));
+        assert_eq!(place.claimed(), Some(Claim::Keeper(own)));
     }
 
     #[test]
@@ -193,9 +247,17 @@ mod tests {
         place.create().unwrap();
         assert_eq!(place.exit_record(), None);
         let exit = Exit { code: 137, at: 42 };
-        place.record_exit(&exit).unwrap();
-        assert_eq!(place.exit_record(), Some(exit));
-        fs::write(home.path().join("s-000000").join(EXIT), "{\"code\":13").unwrap();
-        assert_eq!(place.exit_record(), None);
+        place.record_exit(&exit, [7, 8]).unwrap();
+        let record = FinalRecord { exit, printed: Some([7, 8]) };
+        assert_eq!(place.final_record(), Some(record.clone()));
+        let path = home.path().join("s-000000").join(EXIT);
+        let whole = fs::read_to_string(&path).unwrap();
+        for torn in (0..whole.trim_end().len()).filter_map(|end| whole.get(..end)) {
+            fs::write(&path, torn).unwrap();
+            assert_eq!(place.final_record(), None, "{torn:?}");
+        }
+        // As keepers of earlier versions wrote it.
+        fs::write(&path, "{\"code\":137,\"at\":42}\n").unwrap();
+        assert_eq!(place.final_record(), Some(FinalRecord { printed: None, ..record }));
     }
 }

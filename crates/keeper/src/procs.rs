@@ -120,6 +120,12 @@ pub(crate) fn left_in_group(group: u32, session: u32) -> Vec<u32> {
     all().into_iter().filter(|(_, stat)| left(stat)).map(|(pid, _)| pid).collect()
 }
 
+/// The processes that are left in a session whose leader is gone. The number stays taken while any is left.
+pub(crate) fn left_in_session(session: u32) -> Vec<u32> {
+    let left = |stat: &Stat| stat.session == session && stat.state != b'Z';
+    all().into_iter().filter(|(_, stat)| left(stat)).map(|(pid, _)| pid).collect()
+}
+
 /// Sends a signal; a process that is gone already is no error.
 pub(crate) fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
@@ -130,6 +136,72 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
 /// Whether a process is stopped by a signal.
 pub(crate) fn is_stopped(pid: u32) -> bool {
     Stat::read(pid).is_some_and(|stat| stat.state == b'T')
+}
+
+/// What a process does about a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Disposition {
+    /// It has a handler.
+    Caught,
+    /// It is ignored.
+    Ignored,
+    /// The system's default, or the process is gone.
+    Default,
+}
+
+/// What a process does about this signal.
+pub(crate) fn disposition(pid: u32, signal: Signal) -> Disposition {
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return Disposition::Default };
+    let bit = 1u64 << (signal.as_raw() - 1);
+    let has = |name: &str| {
+        let mask = status.lines().find_map(|line| line.strip_prefix(name));
+        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & bit != 0)
+    };
+    if has("SigIgn:") {
+        Disposition::Ignored
+    } else if has("SigCgt:") {
+        Disposition::Caught
+    } else {
+        Disposition::Default
+    }
+}
+
+/// Whether a process is a copy of another that has not executed a program of its own since: a subshell.
+pub(crate) fn is_copy(pid: u32, of: u32) -> bool {
+    let image = |pid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // Where its stack begins is chosen anew by every `exec`.
+        let stack = stat.rsplit_once(") ")?.1.split(' ').nth(25)?.to_owned();
+        Some((program(pid)?, stack, fs::read(format!("/proc/{pid}/cmdline")).ok()?))
+    };
+    image(pid).is_some_and(|own| Some(own) == image(of))
+}
+
+/// Waits for a process that was sent SIGSTOP to stop or end; for a short time only.
+pub(crate) fn await_stop(pid: u32) {
+    let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000 };
+    for turn in 0..STOP_LOOKS {
+        match Stat::read(pid).map(|stat| stat.state) {
+            None | Some(b'T' | b't' | b'Z' | b'X') => return,
+            Some(_) if turn < STOP_YIELDS => rustix::thread::sched_yield(),
+            Some(_) => drop(rustix::event::poll(&mut [], Some(&moment))),
+        }
+    }
+}
+
+const STOP_LOOKS: usize = 250;
+const STOP_YIELDS: usize = 10;
+
+/// How many descriptors a process may at most allow itself; none is any number.
+pub(crate) fn descriptor_limit(pid: u32) -> Option<u64> {
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// The working directory of a process.
+pub(crate) fn directory(pid: u32) -> Option<std::path::PathBuf> {
+    fs::read_link(format!("/proc/{pid}/cwd")).ok()
 }
 
 /// Where a file descriptor of a process leads, as `/proc` names it.
@@ -143,9 +215,11 @@ pub(crate) fn program(pid: u32) -> Option<std::path::PathBuf> {
 }
 
 fn all() -> BTreeMap<u32, Stat> {
-    let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
-        .filter_map(|pid| Some((pid, Stat::read(pid)?)))
-        .collect()
+    all_pids().into_iter().filter_map(|pid| Some((pid, Stat::read(pid)?))).collect()
+}
+
+/// Every process of the machine that can be seen.
+pub(crate) fn all_pids() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }

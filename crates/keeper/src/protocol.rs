@@ -1,5 +1,7 @@
 //! What a keeper can be told and what it says: plain values, with their bounds. How they travel is in [`crate::link`].
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::identity::ProcessIdentity;
@@ -20,7 +22,8 @@ pub struct Spec {
     /// The whole environment.
     pub env: Vec<(String, String)>,
     /// Working directory.
-    pub cwd: String,
+    #[serde(with = "crate::path_bytes")]
+    pub cwd: PathBuf,
     /// How the child is connected.
     pub shape: Shape,
     /// How many bytes of output are kept on disk.
@@ -29,6 +32,31 @@ pub struct Spec {
     pub meta: Vec<u8>,
     /// Who answers for this keeper.
     pub owner: Owner,
+    /// What happens to output beyond the retention. A starter of an earlier version does not say.
+    #[serde(deserialize_with = "or_default")]
+    pub overflow: Overflow,
+}
+
+/// What happens when a spool holds as much as its retention.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Overflow {
+    /// The oldest output is dropped. Readers are told how much is missing.
+    #[default]
+    DropOldest,
+    /// The child's pipes are not read until a reader has released output ([`Act::Release`]).
+    Block,
+}
+
+/// Which orders a keeper understands: [`Act::Release`] since 1. Keepers outlive the program that started them.
+pub const PROTOCOL: u32 = 1;
+
+/// The last field of a message may be missing: messages of earlier versions end before it.
+fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(T::deserialize(deserializer).unwrap_or_default())
 }
 
 /// How the child is connected.
@@ -66,6 +94,12 @@ pub struct Script {
     pub trace: String,
     /// Put before the next slots when a shell went past all others without a report.
     pub rescue: String,
+    /// On a terminal: reports `{n}` and `began` to `{r}`. Put before a command.
+    pub began: String,
+    /// Put before every command. It may report `{n}` and `broken` to `{r}`: the status of this command is unknown.
+    pub guard: String,
+    /// The trap by which the shell is called back raises its soft limit of descriptors, which may have been lowered.
+    pub lifts_limit: bool,
 }
 
 /// Who answers for a keeper.
@@ -154,6 +188,13 @@ pub enum Act {
     EndExcept {
         /// The directory.
         keepers: String,
+    },
+    /// Nobody needs a job's output before these offsets any more. Known since protocol 1.
+    Release {
+        /// Which job.
+        job: JobId,
+        /// Up to where: stdout, stderr.
+        before: [u64; 2],
     },
 }
 
@@ -266,6 +307,9 @@ pub enum News {
     Exited(Exit),
     /// Answers [`Act::Say`].
     Settled(Settled),
+    /// The shell could not be called back and was replaced by a new one, which is named here. Said before the result of
+    /// the command that was stopped; if no command was running, the next result is the first of the new shell.
+    ShellRestarted(ProcessIdentity),
 }
 
 /// How a child was found after it was told something.
@@ -375,6 +419,9 @@ pub struct Status {
     /// What the client wanted to find again.
     #[serde(with = "serde_bytes")]
     pub meta: Vec<u8>,
+    /// Which orders the keeper understands, see [`PROTOCOL`]; 0 for keepers of earlier versions.
+    #[serde(deserialize_with = "or_default")]
+    pub protocol: u32,
 }
 
 /// How a job ended.
@@ -434,4 +481,48 @@ pub struct Piece {
     pub dropped: u64,
     /// How the job ended, if it has.
     pub outcome: Option<Outcome>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_the_version_before_are_read_without_their_last_field() {
+        let own = ProcessIdentity::own();
+        let spec = Spec {
+            argv: vec!["sh".to_owned()],
+            env: vec![],
+            cwd: "/".into(),
+            shape: Shape::Pipes,
+            retention: 7,
+            meta: vec![1, 2],
+            owner: Owner::Process(own.clone()),
+            overflow: Overflow::Block,
+        };
+        let mut bytes = postcard::to_stdvec(&spec).unwrap();
+        assert_eq!(postcard::from_bytes::<Spec>(&bytes).unwrap().overflow, Overflow::Block);
+        bytes.pop();
+        let read: Spec = postcard::from_bytes(&bytes).unwrap();
+        assert_eq!((read.overflow, read.owner), (Overflow::DropOldest, spec.owner));
+        let status = Status {
+            keeper: own.clone(),
+            child: own,
+            owner: Owner::Home,
+            running: None,
+            last: None,
+            exit: None,
+            jobs: 3,
+            created_at: 1,
+            last_activity_at: 2,
+            meta: vec![3],
+            protocol: PROTOCOL,
+        };
+        let answer = Answer { tag: 1, news: News::Status(Box::new(status)) };
+        let mut bytes = postcard::to_stdvec(&answer).unwrap();
+        bytes.pop();
+        let read: Answer = postcard::from_bytes(&bytes).unwrap();
+        let News::Status(read) = read.news else { panic!("it is a status") };
+        assert_eq!((read.protocol, read.meta), (0, vec![3]));
+    }
 }

@@ -39,6 +39,8 @@ pub(crate) struct Prompter {
     report_name: Option<PathBuf>,
     reported: Vec<u8>,
     unsent: Vec<u8>,
+    /// How many bytes of the present command the pipe has taken.
+    sent: usize,
     /// Held only so that the report pipe never ends.
     _report_writer: OwnedFd,
 }
@@ -72,6 +74,8 @@ pub(crate) enum Reported {
     Began,
     /// It ended with this status, leaving these flags (`$-`).
     Ended { code: i32, flags: String },
+    /// Something stands between the command and its report: the status that follows is not to be trusted.
+    Broken,
 }
 
 impl Prompter {
@@ -93,6 +97,7 @@ impl Prompter {
             report,
             reported: Vec::new(),
             unsent: Vec::new(),
+            sent: 0,
             _report_writer: report_writer,
         })
     }
@@ -194,6 +199,7 @@ impl Prompter {
     /// Gives the waiting shell a command, or as much of it as the pipe takes.
     pub(crate) fn give(&mut self, text: &[u8]) -> io::Result<()> {
         self.unsent.clear();
+        self.sent = 0;
         self.unsent.extend_from_slice(text);
         // A last line that has an end already would otherwise grow a here-document that was left open.
         if !text.ends_with(b"\n") {
@@ -210,7 +216,10 @@ impl Prompter {
         };
         while !self.unsent.is_empty() {
             match write(writer, &self.unsent) {
-                Ok(count) => drop(self.unsent.drain(..count)),
+                Ok(count) => {
+                    self.sent += count;
+                    drop(self.unsent.drain(..count));
+                }
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -251,9 +260,15 @@ impl Prompter {
         let mut reports = Vec::new();
         while let Some(end) = self.reported.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.reported.drain(..=end).collect();
-            reports.extend(parse(&line));
+            reports.extend(parse(&line, &self.nonce));
         }
         reports
+    }
+
+    /// Whether the shell has read nothing of the command that it was given: a status without that is no status of it.
+    pub(crate) fn is_unread(&self) -> bool {
+        let left = rustix::io::ioctl_fionread(&self.commands[self.turn].reader).unwrap_or(0);
+        self.sent > 0 && usize::try_from(left).is_ok_and(|left| left >= self.sent)
     }
 
     /// Whether this is the report that the present slot gives. If so, the next slot is another pipe's.
@@ -277,16 +292,26 @@ impl Prompter {
     /// or, with all slots behind it, on its script. In that case the slots ahead are gone too.
     pub(crate) fn is_past(&self, shell: u32) -> Option<Past> {
         let (main, _) = self.main.as_ref()?;
-        let call = std::fs::read_to_string(format!("/proc/{shell}/syscall")).ok()?;
-        let mut words = call.split_ascii_whitespace();
-        let (number, end) = (words.next()?, words.next()?);
-        let end = u32::from_str_radix(end.strip_prefix("0x")?, 16).ok().filter(|_| number == READ_CALL)?;
-        let found = crate::procs::descriptor(shell, end)?;
+        let found = read_by(shell)?;
         if Some(&found) == name_of(main).as_ref() {
             return Some(Past::All);
         }
         let next = &self.commands[self.turn ^ 1].reader;
         (!self.ahead.is_empty() && Some(found) == name_of(next)).then_some(Past::Present)
+    }
+
+    /// Whether the shell reads from a pipe that is not ours: it waits for the output of a substitution.
+    pub(crate) fn is_expanding(&self, shell: u32) -> bool {
+        let Some(found) = read_by(shell) else { return false };
+        let own = self.commands.iter().chain(&self.slots).map(|command| &command.reader);
+        let own = own.chain(self.main.iter().map(|(reader, _)| reader));
+        found.to_string_lossy().starts_with("pipe:")
+            && own.into_iter().all(|end| name_of(end) != Some(found.clone()))
+    }
+
+    /// Whether the trap of this shell raises its limit of descriptors.
+    pub(crate) fn lifts_limit(&self) -> bool {
+        self.texts.lifts_limit
     }
 
     /// Leaves the present slot, and with it those that the shell has gone past.
@@ -311,10 +336,16 @@ impl Prompter {
         &self.texts.trace
     }
 
+    /// The text that comes before every command.
+    pub(crate) fn guard(&self) -> String {
+        fill(&self.texts.guard, &[("{n}", &self.nonce), ("{r}", &path_of(&self.report))])
+    }
+
     /// The text that says that a typed command begins.
     pub(crate) fn beginning(&self) -> String {
         let wait = path_of(&self.slots[self.turn + 2].reader);
-        format!("\\printf '{} began\\n' >|{}; . {wait}; ", self.nonce, path_of(&self.report))
+        let began = fill(&self.texts.began, &[("{n}", &self.nonce), ("{r}", &path_of(&self.report))]);
+        format!("{began}\\. {wait}; ")
     }
 
     /// The present nonce: a line of stderr that holds it is our own text, traced.
@@ -350,6 +381,15 @@ impl Command {
     }
 }
 
+/// What a process is blocked reading from, as `/proc` names it.
+fn read_by(pid: u32) -> Option<PathBuf> {
+    let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
+    let mut words = call.split_ascii_whitespace();
+    let (number, end) = (words.next()?, words.next()?);
+    let end = u32::from_str_radix(end.strip_prefix("0x")?, 16).ok().filter(|_| number == READ_CALL)?;
+    crate::procs::descriptor(pid, end)
+}
+
 /// The number of `read` as `/proc/PID/syscall` shows it.
 const READ_CALL: &str = if cfg!(target_arch = "x86_64") { "0" } else { "63" };
 
@@ -358,17 +398,20 @@ const MAX_REPORTED: usize = 64 << 10;
 /// How many slots a shell is sent at once: together they fit into the block that a shell reads its script in.
 const SLOTS: usize = 16;
 
-fn parse(line: &[u8]) -> Option<Report> {
+/// A report is a line that holds the present nonce, followed by what is reported. Some shells report with a message that
+/// has words of its own around it.
+fn parse(line: &[u8], nonce: &str) -> Option<Report> {
     let line = str::from_utf8(line).ok()?;
-    let mut words = line.split_ascii_whitespace();
-    let nonce = words.next()?.to_owned();
-    let what = match words.next()? {
+    let (_, rest) = line.split_once(nonce).filter(|_| !nonce.is_empty())?;
+    let mut words = rest.split_ascii_whitespace();
+    let what = match words.next()?.trim_end_matches([':', '"']) {
         "began" => Reported::Began,
+        "broken" => Reported::Broken,
         code => {
             Reported::Ended { code: code.parse().ok()?, flags: words.next().unwrap_or_default().to_owned() }
         }
     };
-    Some(Report { nonce, what })
+    Some(Report { nonce: nonce.to_owned(), what })
 }
 
 fn fill(text: &str, values: &[(&str, &str)]) -> String {
@@ -402,16 +445,24 @@ mod tests {
 
     #[test]
     fn a_report_is_a_nonce_a_status_and_the_flags() {
-        let report = parse(b"00ff 130 hB\n").unwrap();
-        assert_eq!(report.what, Reported::Ended { code: 130, flags: "hB".to_owned() });
-        assert_eq!(parse(b"\xff\xfe 0\n"), None);
-        assert_eq!(parse(b"junk\n"), None);
+        let ended = |code, flags: &str| Some(Reported::Ended { code, flags: flags.to_owned() });
+        let what = |line: &[u8]| parse(line, "00ff").map(|report| report.what);
+        assert_eq!(what(b"00ff 130 hB\n"), ended(130, "hB"));
+        assert_eq!(what(b"/00ff 1 : not found\n"), ended(1, ":"));
+        assert_eq!(
+            what(b"bash: line 1: ((: @00ff 7 hiBE : syntax error: operand expected\n"),
+            ended(7, "hiBE")
+        );
+        assert_eq!(what(b"bash: line 1: ((: @00ff broken : syntax error\n"), Some(Reported::Broken));
+        assert_eq!(what(b"00fe 130 hB\n"), None);
+        assert_eq!(what(b"\xff\xfe 0\n"), None);
+        assert_eq!(what(b"00ff junk\n"), None);
     }
 
     proptest! {
         #[test]
         fn no_line_on_the_report_pipe_panics(line in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let _ = parse(&line);
+            let _ = parse(&line, "0");
         }
     }
 }

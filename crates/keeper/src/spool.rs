@@ -1,23 +1,41 @@
-//! What was printed, on disk: an append-only log in segments, of which the oldest are dropped.
+//! What was printed, on disk: an append-only log in segments.
 //!
 //! A record says which job and stream its bytes belong to and where in that stream they stand, so a reader needs
 //! nothing but the files. The index in memory only saves reading them from the start. Retention is declared by the
-//! caller; what is dropped is counted per stream and told to every reader, never skipped in silence.
+//! caller: at least so many of the newest bytes are kept. What happens beyond it is declared too ([`Overflow`]): the
+//! oldest segments are dropped, which is counted per stream and told to every reader, or the spool is full until a
+//! reader releases what it does not need any more.
 
+mod record;
+mod remains;
+
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
-use std::io::{self, BufReader, IoSlice, Read, Write};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::protocol::{JobId, Outcome, Piece, Range, Stream};
+use crate::protocol::{JobId, Outcome, Overflow, Piece, Range, Stream};
+
+use record::{HEADER, Header, Records, write_record};
+pub use remains::{Remaining, Remains};
 
 /// The output of all jobs of one keeper.
 #[derive(Debug)]
 pub struct Spool {
     directory: PathBuf,
+    retention: u64,
+    overflow: Overflow,
     segment_bytes: u64,
     segments: VecDeque<Segment>,
+    /// The bytes of all segments.
+    bytes: u64,
     open: Option<File>,
+    /// The number of the next segment.
+    next_segment: u64,
+    /// The first segment that has something that may not be on the disk yet.
+    unsynced: u64,
     jobs: BTreeMap<JobId, Kept>,
 }
 
@@ -46,26 +64,37 @@ impl Segment {
 struct Kept {
     printed: [u64; 2],
     dropped: [u64; 2],
-    first_segment: u64,
+    /// Up to where no reader needs it any more.
+    released: [u64; 2],
     outcome: Option<Outcome>,
+    /// Where the last read of each stream ended: most reads go on from there.
+    read_to: [Cell<Option<Cursor>>; 2],
+}
+
+/// A place in a stream, and where on disk the record lies that reaches up to it.
+#[derive(Debug, Clone, Copy)]
+struct Cursor {
+    offset: u64,
+    segment: u64,
+    position: u64,
 }
 
 impl Spool {
     /// The spool in this directory, with what an earlier process left there.
-    pub fn open(directory: &Path, retention: u64) -> io::Result<Self> {
-        let segment_bytes = (retention / SEGMENTS).clamp(64 << 10, 8 << 20);
+    pub fn open(directory: &Path, retention: u64, overflow: Overflow) -> io::Result<Self> {
         let mut spool = Self {
             directory: directory.to_owned(),
-            segment_bytes,
+            retention,
+            overflow,
+            segment_bytes: (retention / 8).clamp(64 << 10, 8 << 20),
             segments: VecDeque::new(),
+            bytes: 0,
             open: None,
+            next_segment: 0,
+            unsynced: 0,
             jobs: BTreeMap::new(),
         };
-        let mut numbers: Vec<u64> = fs::read_dir(directory)?
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_prefix(PREFIX)?.parse().ok())
-            .collect();
-        numbers.sort_unstable();
-        for number in numbers {
+        for number in numbers(directory)? {
             spool.recover(number)?;
         }
         Ok(spool)
@@ -75,8 +104,7 @@ impl Spool {
     ///
     /// When the disk refuses, the bytes count as printed and dropped: the reader learns that they are missing.
     pub fn append(&mut self, job: JobId, stream: Stream, bytes: &[u8]) -> u64 {
-        let newest = self.segments.back().map_or(0, |segment| segment.number);
-        let kept = self.jobs.entry(job).or_insert(Kept { first_segment: newest, ..Kept::default() });
+        let kept = self.jobs.entry(job).or_default();
         let offset = kept.printed[stream.index()];
         let after = offset + bytes.len() as u64;
         kept.printed[stream.index()] = after;
@@ -89,10 +117,62 @@ impl Spool {
         offset
     }
 
+    /// Whether a producer has to wait until something is released.
+    pub fn is_full(&self) -> bool {
+        match self.overflow {
+            Overflow::DropOldest => false,
+            // The newest segment cannot be released, so there is always room for a second one.
+            Overflow::Block => self.bytes >= self.retention.max(2 * self.segment_bytes),
+        }
+    }
+
+    /// Whether output is never dropped, so that readers may rely on every byte.
+    pub fn is_lossless(&self) -> bool {
+        self.overflow == Overflow::Block
+    }
+
+    /// No reader needs what stands before these offsets any more, so it may go.
+    pub fn release(&mut self, job: JobId, before: [u64; 2]) -> io::Result<()> {
+        if let Some(kept) = self.jobs.get_mut(&job) {
+            for (released, (before, printed)) in kept.released.iter_mut().zip(before.iter().zip(kept.printed))
+            {
+                *released = (*released).max((*before).min(printed));
+            }
+        }
+        while self.segments.len() > 1 && self.segments.front().is_some_and(|oldest| self.is_released(oldest))
+        {
+            self.drop_oldest()?;
+        }
+        Ok(())
+    }
+
+    fn is_released(&self, segment: &Segment) -> bool {
+        segment
+            .ends
+            .iter()
+            .all(|((job, index), end)| self.jobs.get(job).is_none_or(|kept| *end <= kept.released[*index]))
+    }
+
+    /// Has the disk take what was written since the last time. Only output that blocks its producer is worth that.
+    pub fn sync(&mut self) -> io::Result<()> {
+        if self.overflow == Overflow::DropOldest {
+            return Ok(());
+        }
+        for segment in self.segments.iter().filter(|segment| segment.number >= self.unsynced) {
+            match &self.open {
+                Some(open) if self.segments.back().is_some_and(|newest| newest.number == segment.number) => {
+                    open.sync_data()?;
+                }
+                Some(_) | None => File::open(self.path(segment.number))?.sync_data()?,
+            }
+        }
+        self.unsynced = self.segments.back().map_or(0, |newest| newest.number);
+        Ok(())
+    }
+
     /// Remembers a job before it has printed anything.
     pub fn begin(&mut self, job: JobId) {
-        let newest = self.segments.back().map_or(0, |segment| segment.number);
-        self.jobs.entry(job).or_insert(Kept { first_segment: newest, ..Kept::default() });
+        self.jobs.entry(job).or_default();
     }
 
     /// Remembers how a job ended.
@@ -120,11 +200,15 @@ impl Spool {
         let end = start.saturating_add(range.limit.min(MAX_READ)).min(printed);
         let mut bytes = Vec::with_capacity(usize::try_from(end - start).unwrap_or(0));
         let mut next = start;
-        for segment in self.segments.iter().filter(|segment| segment.number >= kept.first_segment) {
-            if next >= end {
-                break;
+        let mut cursor = kept.read_to[index].get().filter(|cursor| cursor.offset == start);
+        for segment in &self.segments {
+            let reaches = segment.ends.get(&(range.job, index)).is_some_and(|reaches| *reaches > next);
+            if next >= end || cursor.is_some_and(|cursor| cursor.segment > segment.number) || !reaches {
+                continue;
             }
-            let mut records = Records::new(File::open(self.path(segment.number))?);
+            let from = cursor.filter(|cursor| cursor.segment == segment.number);
+            let mut records =
+                Records::open(&self.path(segment.number), from.map_or(0, |cursor| cursor.position))?;
             while next < end
                 && let Some(header) = records.next()?
             {
@@ -136,9 +220,12 @@ impl Spool {
                     let to = usize::try_from(end.min(after) - header.offset).unwrap_or(0);
                     bytes.extend_from_slice(payload.get(from..to).unwrap_or_default());
                     next = end.min(after);
+                    let position = records.position;
+                    cursor = Some(Cursor { offset: next, segment: segment.number, position });
                 }
             }
         }
+        kept.read_to[index].set(cursor);
         Ok(Some(Piece { offset: start, bytes, printed, dropped, outcome: kept.outcome.clone() }))
     }
 
@@ -149,34 +236,40 @@ impl Spool {
             self.roll()?;
         }
         let file = self.open.as_mut().ok_or(io::ErrorKind::NotFound)?;
-        let encoded = header.encode();
-        let whole = encoded.len() + bytes.len();
-        let written = file.write_vectored(&[IoSlice::new(&encoded), IoSlice::new(bytes)])?;
-        if written < encoded.len() {
-            file.write_all(encoded.get(written..).unwrap_or_default())?;
-            file.write_all(bytes)?;
-        } else if written < whole {
-            file.write_all(bytes.get(written - encoded.len()..).unwrap_or_default())?;
+        let whole = (HEADER + bytes.len()) as u64;
+        if let Err(error) = write_record(file, header, bytes) {
+            // Behind half a record nothing could be read. If it cannot be taken back, the next one begins a new segment.
+            let kept = self.segments.back().map_or(0, |segment| segment.bytes);
+            if file.set_len(kept).is_err() {
+                self.open = None;
+            }
+            return Err(error);
         }
+        self.bytes += whole;
         if let Some(segment) = self.segments.back_mut() {
-            segment.bytes += whole as u64;
+            segment.bytes += whole;
             segment.note(header);
         }
         Ok(())
     }
 
     fn roll(&mut self) -> io::Result<()> {
-        while self.segments.len() as u64 >= SEGMENTS {
+        let beyond = |spool: &Self, oldest: &Segment| spool.bytes - oldest.bytes >= spool.retention;
+        while self.overflow == Overflow::DropOldest
+            && self.segments.front().is_some_and(|oldest| beyond(self, oldest))
+        {
             self.drop_oldest()?;
         }
-        let number = self.segments.back().map_or(0, |segment| segment.number + 1);
-        self.open = Some(File::options().create(true).append(true).open(self.path(number))?);
+        let number = self.next_segment;
+        self.open = Some(File::options().create(true).append(true).mode(0o600).open(self.path(number))?);
+        self.next_segment += 1;
         self.segments.push_back(Segment { number, bytes: 0, ends: BTreeMap::new() });
         Ok(())
     }
 
     fn drop_oldest(&mut self) -> io::Result<()> {
         let Some(segment) = self.segments.pop_front() else { return Ok(()) };
+        self.bytes -= segment.bytes;
         for ((job, index), after) in segment.ends {
             if let Some(kept) = self.jobs.get_mut(&job) {
                 kept.dropped[index] = after.max(kept.dropped[index]);
@@ -186,19 +279,20 @@ impl Spool {
     }
 
     fn recover(&mut self, number: u64) -> io::Result<()> {
-        let mut records = Records::new(File::open(self.path(number))?);
+        let mut records = Records::open(&self.path(number), 0)?;
         let mut segment = Segment { number, bytes: 0, ends: BTreeMap::new() };
         while let Some(header) = records.next()? {
             segment.note(header);
             let index = header.stream.index();
-            let kept =
-                self.jobs.entry(header.job).or_insert(Kept { first_segment: number, ..Kept::default() });
+            let kept = self.jobs.entry(header.job).or_default();
             if header.offset > kept.printed[index] {
                 kept.dropped[index] = header.offset;
             }
             kept.printed[index] = header.offset + header.length as u64;
             segment.bytes += (HEADER + header.length) as u64;
         }
+        self.bytes += segment.bytes;
+        self.next_segment = number + 1;
         self.segments.push_back(segment);
         Ok(())
     }
@@ -219,96 +313,16 @@ impl Spool {
 }
 
 const PREFIX: &str = "spool.";
-const SEGMENTS: u64 = 8;
 const MAX_JOBS: usize = 512;
 const MAX_READ: u64 = 32 << 20;
 
-const HEADER: usize = 28;
-const MAX_RECORD: usize = 1 << 20;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Header {
-    job: JobId,
-    stream: Stream,
-    offset: u64,
-    length: usize,
-}
-
-impl Header {
-    fn encode(self) -> [u8; HEADER] {
-        let mut bytes = [0; HEADER];
-        let length = u32::try_from(self.length).unwrap_or(u32::MAX);
-        let stream = u32::try_from(self.stream.index()).unwrap_or(0);
-        bytes[..8].copy_from_slice(&self.job.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.offset.to_le_bytes());
-        bytes[16..20].copy_from_slice(&length.to_le_bytes());
-        bytes[20..24].copy_from_slice(&stream.to_le_bytes());
-        let check = check(&bytes);
-        bytes[24..].copy_from_slice(&check.to_le_bytes());
-        bytes
-    }
-
-    fn decode(bytes: &[u8; HEADER]) -> Option<Self> {
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-        let stream = match word(20) {
-            0 => Stream::Stdout,
-            1 => Stream::Stderr,
-            _ => return None,
-        };
-        let length = usize::try_from(word(16)).ok().filter(|length| *length <= MAX_RECORD)?;
-        let header = Self { job: long(0), stream, offset: long(8), length };
-        header.offset.checked_add(length as u64)?;
-        (word(24) == check(bytes)).then_some(header)
-    }
-}
-
-/// Tells a record from leftovers of a torn write; it need not withstand an attacker who owns the directory anyway.
-fn check(bytes: &[u8; HEADER]) -> u32 {
-    bytes[..24].iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
-}
-
-/// The records of one segment, up to the first that is not whole.
-struct Records<R> {
-    file: BufReader<R>,
-    unread: usize,
-}
-
-impl<R: Read> Records<R> {
-    fn new(file: R) -> Self {
-        Self { file: BufReader::with_capacity(32 << 10, file), unread: 0 }
-    }
-
-    fn next(&mut self) -> io::Result<Option<Header>> {
-        let skipped = io::copy(&mut (&mut self.file).take(self.unread as u64), &mut io::sink())?;
-        if skipped < self.unread as u64 {
-            return Ok(None);
-        }
-        self.unread = 0;
-        let mut bytes = [0; HEADER];
-        match self.file.read_exact(&mut bytes) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-            Err(error) => return Err(error),
-        }
-        let header = Header::decode(&bytes);
-        self.unread = header.map_or(0, |header| header.length);
-        Ok(header)
-    }
-
-    fn payload(&mut self) -> io::Result<Vec<u8>> {
-        let mut payload = vec![0; self.unread];
-        self.unread = 0;
-        let mut filled = 0;
-        while let Some(room) = payload.get_mut(filled..).filter(|room| !room.is_empty()) {
-            match self.file.read(room)? {
-                0 => break,
-                count => filled += count,
-            }
-        }
-        payload.truncate(filled);
-        Ok(payload)
-    }
+/// The numbers of the segments in a directory, the oldest first.
+fn numbers(directory: &Path) -> io::Result<Vec<u64>> {
+    let mut numbers: Vec<u64> = fs::read_dir(directory)?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_prefix(PREFIX)?.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    Ok(numbers)
 }
 
 #[cfg(test)]
@@ -324,7 +338,7 @@ mod tests {
     #[test]
     fn what_is_dropped_is_counted_and_the_rest_keeps_its_offsets() {
         let home = tempfile::tempdir().unwrap();
-        let mut spool = Spool::open(home.path(), 0).unwrap();
+        let mut spool = Spool::open(home.path(), 0, Overflow::DropOldest).unwrap();
         let block: Vec<u8> = (0..=255).cycle().take(32 << 10).collect();
         for _ in 0..64 {
             spool.append(1, Stream::Stdout, &block);
@@ -335,6 +349,84 @@ mod tests {
         assert_eq!(piece.offset + piece.bytes.len() as u64, piece.printed);
         let at = usize::try_from(piece.offset % 256).unwrap();
         assert_eq!(usize::from(piece.bytes[0]), at);
+    }
+
+    #[test]
+    fn the_declared_retention_is_kept_however_large_it_is() {
+        let home = tempfile::tempdir().unwrap();
+        let retention = 72 << 20;
+        let mut spool = Spool::open(home.path(), retention, Overflow::DropOldest).unwrap();
+        let block = vec![7; 1 << 20];
+        for _ in 0..100 {
+            spool.append(0, Stream::Stdout, &block);
+        }
+        let piece =
+            spool.read(Range { job: 0, stream: Stream::Stdout, offset: 0, limit: 1 }).unwrap().unwrap();
+        let kept = piece.printed - piece.dropped;
+        assert!(kept >= retention && kept < retention + (18 << 20), "{kept}");
+    }
+
+    #[test]
+    fn a_full_spool_drops_nothing_and_has_room_when_output_is_released() {
+        let home = tempfile::tempdir().unwrap();
+        let mut spool = Spool::open(home.path(), 1 << 20, Overflow::Block).unwrap();
+        let block: Vec<u8> = (0..=255).cycle().take(64 << 10).collect();
+        let (mut printed, mut filled) = (0, 0);
+        for round in 0..40u64 {
+            while !spool.is_full() {
+                spool.append(0, Stream::ALL[usize::from(printed % 10 == 9)], &block);
+                printed += 1;
+            }
+            filled += 1;
+            let all = Stream::ALL.map(|stream| read(&spool, 0, stream, round * 4_000));
+            assert!(all.iter().all(|piece| piece.dropped <= round * 4_000 || piece.dropped < piece.printed));
+            let [stdout, stderr] = spool.printed(0);
+            spool.release(0, [stdout - 5, stderr]).unwrap();
+            let last = read(&spool, 0, Stream::Stdout, stdout - 5);
+            assert_eq!(last.bytes, block[block.len() - 5..], "what is not released is kept");
+        }
+        assert_eq!(filled, 40, "every release makes room");
+        let on_disk: u64 =
+            fs::read_dir(home.path()).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum();
+        assert!(on_disk < 2 << 20, "{on_disk}");
+    }
+
+    #[test]
+    fn what_remains_of_a_dead_keeper_is_read_in_order_and_ends_where_it_is_torn() {
+        let home = tempfile::tempdir().unwrap();
+        let mut spool = Spool::open(home.path(), 1 << 20, Overflow::Block).unwrap();
+        let mut expected: [Vec<u8>; 2] = Default::default();
+        for number in 0..3_000u32 {
+            let stream = Stream::ALL[usize::from(number % 3 == 0)];
+            let bytes = number.to_le_bytes().repeat(30);
+            spool.append(0, stream, &bytes);
+            spool.append(1, stream, b"another job");
+            expected[stream.index()].extend_from_slice(&bytes);
+        }
+        let from = [1_001, 2_002];
+        let collect = || {
+            let (mut remains, mut found) = (Remains::open(home.path(), from).unwrap(), [vec![], vec![]]);
+            loop {
+                match remains.next_piece().unwrap() {
+                    Remaining::Output(stream, bytes) => found[stream.index()].extend(bytes),
+                    Remaining::Missing(stream, at) => panic!("{stream:?} is missing from {at} on"),
+                    Remaining::End(at) => return (found, at),
+                }
+            }
+        };
+        let (found, at) = collect();
+        assert_eq!(at, spool.printed(0));
+        for ((found, expected), from) in found.iter().zip(&expected).zip([1_001, 2_002]) {
+            assert_eq!(found[..], expected[from..]);
+        }
+        let newest = numbers(home.path()).unwrap().pop().unwrap();
+        let file = File::options().write(true).open(home.path().join(format!("{PREFIX}{newest}"))).unwrap();
+        file.set_len(file.metadata().unwrap().len() - 50).unwrap();
+        let (found, at) = collect();
+        assert!(at != spool.printed(0));
+        for ((found, expected), from) in found.iter().zip(&expected).zip([1_001, 2_002]) {
+            assert!(expected[from..].starts_with(found));
+        }
     }
 
     proptest! {
@@ -348,13 +440,13 @@ mod tests {
         ) {
             let home = tempfile::tempdir().unwrap();
             let mut expected: BTreeMap<(u64, usize), Vec<u8>> = BTreeMap::new();
-            let mut spool = Spool::open(home.path(), 1 << 20).unwrap();
+            let mut spool = Spool::open(home.path(), 1 << 20, Overflow::DropOldest).unwrap();
             for (job, error, bytes) in &writes {
                 let stream = if *error { Stream::Stderr } else { Stream::Stdout };
                 spool.append(*job, stream, bytes);
                 expected.entry((*job, stream.index())).or_default().extend_from_slice(bytes);
             }
-            let reopened = Spool::open(home.path(), 1 << 20).unwrap();
+            let reopened = Spool::open(home.path(), 1 << 20, Overflow::DropOldest).unwrap();
             for ((job, index), bytes) in expected {
                 for spool in [&spool, &reopened] {
                     let piece = read(spool, job, Stream::ALL[index], from);
@@ -369,7 +461,7 @@ mod tests {
             cut in 0usize..400, garbage in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let home = tempfile::tempdir().unwrap();
-            let mut spool = Spool::open(home.path(), 1 << 20).unwrap();
+            let mut spool = Spool::open(home.path(), 1 << 20, Overflow::DropOldest).unwrap();
             for _ in 0..4 {
                 spool.append(1, Stream::Stdout, &[7; 72]);
             }
@@ -378,7 +470,7 @@ mod tests {
             bytes.truncate(cut);
             bytes.extend_from_slice(&garbage);
             fs::write(&path, &bytes).unwrap();
-            let torn = Spool::open(home.path(), 1 << 20).unwrap();
+            let torn = Spool::open(home.path(), 1 << 20, Overflow::DropOldest).unwrap();
             if cut >= 100 {
                 let whole = read(&torn, 1, Stream::Stdout, 0).bytes;
                 prop_assert!(whole.len() >= cut / 100 * 72);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use abide_domain::engine::EngineCommand;
+
 use crate::engine::{Engine, Installation};
 
 /// Finds engines. Nobody else knows any of them by name.
@@ -20,4 +22,37 @@ pub struct Entry {
     pub engine: Arc<dyn Engine>,
     /// How its program is called.
     pub installation: Installation,
+    /// The name that stands for this program itself where an engine lives in it; it is stored in place of the path, so that
+    /// a run goes on with whichever binary is the daemon then.
+    pub own_name: Option<String>,
+}
+
+impl Entry {
+    /// How the program is called, as it is stored with a run (A9).
+    pub fn command_to_keep(&self) -> EngineCommand {
+        let Installation { command, args, env } = &self.installation;
+        let mut command = command.clone();
+        if let (Some(own), Some(program)) = (&self.own_name, command.first_mut()) {
+            program.clone_from(own);
+        }
+        EngineCommand { command, args: args.clone(), env: env.keys().cloned().collect() }
+    }
+
+    /// The same engine, called as it was stored with a run. The values of variables are those of the present
+    /// configuration; one that is no longer set there is left to the environment.
+    #[must_use]
+    pub fn called_as(mut self, kept: Option<&EngineCommand>) -> Self {
+        let Some(kept) = kept else { return self };
+        let own = self.own_name.as_ref().zip(self.installation.command.first().cloned());
+        let mut command = kept.command.clone();
+        if let (Some((own, path)), Some(program)) = (own, command.first_mut())
+            && program == own
+        {
+            *program = path;
+        }
+        let env = &self.installation.env;
+        let env = kept.env.iter().filter_map(|name| Some((name.clone(), env.get(name)?.clone()))).collect();
+        self.installation = Installation { command, args: kept.args.clone(), env };
+        self
+    }
 }

@@ -23,8 +23,19 @@ pub trait Processes: Send + Sync {
     /// When it last printed anything, or was started if it has not; none if nobody knows.
     fn last_heard(&self, name: &str) -> Option<Timestamp>;
 
-    /// Reads what it printed from the first byte on, and then what it prints.
-    fn follow(&self, name: &str) -> Result<Box<dyn Follow>, Lost>;
+    /// Reads what it printed from these offsets on, and then what it prints. A process whose keeper died after it had
+    /// recorded the end is read from the keeper's files.
+    fn follow(&self, name: &str, from: Offsets) -> Result<Box<dyn Follow>, Lost>;
+
+    /// How many bytes of a process's output are kept for a reader before the process has to wait for it.
+    fn kept_bytes(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// The checkpoint that a reader of this process stored last ([`Follow::store_checkpoint`]).
+    fn checkpoint(&self, _name: &str) -> Option<Vec<u8>> {
+        None
+    }
 
     /// Writes to its standard input, once for each key, in the order of calls. What it does not read yet is kept for it.
     fn write(&self, name: &str, write: &Write<'_>) -> Result<(), Lost>;
@@ -33,7 +44,8 @@ pub trait Processes: Send + Sync {
     fn signal(&self, name: &str, signal: Signal) -> Result<(), Lost>;
 
     /// Ends it and everything that it started, first politely, and forgets it. A process that is not there is ended.
-    fn end(&self, name: &str) -> Result<(), Lost>;
+    /// Returns how it ended: [`Exit::Unseen`] if nothing of it was found.
+    fn end(&self, name: &str) -> Result<Exit, Lost>;
 
     /// The names of all that are held, dead or alive.
     fn names(&self) -> Vec<String>;
@@ -80,10 +92,32 @@ pub struct Write<'a> {
     pub ends: bool,
 }
 
+/// A place in a process's output: how many bytes of standard output and of standard error come before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offsets {
+    /// Bytes of standard output.
+    pub stdout: u64,
+    /// Bytes of standard error.
+    pub stderr: u64,
+}
+
+impl Offsets {
+    /// The first byte of both.
+    pub const START: Self = Self { stdout: 0, stderr: 0 };
+    /// Behind everything: only the end of the process is waited for.
+    pub const END: Self = Self { stdout: u64::MAX, stderr: u64::MAX };
+}
+
 /// A reader of one process.
 pub trait Follow: Send {
     /// What comes next, waiting for it at most so long.
     fn next(&mut self, patience: Option<Duration>) -> Result<Heard, Lost>;
+
+    /// Stores what the next reader needs in order to begin at `before`, durably and in place of the last one. After that
+    /// the output before it may be dropped.
+    fn store_checkpoint(&mut self, _checkpoint: &[u8], _before: Offsets) -> Result<(), Lost> {
+        Ok(())
+    }
 }
 
 /// What was heard of a process.
@@ -95,6 +129,8 @@ pub enum Heard {
     Stderr(Vec<u8>),
     /// It is over, and everything that it printed has been heard.
     Exited(Exit),
+    /// Output is missing here, for this reason. Nothing that follows can be understood.
+    Missing(String),
     /// Nothing, in all that time.
     Nothing,
 }
@@ -104,7 +140,9 @@ pub enum Heard {
 pub enum Found {
     /// It is held, dead or alive, and can be followed.
     Held(Process),
-    /// It was there, but who held it is gone, and nobody knows how it ended.
+    /// It may be held, but its keeper does not answer at the moment.
+    Silent,
+    /// It was there, but its keeper is gone and has not recorded how it ended.
     Gone,
     /// Nothing was ever started under this name, or it was ended and forgotten.
     Never,
@@ -122,6 +160,9 @@ pub enum StartError {
     /// It was started before, and who held it is gone: it may have run.
     #[error("the process was started before and is gone")]
     Gone,
+    /// It may have been started before, and its keeper does not answer at the moment.
+    #[error("the keeper of the process does not answer")]
+    Silent,
     /// The system would not; it may another time.
     #[error("{0}")]
     System(String),

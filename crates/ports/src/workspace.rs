@@ -49,10 +49,10 @@ impl Skill {
     }
 }
 
-/// Engines overlook hidden folders, and the name is put into a prompt.
+/// Engines overlook hidden folders, the name is put into a prompt, and the agent uses it in commands.
 fn is_fit(name: &str) -> bool {
     !name.is_empty()
-        && !name.starts_with('.')
+        && !name.starts_with(['.', '-'])
         && !name.contains(|char: char| char.is_control() || char == '`')
 }
 
@@ -78,7 +78,9 @@ mod tests {
 
     #[test]
     fn a_folder_without_a_usable_name_is_no_skill() {
-        for source in ["", "/", "//", ".", "..", "/a/..", "/a/.hidden", "/a/two\nlines", "/a/b`c"] {
+        for source in
+            ["", "/", "//", ".", "..", "/a/..", "/a/.hidden", "-r", "/a/--force/", "/a/two\nlines", "/a/b`c"]
+        {
             assert_eq!(Skill::new(source, ".agents/skills"), None, "{source:?}");
         }
     }

@@ -4,6 +4,7 @@
 
 mod kill;
 mod load;
+mod measure;
 mod report;
 mod tally;
 mod upgrade;
@@ -38,7 +39,7 @@ enum Siege {
         /// How many homes are besieged at a time.
         #[arg(long, default_value_t = 3)]
         jobs: usize,
-        /// Only these deaths, such as after_commit:7, one daemon after the other.
+        /// Only these deaths, such as after_commit:7 or after_commit:7:keepers, one daemon after the other.
         #[arg(long)]
         at: Vec<String>,
         /// The document that gets the figures.
@@ -62,9 +63,18 @@ enum Siege {
         /// How many readers of events there are meanwhile.
         #[arg(long, default_value_t = 100)]
         readers: usize,
+        /// How many bytes one turn prints, with two restarts in the middle.
+        #[arg(long, default_value_t = 10_000_000_000)]
+        output: u64,
         /// The document that gets the figures.
         #[arg(long)]
         write: Option<PathBuf>,
+    },
+    /// One short measurement of runs over HTTP, as lines of the form `figure VALUE UNIT NAME`.
+    Measure {
+        /// The daemon.
+        #[arg(long)]
+        program: PathBuf,
     },
     /// Another binary takes over.
     Upgrade {
@@ -87,13 +97,14 @@ fn main() -> ExitCode {
             let section = Section { heading: "Kill -9", about: KILLS, figures: counted(&tally) };
             finish(&section, write, &tally.problems)
         }
-        Siege::Load { program, build, waiting, runs, readers, write } => {
-            let seen = load::run(&load::Wish { program, waiting, runs, readers });
+        Siege::Load { program, build, waiting, runs, readers, output, write } => {
+            let seen = load::run(&load::Wish { program, waiting, runs, readers, output });
             let mut figures = vec![("build".to_owned(), build)];
             figures.extend(seen.figures);
             let section = Section { heading: "Load", about: LOAD, figures };
             finish(&section, write, &seen.problems)
         }
+        Siege::Measure { program } => measure::run(&program).map(|()| ExitCode::SUCCESS),
         Siege::Upgrade { program, old, write } => {
             let tally = upgrade::run(&old, &program);
             let section = Section { heading: "Upgrade", about: UPGRADE, figures: counted(&tally) };
@@ -110,14 +121,17 @@ fn main() -> ExitCode {
 }
 
 const KILLS: &str = "The daemon is killed with SIGKILL before and after every commit of its stories, between every \
-order and its report,\nagain while the next daemon takes things up, and at random times while many people use it. The \
-stories run on both\nparrots; their orders append lines to files. After the last restart everything must have come to its \
-right end.";
+order and its report,\nagain while the next daemon takes things up, and at random times while many people use it. At the \
+same points and times it\nis killed together with all keepers and children, and keepers or children are killed alone. The \
+stories run on both parrots;\ntheir orders append lines to files. After the last restart everything must have come to its \
+right end: no line twice, none\nmissing unless a killed process is known to have taken it along, and nothing acknowledged \
+is lost.";
 
 const LOAD: &str = "Runs that wait for an answer, of which some are then answered; and runs that work at once on both \
-parrots while\nmany readers follow all events, one of whom has a connection and never reads from it.";
+parrots while\nmany readers follow all events, one of whom has a connection and never reads from it. Then one turn prints very much,\nand the daemon is killed after each third of it.";
 const UPGRADE: &str = "A daemon with open questions, gates, held processes, idle chats and running turns is replaced by \
-another binary,\nonce in order and once by force. Everything that the old one began comes to its right end under the new one.";
+another binary,\nonce in order and once by force, with native agents that wait for a person and terminal sessions in the \
+same home.\nEverything that the old binary began comes to its right end under the new one.";
 
 fn counted(tally: &tally::Tally) -> Vec<(String, String)> {
     tally.figures().into_iter().map(|(name, count)| (name, count.to_string())).collect()

@@ -11,6 +11,10 @@ pub(crate) struct Tally {
     pub(crate) kills: BTreeMap<String, u64>,
     /// Planned deaths whose place was never reached.
     pub(crate) not_reached: u64,
+    /// Points at which there was no keeper or child to kill.
+    pub(crate) without_victim: u64,
+    /// Runs of which a process was killed.
+    pub(crate) hit: u64,
     /// Starts of the daemon.
     pub(crate) starts: u64,
     /// Runs that were lived to their end.
@@ -63,6 +67,8 @@ impl Tally {
             *self.kills.entry(point).or_default() += count;
         }
         self.not_reached += other.not_reached;
+        self.without_victim += other.without_victim;
+        self.hit += other.hit;
         self.starts += other.starts;
         self.runs += other.runs;
         self.lines += other.lines;
@@ -84,8 +90,10 @@ impl Tally {
         figures.extend(self.kills.iter().map(|(point, count)| (format!("kills, {point}"), *count)));
         let more = [
             ("planned kills whose point was not reached", self.not_reached),
+            ("points at which there was no keeper or child to kill", self.without_victim),
             ("starts of the daemon", self.starts),
             ("runs", self.runs),
+            ("runs of which a keeper or a child was killed", self.hit),
             ("lines that had to be written exactly once", self.lines),
             ("answers that had to count exactly once", self.questions),
             ("messages that had to be taken exactly once", self.messages),

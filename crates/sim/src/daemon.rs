@@ -101,6 +101,18 @@ impl World {
         Ok(())
     }
 
+    /// Every run hears that the daemon stops; how much of what follows is still done is left to chance.
+    pub(crate) fn shut_down(&mut self) -> Result<(), Halt> {
+        for run in self.all_runs() {
+            self.take(run.run_id, Event::ShutdownRequested)?;
+        }
+        for _ in 0..self.dice.below(8) {
+            self.perform_something()?;
+            self.hear_something()?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn take(&mut self, run: RunId, event: Event) -> Result<(), Halt> {
         self.take_all(run, vec![event])
     }
@@ -231,6 +243,7 @@ impl World {
                 session_timeout_sec: Seconds(600),
             },
             abilities: Abilities { steer: plan.steers, recover: plan.reads_back },
+            command: None,
             handle: chosen.then(|| handle(&format!("ours-{run}"))),
         }
     }
@@ -361,7 +374,7 @@ impl World {
         if let Some(keeper) = self.engines.keepers.get_mut(&at).filter(|keeper| keeper.fate == Fate::Alive) {
             keeper.repeat_open_gate();
         }
-        self.take(run, Event::ContactLost { attempt })
+        self.take(run, Event::ContactLost { attempt, within: None })
     }
 
     // Time and slots.

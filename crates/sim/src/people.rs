@@ -62,7 +62,7 @@ impl World {
         let idempotency = Some(Idempotency { key, fingerprint: "same".into() });
         let plan = Plan::random(&mut self.dice);
         self.plans.insert(run_id, plan);
-        let new = NewRun { run_id, settings, message, idempotency };
+        let new = NewRun { run_id, settings, message, idempotency, rules: abide_domain::run::RULES };
         self.request(Request::Create(Box::new(new)))
     }
 

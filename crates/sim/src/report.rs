@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// How many histories a fault may go unnoticed for.
-const PATIENCE: u64 = 3_000;
+const PATIENCE: u64 = 30_000;
 
 /// Lives through so many histories and reports the first promise that was broken.
 pub(crate) fn histories(from: u64, seeds: u64, fault: Option<Fault>) -> ExitCode {

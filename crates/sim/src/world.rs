@@ -159,6 +159,11 @@ impl World {
             }
             _ => {
                 if self.dice.chance(20) {
+                    self.note(|| "the daemon is told to stop in order".into());
+                    self.shut_down()?;
+                    return Err(Halt::Crashed);
+                }
+                if self.dice.chance(20) {
                     self.note(|| "the machine goes down with every process".into());
                     self.engines.reboot();
                     return Err(Halt::Crashed);

@@ -187,9 +187,15 @@ fn beginning(run_id: RunId) -> [Event; 4] {
     };
     let process = Process { keeper: "k".to_owned(), pid: 4711, start_time: 1, boot_id: "b".to_owned() };
     [
-        Event::RunCreated(Box::new(NewRun { run_id, settings, message, idempotency: None })),
+        Event::RunCreated(Box::new(NewRun {
+            run_id,
+            settings,
+            message,
+            idempotency: None,
+            rules: abide_domain::run::RULES,
+        })),
         Event::Admitted,
-        Event::ProfileResolved { profile, abilities: Abilities::default(), handle: None },
+        Event::ProfileResolved { profile, abilities: Abilities::default(), handle: None, command: None },
         Event::AttemptStarted { attempt: Attempt(1), process },
     ]
 }

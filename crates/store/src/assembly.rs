@@ -14,18 +14,21 @@ use crate::record::{DeliveryKeys, InteractionKeys, RunKeys, agree, value};
 
 /// All rows of a run, in the shape of [`Found`]. Both databases understand it.
 pub(crate) const ROWS_OF_RUN: &str = "
-    SELECT 'runs', run_id, status, CAST(revision AS BIGINT), deadline_at, CAST(coalesce(astir, 0) AS INTEGER), body
+    SELECT 'runs', run_id, status, CAST(revision AS BIGINT), deadline_at, astir, body
         FROM runs WHERE run_id = $1
-    UNION ALL SELECT 'inbound', message_id, channel, CAST(NULL AS BIGINT), CAST(NULL AS BIGINT), 0, body
+    UNION ALL SELECT 'inbound', message_id, channel, CAST(NULL AS BIGINT), CAST(NULL AS BIGINT), CAST(NULL AS BIGINT), body
         FROM inbound WHERE run_id = $1
-    UNION ALL SELECT 'turns', turn_id, '', NULL, NULL, 0, body
+    UNION ALL SELECT 'turns', turn_id, '', NULL, NULL, NULL, body
         FROM turns WHERE run_id = $1
-    UNION ALL SELECT 'interactions', interaction_id, '', NULL, NULL, CAST(open AS INTEGER), body
+    UNION ALL SELECT 'interactions', interaction_id, '', NULL, NULL, CAST(CAST(open AS INTEGER) AS BIGINT), body
         FROM interactions WHERE run_id = $1
-    UNION ALL SELECT 'deliveries', delivery_id, conversation_ref, NULL, NULL, CAST(waiting AS INTEGER), body
+    UNION ALL SELECT 'deliveries', delivery_id, conversation_ref, NULL, NULL, CAST(CAST(waiting AS INTEGER) AS BIGINT), body
         FROM deliveries WHERE run_id = $1
-    UNION ALL SELECT 'claims', key, scope, NULL, NULL, 0, fingerprint
+    UNION ALL SELECT 'claims', key, scope, NULL, NULL, NULL, fingerprint
         FROM claims WHERE run_id = $1";
+
+/// The tables whose rows belong to runs.
+pub(crate) const TABLES: [&str; 6] = ["runs", "inbound", "turns", "interactions", "deliveries", "claims"];
 
 /// A row of any table.
 pub(crate) struct Found {
@@ -34,7 +37,7 @@ pub(crate) struct Found {
     pub(crate) other: String,
     pub(crate) number: Option<i64>,
     pub(crate) time: Option<i64>,
-    pub(crate) mark: i64,
+    pub(crate) mark: Option<i64>,
     pub(crate) body: String,
 }
 
@@ -59,7 +62,7 @@ fn place(tables: &mut Tables, row: Found) -> Result<(), StoreError> {
                 revision: row.number.unwrap_or(0),
                 status: told.status,
                 deadline_at: row.time,
-                astir: (row.mark != 0).then_some(row.mark),
+                astir: row.mark,
             };
             agree(table, name, &(&found, name), &(&told, run.run_id.to_string().as_str()))?;
             tables.run = Some(run);
@@ -77,16 +80,17 @@ fn place(tables: &mut Tables, row: Found) -> Result<(), StoreError> {
         }
         "interactions" => {
             let interaction: Interaction = value(table, name, &row.body)?;
-            let found = (name, InteractionKeys { open: row.mark != 0 });
             let id = interaction.interaction_id.to_string();
-            agree(table, name, &found, &(id.as_str(), InteractionKeys::of(&interaction)))?;
+            // As a number: an index on what is 1 does not find a 2.
+            let told = (id.as_str(), Some(i64::from(InteractionKeys::of(&interaction).open)));
+            agree(table, name, &(name, row.mark), &told)?;
             tables.interactions.insert(interaction.interaction_id, interaction);
         }
         "deliveries" => {
             let delivery: Delivery = value(table, name, &row.body)?;
-            let found = (name, DeliveryKeys { conversation_ref: row.other.clone(), waiting: row.mark != 0 });
-            let id = delivery.delivery_id.to_string();
-            agree(table, name, &found, &(id.as_str(), DeliveryKeys::of(&delivery)))?;
+            let (id, keys) = (delivery.delivery_id.to_string(), DeliveryKeys::of(&delivery));
+            let told = (id.as_str(), keys.conversation_ref.as_str(), Some(i64::from(keys.waiting)));
+            agree(table, name, &(name, row.other.as_str(), row.mark), &told)?;
             tables.deliveries.insert(delivery.delivery_id, delivery);
         }
         _ => tables.claims.push(Claim { scope: row.other, key: row.name, fingerprint: row.body }),

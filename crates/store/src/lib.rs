@@ -4,6 +4,8 @@
 
 #[cfg(feature = "_records")]
 mod assembly;
+#[cfg(feature = "_records")]
+mod chain;
 mod cursor;
 pub mod memory;
 #[cfg(feature = "_records")]
@@ -18,7 +20,12 @@ pub mod registry;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod upkeep;
+#[cfg(feature = "_records")]
+mod witness;
 pub mod wrapped;
+
+#[cfg(feature = "_records")]
+pub use witness::Loss;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,8 +1,11 @@
 //! Every kind of store, by the scheme of its URL. A new one is a module and a line here.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use abide_ports::store::{Answer, Store, StoreError};
+
+#[cfg(feature = "_records")]
+use crate::witness::Loss;
 
 /// A kind of store.
 #[derive(Clone, Copy, Debug)]
@@ -11,12 +14,39 @@ pub struct Kind {
     pub scheme: &'static str,
     /// What its URLs look like, for people.
     pub example: &'static str,
-    open: fn(String) -> Answer<'static, Arc<dyn Store>>,
+    open: fn(String, Opening) -> Answer<'static, Opened>,
+}
+
+/// How a store is opened.
+#[derive(Clone, Debug, Default)]
+pub struct Opening {
+    /// The home of the daemon. A store that is not a file keeps its witness there.
+    pub home: Option<PathBuf>,
+    /// What to do if acknowledged input is missing.
+    #[cfg(feature = "_records")]
+    pub loss: Loss,
+    /// Whether it is opened to be looked at. None is made where none is, and a daemon may have it.
+    pub only_looks: bool,
+}
+
+/// A store that is open.
+#[derive(Clone)]
+pub struct Opened {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// What an operator should know of how it was opened.
+    pub notes: Vec<String>,
+}
+
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opened").field("notes", &self.notes).finish_non_exhaustive()
+    }
 }
 
 /// All kinds that this program was built with.
 pub const KINDS: &[Kind] = &[
-    Kind { scheme: "memory", example: "memory:", open: |_| Box::pin(async { Ok(memory()) }) },
+    Kind { scheme: "memory", example: "memory:", open: memory },
     #[cfg(feature = "sqlite")]
     Kind { scheme: "sqlite", example: "sqlite:/var/lib/abide/abide.db", open: sqlite },
     #[cfg(feature = "postgres")]
@@ -25,9 +55,14 @@ pub const KINDS: &[Kind] = &[
 
 /// Opens the store that a URL names.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(open_with(url, Opening::default()).await?.store)
+}
+
+/// The same, and says what was found on the way.
+pub async fn open_with(url: &str, opening: Opening) -> Result<Opened, StoreError> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match KINDS.iter().find(|kind| kind.scheme == scheme) {
-        Some(kind) => (kind.open)(url.to_owned()).await,
+        Some(kind) => (kind.open)(url.to_owned(), opening).await,
         None => {
             // The URL itself may hold a password, so it is not repeated.
             let examples: Vec<_> = KINDS.iter().map(|kind| kind.example).collect();
@@ -39,34 +74,41 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
 
 /// Opens a store to look at it, beside a daemon that has it if there is one. None is made where none is.
 pub async fn look(url: &str) -> Result<Arc<dyn Store>, StoreError> {
-    #[cfg(feature = "sqlite")]
-    if let Some(path) = url.strip_prefix("sqlite:").filter(|path| !path.is_empty()) {
-        let store = crate::sqlite::SqliteStore::look(std::path::Path::new(path))?;
-        return Ok(Arc::new(store) as Arc<dyn Store>);
-    }
-    open(url).await
+    Ok(open_with(url, Opening { only_looks: true, ..Opening::default() }).await?.store)
 }
 
-fn memory() -> Arc<dyn Store> {
-    Arc::new(crate::memory::MemoryStore::new())
+fn memory(_url: String, _opening: Opening) -> Answer<'static, Opened> {
+    let store: Arc<dyn Store> = Arc::new(crate::memory::MemoryStore::new());
+    Box::pin(async { Ok(Opened { store, notes: vec![] }) })
 }
 
 #[cfg(feature = "sqlite")]
-fn sqlite(url: String) -> Answer<'static, Arc<dyn Store>> {
+fn sqlite(url: String, opening: Opening) -> Answer<'static, Opened> {
+    use crate::sqlite::{Options, SqliteStore};
     Box::pin(async move {
         let path = url.strip_prefix("sqlite:").unwrap_or(&url);
         if path.is_empty() {
             return Err(StoreError::Invalid { what: "a sqlite URL without a path".to_owned() });
         }
-        let store = crate::sqlite::SqliteStore::open(std::path::Path::new(path))?;
-        Ok(Arc::new(store) as Arc<dyn Store>)
+        let path = std::path::Path::new(path);
+        let options = Options { loss: opening.loss, ..Options::default() };
+        let store = match opening.only_looks {
+            true => SqliteStore::look(path)?,
+            false => SqliteStore::open_with(path, &options)?,
+        };
+        let notes = store.notes().to_vec();
+        Ok(Opened { store: Arc::new(store), notes })
     })
 }
 
 #[cfg(feature = "postgres")]
-fn postgres(url: String) -> Answer<'static, Arc<dyn Store>> {
+fn postgres(url: String, opening: Opening) -> Answer<'static, Opened> {
+    use crate::postgres::{Options, PostgresStore};
     Box::pin(async move {
-        let store = crate::postgres::PostgresStore::open(&url).await?;
-        Ok(Arc::new(store) as Arc<dyn Store>)
+        let Opening { home, loss, only_looks } = opening;
+        let options = Options { witness_folder: home, loss, only_looks };
+        let store = PostgresStore::open_with(&url, &options).await?;
+        let notes = store.notes().to_vec();
+        Ok(Opened { store: Arc::new(store), notes })
     })
 }

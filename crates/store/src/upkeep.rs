@@ -3,7 +3,7 @@
 //! Memory stays bounded by the largest single run: the journal is read in pages and the tables run by run.
 
 use abide_domain::id::RunId;
-use abide_ports::store::{Difference, Seq, Store, StoreError, Tables};
+use abide_ports::store::{Difference, Flaw, Seq, Store, StoreError, Tables};
 
 /// How many entries or runs are read at once.
 const PAGE: usize = 500;
@@ -23,6 +23,8 @@ pub struct Verification {
     pub findings: Vec<Finding>,
     /// How many more things are wrong.
     pub further_findings: u64,
+    /// What is not wrong, but worth knowing.
+    pub notes: Vec<String>,
 }
 
 /// Something that is wrong.
@@ -53,6 +55,9 @@ pub enum Finding {
     /// The tables are not what the journal adds up to.
     #[error(transparent)]
     Difference(Difference),
+    /// The store as a whole is not what it must be.
+    #[error(transparent)]
+    Flaw(Flaw),
 }
 
 /// How far the work has got.
@@ -86,6 +91,19 @@ pub async fn verify(
     mut progress: impl FnMut(Progress) + Send,
 ) -> Result<Verification, StoreError> {
     let mut verification = Verification::default();
+    let flaws = match store.inspect().await {
+        Ok(flaws) => flaws,
+        Err(StoreError::Damaged { what }) => vec![Flaw::Journal { what }],
+        Err(other) => return Err(other),
+    };
+    for flaw in flaws {
+        match flaw {
+            Flaw::Note { what } => verification.notes.push(what),
+            Flaw::Lost { .. } | Flaw::Journal { .. } | Flaw::Derived { .. } => {
+                verification.finds(Finding::Flaw(flaw));
+            }
+        }
+    }
     walk_journal(store, &mut verification, &mut progress).await?;
     let mut known: Vec<RunId> = Vec::new();
     loop {
@@ -113,6 +131,7 @@ pub async fn rebuild(
     store: &dyn Store,
     mut progress: impl FnMut(Progress) + Send,
 ) -> Result<u64, StoreError> {
+    store.reindex().await?;
     let (mut rebuilt, mut last) = (0, None);
     loop {
         let runs = store.known_runs(last, PAGE).await?;

@@ -17,8 +17,8 @@ use abide_domain::{
     turn::Turn,
 };
 use abide_ports::store::{
-    Answer, Claimed, Claims, Commit, Committed, Cursors, Deliveries, Effects, Entry, Inbounds, Interactions,
-    Journal, Listing, Page, Runs, Seq, Store, Tables, Turns, Upkeep,
+    Answer, Claimed, Claims, Commit, Committed, Cursors, DamagedRun, Deliveries, Effects, Entry, Flaw,
+    Inbounds, Interactions, Journal, Listing, Page, Runs, Seq, Store, StoreError, Tables, Turns, Upkeep,
 };
 
 /// Who stands around a store.
@@ -83,6 +83,10 @@ impl<W: Wrapper> Runs for Wrapped<W> {
 
     fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>> {
         self.ask().occupying()
+    }
+
+    fn damaged(&self) -> Answer<'_, Vec<DamagedRun>> {
+        self.ask().damaged()
     }
 
     fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
@@ -176,6 +180,22 @@ impl<W: Wrapper> Upkeep for Wrapped<W> {
 
     fn backup(&self, to: &Path) -> Answer<'_, ()> {
         self.ask().backup(to)
+    }
+
+    fn inspect(&self) -> Answer<'_, Vec<Flaw>> {
+        self.ask().inspect()
+    }
+
+    fn reindex(&self) -> Answer<'_, ()> {
+        self.ask().reindex()
+    }
+
+    fn health(&self) -> Result<(), StoreError> {
+        self.0.store().health()
+    }
+
+    fn concern(&self) -> Option<String> {
+        self.0.store().concern()
     }
 
     fn close(&self) -> Answer<'_, ()> {

@@ -13,7 +13,7 @@ use std::{
 use abide_domain::id::RunId;
 use abide_ports::store::{Commit, Journal, Runs, Seq, StoreError, Tables, Upkeep};
 use abide_store::{registry, sqlite::SqliteStore, upkeep};
-use abide_testkit::history::Author;
+use abide_testkit::{history::Author, wait};
 
 /// Somebody who commits as fast as the store answers, until told to stop.
 struct Busy {
@@ -51,9 +51,12 @@ impl Busy {
     }
 
     async fn reaches(&self, seq: u64) {
-        while self.acknowledged.load(Ordering::Acquire) < seq {
-            tokio::task::yield_now().await;
-        }
+        let acknowledged = async {
+            while self.acknowledged.load(Ordering::Acquire) < seq {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(wait::LIMIT, acknowledged).await.expect("commits are acknowledged");
     }
 
     async fn end(self) -> (Arc<SqliteStore>, Vec<RunId>) {

@@ -2,7 +2,8 @@
 //!
 //! `cargo bench -p abide-terminal` after `cargo build --release`; `ABIDE_BIN` names another binary. The floor is a loop
 //! that writes a line to a bare bash and waits for a marker: no protocol, no second process, nothing kept. Each figure is
-//! held against its budget, and says what limits it. Peers are not started from here.
+//! held against its budget, and says what limits it. Peers are not started from here. With `--figures` a short form prints
+//! bare figures, which `cargo xtask bench terminal --against COMMIT` compares.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark starts what it measures and looks at the clock")]
 #![expect(clippy::expect_used, reason = "a benchmark that cannot go on stops")]
@@ -16,6 +17,9 @@ use serde_json::{Value, json};
 
 fn main() {
     let binary = binary();
+    if std::env::args().any(|argument| argument == "--figures") {
+        return figures(&binary);
+    }
     println!("binary {}", binary.display());
     for (command, rounds, most) in [("true", 3_000, BUILTIN), ("/bin/true", 500, PROGRAM)] {
         for shell in ["bash", "/bin/sh", "zsh"] {
@@ -65,7 +69,7 @@ fn main() {
         );
     }
     let (bare, bare_time) = stream_bare();
-    let (ours, our_time, peak) = stream_ours(&binary);
+    let (ours, our_time, peak) = stream_ours(&binary, STREAMED);
     assert_eq!(bare, ours, "both bring the same bytes");
     println!(
         "stream {} MiB  bare {:.2} s   ours {:.2} s   share of the bare throughput {:.2}   runtime's peak {} KiB",
@@ -84,6 +88,30 @@ fn main() {
     println!("idle {sessions} sessions  {each} KiB of private memory each beside the shell's own");
     judge(each <= 1 << 10, "at most 1 MiB each");
     println!("    limited by the pages that a program touches while it starts");
+}
+
+/// A short measurement as lines of the form `figure VALUE UNIT NAME`, for a comparison of two binaries that repeats it.
+fn figures(binary: &PathBuf) {
+    let figure = |name: &str, time: Duration| println!("figure {:.5} ms {name}", time.as_secs_f64() * 1e3);
+    for (command, shell, rounds) in
+        [("true", "bash", 600), ("true", "/bin/sh", 600), ("true", "zsh", 600), ("/bin/true", "bash", 150)]
+    {
+        let mut client = Client::start(binary);
+        let session = client.create(shell)["session_id"].clone();
+        let request = json!({
+            "jsonrpc": "2.0", "id": 1, "method": "exec.run",
+            "params": { "session_id": session, "command": command },
+        });
+        let request = format!("{request}\n");
+        let times: Vec<Duration> = (0..rounds).map(|_| client.once(&request)).collect();
+        client.end();
+        // The first of them meet a cold program.
+        figure(&format!("exec.run {command}, {shell}"), percentiles(times[rounds / 10..].to_vec()).0);
+    }
+    figure("session.create, bash", create(binary, "bash", 30));
+    let (bytes, time, _) = stream_ours(binary, "head -c 67108864 /dev/zero | tr '\\0' 'a'");
+    assert_eq!(bytes, 64 << 20, "everything is streamed");
+    figure("exec.stream, 64 MiB", time);
 }
 
 /// What a command may cost, and what it costs most.
@@ -329,11 +357,11 @@ fn stream_bare() -> (u64, Duration) {
     (total, start.elapsed())
 }
 
-fn stream_ours(binary: &PathBuf) -> (u64, Duration, u64) {
+fn stream_ours(binary: &PathBuf, command: &str) -> (u64, Duration, u64) {
     let mut client = Client::start(binary);
     let session = client.create("bash")["session_id"].clone();
     let start = Instant::now();
-    client.call("exec.stream", &json!({ "session_id": session, "command": STREAMED }));
+    client.call("exec.stream", &json!({ "session_id": session, "command": command }));
     let mut total = 0;
     loop {
         let line = client.line();

@@ -95,6 +95,27 @@ pub struct Size {
     pub cols: u16,
 }
 
+impl Size {
+    /// The most lines, and the most columns. A screen of this size takes about 32 MiB to draw.
+    pub const MOST: u16 = 1_000;
+
+    /// This size, if a terminal may have it.
+    pub(crate) fn checked(self) -> Result<Self, TerminalError> {
+        let allowed = 1..=Self::MOST;
+        if allowed.contains(&self.rows) && allowed.contains(&self.cols) {
+            return Ok(self);
+        }
+        let message =
+            format!("a terminal has 1 to {} rows and columns, not {} x {}", Self::MOST, self.rows, self.cols);
+        Err(TerminalError::new(crate::Code::InvalidParams, message))
+    }
+
+    /// The nearest size that a terminal may have; for sizes that were stored before there was a bound.
+    pub(crate) fn bounded(self) -> Self {
+        Self { rows: self.rows.clamp(1, Self::MOST), cols: self.cols.clamp(1, Self::MOST) }
+    }
+}
+
 /// A command.
 #[derive(Debug)]
 pub struct Execute {
@@ -228,6 +249,9 @@ pub struct Finished {
     pub timed_out: bool,
     /// Somebody stopped it.
     pub cancelled: bool,
+    /// The shell was replaced by a new one, because it could not be called back from this command or the one before:
+    /// variables, functions and options are those of a new session.
+    pub shell_restarted: bool,
 }
 
 /// The result of a command.

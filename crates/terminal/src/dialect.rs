@@ -1,9 +1,9 @@
 //! What is said to each kind of shell so that it takes commands, reports them, and can be called back from one.
 //!
-//! Two things make a shell survive its commands. A command is sourced from a pipe, so it is data. And SIGURG, which
-//! nobody else sends to a shell and which it ignores by default, is trapped: the trap leaves every loop and function
-//! of the command and returns to our line, with all variables and the directory kept. How it leaves them is different
-//! in each shell, and is all that this file knows.
+//! Two things make a shell survive its commands. A command is sourced from a pipe, so it is data. And SIGURG, which a
+//! shell ignores by default, is trapped: the trap leaves every loop, function and sourced file of the command and
+//! returns to our line, with all variables and the directory kept. No further word of the command is executed on the
+//! way. The report of the status uses nothing that a command can define. How both are done differs between shells.
 
 use std::path::Path;
 
@@ -15,6 +15,13 @@ pub(crate) enum Dialect {
     Posix,
     Bash,
     Zsh,
+}
+
+/// Whether a shell runs on a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Terminal {
+    Yes,
+    No,
 }
 
 impl Dialect {
@@ -51,19 +58,36 @@ impl Dialect {
         }
     }
 
-    pub(crate) fn script(self) -> Script {
-        let (init, line, slot, repair, trace) = match self {
-            Self::Posix => (POSIX_INIT, "", POSIX_SLOT, POSIX_REPAIR, "\\set -x; "),
-            Self::Bash => (BASH_INIT, "\\builtin . {s}\n", BASH_SLOT, BUILTIN_REPAIR, "\\builtin set -x; "),
-            Self::Zsh => (ZSH_INIT, "", ZSH_SLOT, BUILTIN_REPAIR, "\\builtin set -x; "),
+    /// The texts for a shell on pipes, or for one on a terminal, which is typed to and keeps its own settings.
+    pub(crate) fn script(self, terminal: Terminal) -> Script {
+        let (init, line, slot, repair, trace, began) = match self {
+            Self::Posix => (POSIX_INIT, "", POSIX_SLOT, POSIX_REPAIR, "\\set -x; ", POSIX_BEGAN),
+            Self::Bash => {
+                let line = "\\builtin . {s}\n";
+                (BASH_INIT, line, BASH_SLOT, BUILTIN_REPAIR, "\\builtin set -x; ", BASH_BEGAN)
+            }
+            Self::Zsh => (ZSH_INIT, "", ZSH_SLOT, BUILTIN_REPAIR, "\\builtin set -x; ", ZSH_BEGAN),
         };
+        // How many files a command of ours is sourced through before its own text begins.
+        let (depth, guard) = match (self, terminal) {
+            (Self::Bash, Terminal::No) => ("2", BASH_GUARD.to_owned()),
+            (Self::Bash, Terminal::Yes) => ("0", format!("\\builtin {BASH_STOP}; {BASH_GUARD}")),
+            (Self::Posix, Terminal::Yes) => ("", format!("{POSIX_STOP}; ")),
+            (Self::Zsh, Terminal::Yes) => ("", format!("{ZSH_STOP}; ")),
+            (Self::Posix | Self::Zsh, Terminal::No) => ("", String::new()),
+        };
+        let inner = if depth == "2" { "3" } else { "1" };
+        let fill = |text: &str| text.replace("{depth}", depth).replace("{inner}", inner);
         Script {
-            init: init.to_owned(),
+            init: fill(init),
             line: line.to_owned(),
             slot: slot.to_owned(),
             repair: repair.to_owned(),
             trace: trace.to_owned(),
             rescue: RESCUE.to_owned(),
+            began: began.to_owned(),
+            guard: fill(&guard),
+            lifts_limit: self != Self::Zsh,
         }
     }
 
@@ -94,41 +118,93 @@ fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// An error of a special builtin inside the trap unwinds everything up to our `command`, and says nothing.
-/// Between two commands the signal means nothing, and must not: an error there would end the shell.
-const POSIX_INIT: &str = "trap 'case $__abide_on in 1) { set -o abide; } 2>/dev/null;; esac' URG\n";
+/// Assembles a text at compile time, so that a handler stands once for pipes and for terminals.
+macro_rules! posix_stop {
+    () => {
+        "trap 'case ${__abide_on-} in 1) \\command \\ulimit -S -n 64; { \\set -o \"abide$(\\command \\kill -URG $$)\"; } 2>/dev/null;; esac' URG"
+    };
+}
 
-/// `command` keeps errors from ending the shell; a function of that name is removed before it is needed again. The
-/// nonce stands in the first word that a tracing shell would print of our own.
-const POSIX_SLOT: &str = "\\command \\eval '__abide_on=1; \\command . {c}; __abide=\"{n} $?\" __abide_on=; \
-     \\unset -f command; \\command \\printf \"%s %s\\\\n\" \"$__abide\" \"$-\" >|{r}'\n";
+/// An error of a special builtin inside the trap unwinds everything up to the next `command`, and is silent. A command
+/// may contain such a `command` itself (`command eval`). The signal is therefore sent again before each error, by a
+/// substitution in the same simple command: the trap runs once more behind every `command` on the way, and no word of
+/// the command is executed in between. `__abide_on` exists only while a command is sourced, so the chain ends at our
+/// own line; between two commands the signal has no effect.
+const POSIX_STOP: &str = posix_stop!();
+const POSIX_INIT: &str = concat!(posix_stop!(), "\n");
 
-/// A function of such a name stands between us and the shell. The command that made it has no status that we could know,
-/// but the session need not end with it.
+/// `command` keeps errors from ending the shell. The status is reported by `command -V`, which prints a name that it
+/// does not find. Special builtins cannot be redefined in these shells: `eval` takes the status before it removes a
+/// function named `command`, and no variable holds the status. Nothing that a command defines comes between.
+const POSIX_SLOT: &str = "\\command \\eval '__abide_on=1 \\command . {c}; \
+     \\eval \"\\\\unset -f command; \\\\command -V \\\"/{n} $? $-\\\" || \\\\:\" >|{r}'\n";
+
+const POSIX_BEGAN: &str = "\\command -V '/{n} began' >|{r}; ";
+
+/// Removes functions that stand in for the builtins that our lines use.
 const RESCUE: &str = "\\unset -f builtin command\n";
 
 const POSIX_REPAIR: &str = "\\set +e +x +v; \\exec <{i} >|{o} 2>|{e}";
 
-/// A debugging trap that returns 2 makes bash return from every function and sourced file that it is in. It stays
-/// until our own line is reached. The same trap makes `set -e` end the command instead of the session.
-const BASH_INIT: &str = r#"set +o history; set +H +m -T -E; unset HISTFILE TMOUT PROMPT_COMMAND; PS1= PS2=
-__abide_2() { return 2; }; readonly -f __abide_2
-trap 'if (( ${#BASH_SOURCE[@]} > 2 )); then builtin shopt -s extdebug; builtin trap '\''if (( ${#BASH_SOURCE[@]} > 2 )); then __abide_2; else builtin trap - DEBUG; builtin shopt -u extdebug; builtin set -T -E; fi'\'' DEBUG; fi' URG
-trap '__abide_s=$?; if [[ $- == *e* && $BASHPID == $$ ]]; then builtin set +e; __abide_rc=$__abide_s; builtin shopt -s extdebug; builtin trap '\''if (( ${#BASH_SOURCE[@]} > 2 )); then __abide_2; else builtin trap - DEBUG; builtin shopt -u extdebug; builtin set -T -E; fi'\'' DEBUG; fi' ERR
-"#;
+macro_rules! bash_stop {
+    () => {
+        r#"trap '\builtin eval "if (( \${#BASH_SOURCE[@]} > {depth} )); then \builtin ulimit -S -n 64; \builtin return $?\$(\builtin kill -URG \$\$); fi"' URG"#
+    };
+}
 
-/// A status that `set -e` has left behind shows in the flags, so that the keeper brings the shell back from it.
-const BASH_SLOT: &str = "\\builtin . {c}; \
-     \\builtin echo \"{n} ${__abide_rc-$?} ${__abide_rc+e}$-\" >|{r}\n";
+/// A `return` in the trap leaves one function or sourced file. The signal is sent again by a substitution in the same
+/// command, so the trap runs again before the next word of the level above, until our own line is reached. The `eval`
+/// takes the status. It also makes bash forget that `wait` was its last builtin: a signal that arrives then would
+/// end the next `wait`.
+const BASH_STOP: &str = bash_stop!();
+
+/// The trap on errors makes `set -e` end the command instead of the session: every level returns its status, which is an
+/// error of the level above, and the last one switches the option off.
+const BASH_INIT: &str = concat!(
+    "set +o history; set +H +m -E; unset HISTFILE TMOUT PROMPT_COMMAND; PS1= PS2=\n",
+    bash_stop!(),
+    "\n",
+    r#"trap '\builtin eval "if [[ \$- == *e* && \$BASHPID == \$\$ ]]; then [[ \${FUNCNAME+x}\${#BASH_SOURCE[@]} == {inner} ]] && \builtin set +e; \builtin return $?; fi"' ERR"#,
+    "\n",
+);
+
+/// The report is an arithmetic error, which repeats the expression: it needs no builtin and no variable, so nothing that
+/// a command defines can change it. What follows succeeds, and shows the nonce where the shell traces its commands.
+const BASH_SLOT: &str = "\\builtin . {c}; (( @{n} $? $- )) 2>|{r} || (( 0x{n} | 1 ))\n";
+
+/// A function named `builtin` would stand between the command and its report. It shows up in the call stack.
+const BASH_GUARD: &str = "[[ ${FUNCNAME+x}${#BASH_SOURCE[@]} == {inner} ]] || (( @{n} broken )) 2>|{r}; ";
+
+const BASH_BEGAN: &str = "(( @{n} began )) 2>|{r} || (( 1 )); ";
 
 /// Only an `exec` that nothing precedes keeps its redirections, so a function of that name has to go.
-const BUILTIN_REPAIR: &str = "\\builtin set +e +x +v; \\builtin unset __abide_rc; \\builtin unset -f exec 2>/dev/null; \\exec <{i} >|{o} 2>|{e}";
+const BUILTIN_REPAIR: &str =
+    "\\builtin set +e +x +v; \\builtin unset -f exec 2>/dev/null; \\exec <{i} >|{o} 2>|{e}";
 
-/// A trap function that fails interrupts everything up to our `always`.
-const ZSH_INIT: &str = "unsetopt bang_hist prompt_cr prompt_sp monitor notify beep; setopt interactive_comments\n\
-     unset HISTFILE TMOUT; PS1= PS2=\n\
-     TRAPURG() { if [[ -n ${__abide_on-} ]]; then return 143; fi; return 0 }\n\
-     TRAPZERR() { __abide_s=$?; if [[ -o errexit && $ZSH_SUBSHELL == 0 ]]; then __abide_rc=$__abide_s; unsetopt errexit; return 1; fi; return 0 }\n";
+macro_rules! zsh_stop {
+    () => {
+        "TRAPURG() { if (( ${#funcstack[@]} > 1 )); then builtin unsetopt errexit; __abide_unwind; return 143; fi; return 0 }; \
+         __abide_unwind() { TRAPDEBUG() { if (( ${#funcstack[@]} > 1 )); then builtin setopt errexit; else builtin unset -f TRAPDEBUG; fi } }"
+    };
+}
 
-const ZSH_SLOT: &str = "__abide_on=1; { \\builtin . {c} } always { __abide=\"{n} ${__abide_rc-$?}\" __abide_on=; TRY_BLOCK_ERROR=0; TRY_BLOCK_INTERRUPT=0 }; \
-     \\builtin \\printf '%s %s\\n' \"$__abide\" \"${__abide_rc+e}$-\" >|{r}\n";
+/// A trap function that fails interrupts what runs, up to the next `always` block or sourced file. From then on the
+/// debugging trap skips every command (`errexit` inside it means that), until our own line is reached.
+const ZSH_STOP: &str = zsh_stop!();
+
+const ZSH_INIT: &str = concat!(
+    "unsetopt bang_hist prompt_cr prompt_sp monitor notify beep; setopt interactive_comments\n",
+    "unset HISTFILE TMOUT; PS1= PS2=\n",
+    zsh_stop!(),
+    "\n",
+    r#"TRAPZERR() { builtin eval "if [[ -o errexit && \$ZSH_SUBSHELL == 0 ]]; then builtin unsetopt errexit; __abide_rc=$?; return 1; fi; return 0" }"#,
+    "\n",
+);
+
+/// With a function named `builtin` the report has no place to go, so the status is unknown. Where `set -e` interrupts a
+/// function, zsh says 126; only then the status that the trap noted is taken. A command that makes that variable
+/// read-only is not reported, and the shell is replaced.
+const ZSH_SLOT: &str = "__abide_rc=; { \\builtin . {c}; } always { [[ -n {n} ]]; TRY_BLOCK_ERROR=0 TRY_BLOCK_INTERRUPT=0; }; \
+     \\builtin \\printf '%s\\n' \"{n} ${${?:#126}:-${__abide_rc:-126}} $-\" >|{r}${functions[builtin]:+/}\n";
+
+const ZSH_BEGAN: &str = "\\builtin \\printf '%s\\n' '{n} began' >|{r}${functions[builtin]:+/}; ";

@@ -84,6 +84,7 @@ impl From<KeeperError> for TerminalError {
         match error {
             KeeperError::Refused(refusal) => Self::refused(&refusal),
             KeeperError::Gone { .. } => Self::new(Code::SessionTerminated, error.to_string()),
+            KeeperError::Silent { .. } => Self::new(Code::Internal, error.to_string()),
             KeeperError::System { what, source } => {
                 let full = matches!(source.raw_os_error(), Some(11 | 12 | 23 | 24 | 28));
                 let code = if full { Code::ResourcePressure } else { Code::Internal };

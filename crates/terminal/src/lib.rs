@@ -28,6 +28,6 @@ pub use handle::{Client, Flow, Handle, Listener};
 pub use runtime::{Config, Limits, Own, Runtime, Wait};
 pub use rustix::event::epoll::EventFlags;
 pub use screen::{ScreenText, draw};
-pub use session::{SessionId, SessionMeta};
+pub use session::{SessionId, SessionMeta, session_places};
 pub use shell::Shell;
 pub use text::{Utf8Pieces, whole_characters};

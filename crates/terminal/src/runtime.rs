@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::{Spare, sweep};
+use abide_keeper::launch::{Keeper, Spare, sweep};
 use abide_keeper::protocol::{Act, Answer, News, Owner};
 use abide_keeper::spin::Spin;
 use rustix::event::{Timespec, epoll};
@@ -52,6 +52,8 @@ pub struct Runtime {
     owner: Owner,
     poller: OwnedFd,
     sessions: BTreeMap<SessionId, Session>,
+    /// Keepers of other sessions that have not answered yet.
+    asked: BTreeMap<SessionId, Keeper>,
     numbers: BTreeMap<u64, SessionId>,
     next_number: u64,
     events: Vec<Event>,
@@ -81,6 +83,7 @@ impl Runtime {
             owner,
             poller,
             sessions: BTreeMap::new(),
+            asked: BTreeMap::new(),
             numbers: BTreeMap::new(),
             next_number: 1,
             events: Vec::new(),

@@ -1,8 +1,10 @@
 //! One session as its runtime knows it: a keeper, who waits for what, and how things stood when it last spoke.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use abide_keeper::launch::{FIRST, Keeper};
+use abide_keeper::place::Place;
 use abide_keeper::protocol::{Act, Answer, JobId, News, Order, Outcome, Piece, Ran, Status};
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +37,12 @@ impl SessionId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// The places of the sessions among all keepers, known by their names. What else lies there, such as the keepers of
+/// runs, is never looked at, let alone swept.
+pub fn session_places(keepers: &Path) -> Vec<(String, Place)> {
+    Place::all(keepers).into_iter().filter(|(name, _)| name.starts_with("s-")).collect()
 }
 
 impl std::fmt::Display for SessionId {
@@ -78,6 +86,8 @@ pub(crate) struct Session {
     command_count: u64,
     running: Option<(JobId, u64)>,
     exit_code: Option<i32>,
+    /// The shell was replaced, and no result has said so yet.
+    shell_restarted: bool,
 }
 
 /// Who waits for an answer of the keeper, and how it is passed on.
@@ -130,6 +140,7 @@ impl Session {
             command_count: 0,
             running: None,
             exit_code: None,
+            shell_restarted: false,
         }
     }
 
@@ -191,6 +202,10 @@ impl Session {
             self.running = None;
             self.last_activity_at = unix_micros();
         }
+        if let News::ShellRestarted(shell) = &news {
+            self.pid = shell.pid;
+            self.shell_restarted = true;
+        }
         match (self.waiting.get(&tag), news) {
             (Some(Waiting::Stream(ticket)), News::Started(job)) => {
                 let ticket = *ticket;
@@ -249,7 +264,7 @@ impl Session {
             (Waiting::Output(_), News::Piece(piece)) => Ok(Reply::Output(output(piece))),
             (Waiting::Screen(_), News::Piece(piece)) => {
                 let (rows, cols) = self.meta.pty.unwrap_or((24, 80));
-                Ok(Reply::Screen(screen::draw(&piece.bytes, Size { rows, cols })))
+                Ok(Reply::Screen(screen::draw(&piece.bytes, Size { rows, cols }.bounded())))
             }
             (Waiting::Inherited, News::Ended(outcome)) => {
                 let _nobody_asked = self.ended(&outcome);
@@ -283,9 +298,10 @@ impl Session {
             self.exit_code = Some(exit.code);
             self.state = State::Terminated;
         }
+        let shell_restarted = std::mem::take(&mut self.shell_restarted);
         match &outcome.lost {
             Some(why) => Err(TerminalError::new(Code::ShellFailed, why.clone())),
-            None => Ok(finished(outcome)),
+            None => Ok(Finished { shell_restarted, ..finished(outcome) }),
         }
     }
 
@@ -346,6 +362,7 @@ fn finished(outcome: &Outcome) -> Finished {
         duration_us: outcome.duration_us,
         timed_out: outcome.timed_out,
         cancelled: outcome.cancelled,
+        shell_restarted: false,
     }
 }
 

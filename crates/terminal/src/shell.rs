@@ -5,7 +5,7 @@
 use abide_keeper::protocol::Shape;
 
 use crate::call::Size;
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, Terminal};
 use crate::error::{Code, TerminalError};
 
 /// A shell that was found.
@@ -35,15 +35,15 @@ impl Shell {
     /// The program with its arguments and how a keeper holds it, on a terminal or on pipes.
     pub fn start(&self, pty: Option<Size>) -> (Vec<String>, Shape) {
         let mut argv = vec![self.program.clone()];
-        let script = self.dialect.script();
         match pty {
             Some(Size { rows, cols }) => {
                 argv.push("-i".to_owned());
-                (argv, Shape::Pty { rows, cols, script: Some(script) })
+                let script = Some(self.dialect.script(Terminal::Yes));
+                (argv, Shape::Pty { rows, cols, script })
             }
             None => {
                 argv.extend(self.dialect.arguments().iter().map(|argument| (*argument).to_owned()));
-                (argv, Shape::Shell(script))
+                (argv, Shape::Shell(self.dialect.script(Terminal::No)))
             }
         }
     }

@@ -9,10 +9,13 @@ pub mod clock;
 pub mod daemon;
 pub mod dice;
 pub mod engine;
+pub mod environment;
 pub mod history;
 #[cfg(feature = "model")]
 pub mod model;
+pub mod skip;
 pub mod store;
+pub mod wait;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -7,4 +7,5 @@ pub mod message;
 pub mod rpc;
 pub mod run;
 pub mod service;
+pub mod strict;
 pub mod terminal;

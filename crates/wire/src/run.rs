@@ -28,7 +28,10 @@ pub struct NewRun {
     pub conversation_ref: Option<String>,
     /// A folder with a skill (`SKILL.md`), copied to where the engine looks for skills.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 4096)]
+    #[schema(
+        max_length = 4096,
+        pattern = r"^(?:[^\x00-\x1f]*/)?[^/.\-`\x00-\x1f\x7f-\x9f][^/`\x00-\x1f\x7f-\x9f]*/*$"
+    )]
     pub skill: Option<String>,
     /// Notes of your own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -59,7 +62,7 @@ pub struct RunOptions {
     pub on_busy: Option<OnBusy>,
     /// The model, if not the engine's own choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(min_length = 1, max_length = 200)]
+    #[schema(min_length = 1, max_length = 200, pattern = "^[^-]")]
     pub model: Option<String>,
     /// What the engine may touch: `read-only`, `workspace-write` or `danger-full-access`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::run::RunError;
+
 /// A page of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Page<T> {
@@ -54,6 +56,9 @@ pub struct Status {
     pub runs: BTreeMap<String, u64>,
     /// Runs whose turn has said nothing for long.
     pub stalled: Vec<String>,
+    /// Runs for which nothing can be done at present, each with the reason.
+    #[serde(default)]
+    pub troubled: BTreeMap<String, String>,
     /// Terminal sessions.
     pub sessions: u64,
     /// Event streams and WebSockets that are open.
@@ -77,14 +82,34 @@ pub struct StopRequest {
 }
 
 /// What an orderly stop ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Stopping {
     /// Runs whose turn was stopped.
     pub turns: Vec<String>,
     /// Runs whose waiting process was ended.
     pub waits: Vec<String>,
+    /// What became of each run that held a process or was about to start one.
+    #[serde(default)]
+    pub runs: Vec<StoppedRun>,
     /// Terminal sessions that were ended.
     pub sessions: u64,
+}
+
+/// What became of a run in an orderly stop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StoppedRun {
+    /// The run.
+    pub run_id: String,
+    /// What it did before: `turn` (a turn was at work), `wait` (its process waited) or `start` (nothing was started yet).
+    pub was: String,
+    /// Its status now.
+    pub status: String,
+    /// Why it failed, if it did.
+    pub error: Option<RunError>,
+    /// The question that it asks now, if it asks one.
+    pub pending_interaction_id: Option<String>,
+    /// Whether its process has ended. One that did not end in time is left to its keeper, and the next daemon takes it up.
+    pub stopped: bool,
 }
 
 /// Why something was not done (RFC 9457).

@@ -209,6 +209,10 @@ pub struct RunResult {
     pub timed_out: bool,
     /// Somebody stopped it.
     pub cancelled: bool,
+    /// The shell could not be called back and was replaced by a new one in the same directory: variables, functions and
+    /// options are lost.
+    #[serde(default)]
+    pub shell_restarted: bool,
     /// How many bytes were left out.
     pub truncated: Truncated,
     /// How the two outputs are written.
@@ -268,6 +272,10 @@ pub struct Exit {
     pub timed_out: bool,
     /// Somebody stopped it.
     pub cancelled: bool,
+    /// The shell could not be called back and was replaced by a new one in the same directory: variables, functions and
+    /// options are lost.
+    #[serde(default)]
+    pub shell_restarted: bool,
 }
 
 /// The answer to `exec.output`.

@@ -172,8 +172,12 @@ const NOTES: &str = "
 - Gemini CLI over the Agent Client Protocol names its sessions itself and clears them away when another is started; set
   `general.sessionRetention.enabled` to `false` in its settings if you configure it as an ACP agent. The built-in adapter
   gives its sessions names that it spares.
-- A configured ACP agent is not resumed within the minute in which its session was begun: one program destroys a session
-  that is loaded so early. A reply within that minute waits for the next.
+- A configured ACP agent that offers `session/load` and not `session/resume` is not resumed within the minute in which
+  its session was begun: one program destroys a session that is loaded so early. A reply within that minute waits for the
+  next.
+- Gemini CLI and Qwen Code are started with an addition to `NODE_OPTIONS`, because Node loses output that is still on its
+  way when a program exits. Programs that the agent starts do not see it.
+- A turn in which Gemini CLI stops a model that repeats itself fails, although the program reports success.
 - iFlow has been withdrawn; its adapter is made from documents and tried on a stand-in only.
 - Codex by `codex exec` cannot wait inside a turn. Where its program lacks `resume` too, a question ends the run.
 ";

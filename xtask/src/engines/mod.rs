@@ -127,6 +127,18 @@ impl Engines {
         &self.found
     }
 
+    /// The folder of the Node that was installed for the engines.
+    pub(crate) fn node_folder(&self) -> Option<PathBuf> {
+        let node = PathBuf::from(program(&self.rows, NODE.name).ok()?);
+        node.parent().map(Path::to_path_buf)
+    }
+
+    /// Every program that is missing, with the reason.
+    pub(crate) fn missing(&self) -> Vec<String> {
+        let reason = |row: &Row| row.missing().map(|reason| format!("{}: {reason}", row.engine));
+        self.rows.iter().filter_map(reason).collect()
+    }
+
     /// The whole table, for people.
     pub(crate) fn report(&self) {
         eprint!("\n{}", report::table(&self.rows, &self.root));

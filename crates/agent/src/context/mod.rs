@@ -10,12 +10,14 @@
 //!
 //! Not here: the request and its tools (`model`), and what the events mean for the run (`story`).
 
+mod excerpt;
 mod shorten;
 
 use std::collections::HashMap;
 
 use crate::{
     event::{ActionRequest, ActionResult, Event, Level, Thought},
+    memory::JOURNAL,
     model::{Message, ToolCall},
 };
 
@@ -35,8 +37,8 @@ pub struct Window {
     batch: Option<Batch>,
     /// How many batches there were.
     batches: u64,
-    /// How many were left out.
-    left_out: u64,
+    /// What was left out.
+    left_out: LeftOut,
     /// The state folder, as the model can reach it from its working directory.
     state: String,
 }
@@ -50,16 +52,33 @@ struct Piece {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Kind {
-    /// The system prompt, or something that a person or Abide said.
+    System,
+    /// Something that a person or Abide said.
     Said,
     /// Where something was left out.
     Gap,
     /// What the model said when it called nothing.
     Spoken,
     /// Calls of a batch.
-    Calls { batch: u64 },
-    /// A result of a batch, and what is left of it when it is shortened.
-    Result { batch: u64, short: Option<String> },
+    Calls {
+        batch: u64,
+    },
+    /// A result of a batch, what is left of it when it is old, and where all of it lies.
+    Result {
+        batch: u64,
+        short: Option<String>,
+        place: String,
+        size: usize,
+    },
+}
+
+/// What is no longer shown.
+#[derive(Debug, Default)]
+struct LeftOut {
+    exchanges: u64,
+    messages: u64,
+    /// Calls of a batch of which others are shown.
+    calls: u64,
 }
 
 #[derive(Debug)]
@@ -84,11 +103,11 @@ impl Window {
             rate: USUAL_RATE,
             batch: None,
             batches: 0,
-            left_out: 0,
+            left_out: LeftOut::default(),
             state: state.to_owned(),
         };
         if !system_prompt.trim().is_empty() {
-            window.push(Message::System(system_prompt.to_owned()).json(), Kind::Said);
+            window.push(Message::System(system_prompt.to_owned()).json(), Kind::System);
         }
         window
     }
@@ -100,14 +119,35 @@ impl Window {
 
     /// About how many tokens a request with these messages has.
     pub fn tokens(&self) -> u64 {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "an estimate of something that is far smaller than 2^53"
-        )]
-        let tokens = ((self.bytes + self.overhead) as f64 * self.rate) as u64;
-        tokens
+        self.tokens_of(self.bytes + self.overhead)
+    }
+
+    /// About how many tokens the system prompt has, and how many the description of the tools.
+    pub fn fixed(&self) -> (u64, u64) {
+        let system = self.pieces.iter().filter(|piece| piece.kind == Kind::System);
+        let system: usize = system.map(|piece| piece.json.len()).sum();
+        (self.tokens_of(system), self.tokens_of(self.overhead))
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "an estimate of something that is far smaller than 2^53"
+    )]
+    fn tokens_of(&self, bytes: usize) -> u64 {
+        (bytes as f64 * self.rate) as u64
+    }
+
+    /// About how many bytes of messages make a request of so many tokens.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "an estimate of something that is far smaller than 2^53"
+    )]
+    fn bytes_of(&self, tokens: u64) -> usize {
+        ((tokens as f64 / self.rate) as usize).saturating_sub(self.overhead)
     }
 
     /// Takes in the next event, as it may be shown. Its texts are moved, not copied.
@@ -179,9 +219,11 @@ impl Window {
                 let call_id = call_id.clone();
                 Message::Tool { call_id, text }.json()
             });
+            let place = result.execution_ref.as_deref().unwrap_or(JOURNAL);
+            let (place, size) = (format!("{}/{place}", self.state), result.observation_content.len());
             let json = Message::Tool { call_id, text: result.observation_content }.json();
             let short = short.filter(|short| short.len() < json.len());
-            self.push(json, Kind::Result { batch: number, short });
+            self.push(json, Kind::Result { batch: number, short, place, size });
         }
         for text in held {
             self.push(Message::User(text).json(), Kind::Said);

@@ -1,9 +1,12 @@
-//! Making room: old observations become pointers to where they lie, and then old exchanges are left out.
+//! Making room: what can be read elsewhere is shown in part, then by a pointer to where it lies, then not at all.
 //!
-//! What persons said is never left out, nor is the newest exchange, and the journal keeps everything.
+//! The steps, each only as far as it is needed: old observations become pointers; the newest observations are cut to half
+//! of the room; old exchanges are left out; observations, arguments and what the model said are cut to what room there
+//! is, and only then what persons said. A conversation of very many small parts loses its oldest messages, and a batch of
+//! very many calls its first ones. The system prompt and the tools are never shortened. The journal keeps everything.
 
-use super::{Kind, Message, Piece, Window};
-use crate::event::ActionResult;
+use super::{Kind, LeftOut, Message, Piece, Window, excerpt};
+use crate::{event::ActionResult, human};
 
 /// A window fuller than this (in percent) is shortened …
 const FULL: u64 = 80;
@@ -11,28 +14,51 @@ const FULL: u64 = 80;
 /// which servers reward.
 const EASY: u64 = 50;
 
+/// No message is cut to less than this.
+const SHORTEST: usize = 400;
+
 impl Window {
     /// Shortens the window if it has grown too full.
     pub fn fit(&mut self) {
-        if self.tokens() > self.most / 100 * FULL {
-            self.shorten_to(self.most / 100 * EASY);
+        let full = self.most / 100 * FULL;
+        if self.tokens() > full {
+            let (system, tools) = self.fixed();
+            let fixed = system + tools;
+            // A long system prompt leaves less to share; half of that stays free.
+            let easy = fixed + full.saturating_sub(fixed) / 2;
+            self.shorten_to(easy.max(self.most / 100 * EASY));
         }
     }
 
     /// Shortens the window because the server would not take it. Whether anything was left to shorten.
     pub fn squeeze(&mut self) -> bool {
-        let before = self.tokens();
-        self.shorten_to(before / 2);
-        self.tokens() < before
+        let before = self.bytes;
+        let (system, tools) = self.fixed();
+        let fixed = system + tools;
+        self.shorten_to(fixed + self.tokens().saturating_sub(fixed) / 2);
+        self.bytes < before
     }
 
     fn shorten_to(&mut self, wanted: u64) {
-        for index in 0..self.pieces.len() {
-            if self.tokens() <= wanted {
+        let goal = self.bytes_of(wanted);
+        self.point_at_old(goal);
+        self.cut_newest(goal, goal / 2);
+        self.leave_out_exchanges(goal);
+        let said = |kind: &Kind| matches!(kind, Kind::Said);
+        let others = |kind: &Kind| matches!(kind, Kind::Spoken | Kind::Calls { .. } | Kind::Result { .. });
+        self.cut(goal, others);
+        self.cut(goal, |kind| said(kind) || others(kind));
+        self.leave_out_messages(goal);
+        self.leave_out_calls(goal);
+    }
+
+    /// Replaces observations of earlier batches by pointers, the oldest first.
+    fn point_at_old(&mut self, goal: usize) {
+        for piece in &mut self.pieces {
+            if self.bytes <= goal {
                 return;
             }
-            let piece = &mut self.pieces[index];
-            if let Kind::Result { batch, short } = &mut piece.kind
+            if let Kind::Result { batch, short, .. } = &mut piece.kind
                 && *batch < self.batches
                 && let Some(short) = short.take()
             {
@@ -40,28 +66,47 @@ impl Window {
                 piece.json = short;
             }
         }
-        self.leave_out(wanted);
     }
 
-    fn leave_out(&mut self, wanted: u64) {
+    /// Cuts the observations of the newest batch until everything fits, but not to less than `least` in all.
+    fn cut_newest(&mut self, goal: usize, least: usize) {
+        let newest = self.batches;
+        let is_newest = |kind: &Kind| matches!(kind, Kind::Result { batch, .. } if *batch == newest);
+        let theirs: usize = self.sizes(is_newest).iter().sum();
+        self.cut(goal.max(self.bytes - theirs + least), is_newest);
+    }
+
+    /// Cuts messages of these kinds until everything fits, the longest most.
+    fn cut(&mut self, goal: usize, kinds: impl Fn(&Kind) -> bool) {
+        if self.bytes <= goal {
+            return;
+        }
+        let sizes = self.sizes(&kinds);
+        let room = goal.saturating_sub(self.bytes - sizes.iter().sum::<usize>());
+        let most = excerpt::share(sizes, room).max(SHORTEST);
+        for piece in &mut self.pieces {
+            if kinds(&piece.kind) && piece.json.len() > most {
+                let before = piece.json.len();
+                piece.cut(most, &self.state);
+                self.bytes = self.bytes - before + piece.json.len();
+            }
+        }
+    }
+
+    fn sizes(&self, kinds: impl Fn(&Kind) -> bool) -> Vec<usize> {
+        self.pieces.iter().filter(|piece| kinds(&piece.kind)).map(|piece| piece.json.len() + 1).collect()
+    }
+
+    /// Leaves out exchanges with tools before the newest, the oldest first.
+    fn leave_out_exchanges(&mut self, goal: usize) {
         let mut until = None;
         let mut bytes = self.bytes;
-        let saved = |bytes: usize| {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                clippy::cast_precision_loss,
-                reason = "an estimate of something that is far smaller than 2^53"
-            )]
-            let tokens = ((bytes + self.overhead) as f64 * self.rate) as u64;
-            tokens
-        };
         for piece in &self.pieces {
             let batch = match &piece.kind {
                 Kind::Calls { batch } | Kind::Result { batch, .. } => *batch,
-                Kind::Said | Kind::Gap | Kind::Spoken => continue,
+                Kind::System | Kind::Said | Kind::Gap | Kind::Spoken => continue,
             };
-            if batch >= self.batches || (saved(bytes) <= wanted && until != Some(batch)) {
+            if batch >= self.batches || (bytes <= goal && until != Some(batch)) {
                 break;
             }
             until = Some(batch);
@@ -70,22 +115,128 @@ impl Window {
         let Some(until) = until else { return };
         let is_old = |piece: &Piece| match &piece.kind {
             Kind::Calls { batch } | Kind::Result { batch, .. } => *batch <= until,
-            Kind::Gap => true,
-            Kind::Said | Kind::Spoken => false,
+            Kind::System | Kind::Said | Kind::Spoken | Kind::Gap => false,
         };
-        let place = self.pieces.iter().position(is_old).unwrap_or(0);
         let calls = self.pieces.iter().filter(|p| is_old(p) && matches!(p.kind, Kind::Calls { .. })).count();
-        self.left_out += calls as u64;
-        self.pieces.retain(|piece| !is_old(piece));
-        let text = format!(
-            "{} {} earlier exchanges with tools are left out here to make room; {}/journal.jsonl has them whole.",
-            super::NOTICE,
-            self.left_out,
-            self.state
-        );
-        let json = Message::User(text).json();
-        self.pieces.insert(place, Piece { json, kind: Kind::Gap });
+        self.left_out.exchanges += calls as u64;
+        self.remove(is_old);
+    }
+
+    /// Leaves out what was said, the oldest first, but neither the first message nor the last.
+    fn leave_out_messages(&mut self, goal: usize) {
+        let said = |piece: &Piece| piece.kind == Kind::Said;
+        let (first, last) = (self.pieces.iter().position(said), self.pieces.iter().rposition(said));
+        let mut bytes = self.bytes;
+        let mut old = vec![false; self.pieces.len()];
+        for (index, piece) in self.pieces.iter().enumerate() {
+            let is_message = matches!(piece.kind, Kind::Said | Kind::Spoken);
+            if bytes > goal && is_message && Some(index) != first && Some(index) != last {
+                old[index] = true;
+                bytes -= piece.json.len() + 1;
+                self.left_out.messages += 1;
+            }
+        }
+        let mut old = old.into_iter();
+        self.remove(|_| old.next().unwrap_or(false));
+    }
+
+    /// Leaves out calls of the newest batch with their results, the first ones first, but not the last of all. The answers
+    /// of persons stay as long as there is anything else.
+    fn leave_out_calls(&mut self, goal: usize) {
+        let newest = self.batches;
+        let is_calls = |piece: &Piece| piece.kind == Kind::Calls { batch: newest };
+        let Some(at) = self.pieces.iter().position(is_calls) else { return };
+        if self.bytes <= goal {
+            return;
+        }
+        let mut calls = excerpt::calls(&self.pieces[at].json);
+        let results =
+            self.pieces.iter().filter(|p| matches!(p.kind, Kind::Result { batch, .. } if batch == newest));
+        let results: Vec<usize> = results.map(|piece| piece.json.len() + 1).collect();
+        let (mut bytes, mut left) = (self.bytes, calls.len());
+        let mut old = vec![false; calls.len()];
+        for is_person in [false, true] {
+            for (index, call) in calls.iter().enumerate() {
+                let of_person = call["function"]["name"] == human::TOOL;
+                if bytes > goal && left > 1 && of_person == is_person {
+                    old[index] = true;
+                    left -= 1;
+                    bytes -= call.to_string().len() + 1 + results.get(index).unwrap_or(&0);
+                }
+            }
+        }
+        self.left_out.calls += (calls.len() - left) as u64;
+        let mut each = old.iter();
+        calls.retain(|_| !each.next().unwrap_or(&false));
+        self.pieces[at].json = excerpt::with_calls(&self.pieces[at].json, calls);
+        let mut each = old.into_iter();
+        self.remove(|piece| {
+            matches!(piece.kind, Kind::Result { batch, .. } if batch == newest)
+                && each.next().unwrap_or(false)
+        });
+    }
+
+    /// Takes messages away, and says at the first of these places that something is missing.
+    fn remove(&mut self, mut is_old: impl FnMut(&Piece) -> bool) {
+        let mut place = None;
+        let mut kept = Vec::with_capacity(self.pieces.len());
+        for piece in self.pieces.drain(..) {
+            let is_old = is_old(&piece);
+            if is_old || piece.kind == Kind::Gap {
+                place = place.or(Some(kept.len()));
+            } else {
+                kept.push(piece);
+            }
+        }
+        self.pieces = kept;
+        if let Some(place) = place {
+            let json = Message::User(self.left_out.told(&self.state)).json();
+            // A notice between a call and its results would break the conversation.
+            let between =
+                self.pieces[..place].iter().rposition(|piece| !matches!(piece.kind, Kind::Result { .. }));
+            let place = match between {
+                Some(at) if matches!(self.pieces[at].kind, Kind::Calls { .. }) => at,
+                Some(_) | None => place,
+            };
+            self.pieces.insert(place, Piece { json, kind: Kind::Gap });
+        }
         self.bytes = self.pieces.iter().map(|piece| piece.json.len() + 1).sum();
+    }
+}
+
+impl LeftOut {
+    fn told(&self, state: &str) -> String {
+        let Self { exchanges, messages, calls } = *self;
+        let told = [
+            (exchanges, "earlier exchanges with tools"),
+            (messages, "earlier messages"),
+            (calls, "calls that were made together with others, and their results"),
+        ];
+        let told: Vec<String> = told
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
+        format!(
+            "{} {} are left out here to make room; {state}/journal.jsonl has them whole.",
+            super::NOTICE,
+            told.join(", ")
+        )
+    }
+}
+
+impl Piece {
+    /// Makes the message about as long as this. Where the rest lies is said in it.
+    fn cut(&mut self, most: usize, state: &str) {
+        let journal = format!("{state}/journal.jsonl");
+        self.json = match &mut self.kind {
+            Kind::Result { short: Some(short), .. } if most <= SHORTEST => short.clone(),
+            Kind::Result { place, size, .. } => excerpt::content(&self.json, most, place, Some(*size)),
+            Kind::Calls { .. } => excerpt::arguments(&self.json, most, &journal),
+            Kind::System | Kind::Said | Kind::Gap | Kind::Spoken => {
+                excerpt::content(&self.json, most, &journal, None)
+            }
+        };
     }
 }
 

@@ -141,3 +141,128 @@ fn the_server_counts_better_than_we_guess() {
     window.apply(Event::Thought(Thought { text: Some("hm".to_owned()), usage, ..Thought::default() }));
     assert!(window.tokens() >= guess * 2);
 }
+
+/// A batch with so many results of this size.
+fn batch(calls: u64, size: usize) -> Vec<Event> {
+    let mut events = vec![thought(calls)];
+    events.extend((1..=calls).map(|number| request(1000 + number)));
+    events
+        .extend((1..=calls).map(|number| result(1000 + number, &format!("{number:05}{}", "x".repeat(size)))));
+    events
+}
+
+/// Asserts that each call has its result directly behind it, and that the window knows its own size.
+#[track_caller]
+fn assert_whole(window: &Window) {
+    let messages: Vec<Value> =
+        window.messages().iter().map(|message| serde_json::from_str(message).unwrap()).collect();
+    let mut owed: Vec<Value> = Vec::new();
+    for message in &messages {
+        if message["role"] == "tool" {
+            assert_eq!(Some(&message["tool_call_id"]), owed.first(), "{message}");
+            owed.remove(0);
+            continue;
+        }
+        assert_eq!(owed, [Value::Null; 0], "results are missing before {message}");
+        let calls = message["tool_calls"].as_array().map_or(&[][..], Vec::as_slice);
+        owed = calls.iter().map(|call| call["id"].clone()).collect();
+    }
+    assert_eq!(owed, [Value::Null; 0]);
+    let bytes: usize = window.messages().iter().map(|message| message.len() + 1).sum();
+    assert_eq!(bytes, window.bytes);
+}
+
+#[test]
+fn the_newest_observations_are_cut_too_and_say_where_they_lie() {
+    let mut window = filled(3, 1000, 8_000);
+    batch(4, 16 << 10).into_iter().for_each(|event| window.apply(event));
+    window.fit();
+    assert!(window.tokens() <= 6_400, "{}", window.tokens());
+    assert_whole(&window);
+    let shown = shown(&window);
+    let newest = &shown[shown.len() - 4..];
+    for (number, result) in (1..).zip(newest) {
+        assert!(result.contains(&format!("{number:05}xxx")), "{result}");
+        assert!(
+            result.contains(&format!("all 16389 bytes are in .abide/executions/act_100{number}]")),
+            "{result}"
+        );
+        assert!(result.ends_with("xxx") && result.len() > 1000, "{result}");
+    }
+}
+
+#[test]
+fn small_observations_of_the_newest_batch_stay_whole_beside_large_ones() {
+    let mut window = filled(1, 10, 8_000);
+    let mut events = vec![thought(3)];
+    events.extend([request(21), request(22), request(23)]);
+    events.extend([result(21, "tiny"), result(22, &"x".repeat(100_000)), result(23, &"y".repeat(2_000))]);
+    events.into_iter().for_each(|event| window.apply(event));
+    window.fit();
+    assert_whole(&window);
+    let shown = shown(&window);
+    assert_eq!(shown[shown.len() - 3], "tool call_21 tiny");
+    assert_eq!(shown[shown.len() - 1], format!("tool call_23 {}", "y".repeat(2_000)));
+}
+
+#[test]
+fn a_batch_of_any_size_fits_into_any_window() {
+    for most in [2_000, 8_000, 128_000] {
+        for (calls, size) in
+            [(1, 1 << 20), (4, 16 << 10), (50, 16 << 10), (500, 300), (3_000, 16 << 10), (5_000, 0)]
+        {
+            let mut window = filled(5, 500, most);
+            window.apply(said(&"and this. ".repeat(20)));
+            batch(calls, size).into_iter().for_each(|event| window.apply(event));
+            window.apply(notice("something was lost"));
+            window.fit();
+            assert!(window.tokens() <= most / 100 * 80, "{calls} of {size} in {most}: {}", window.tokens());
+            assert_whole(&window);
+            let shown = shown(&window);
+            assert_eq!(&shown[..2], ["system be good", "user go"]);
+            assert!(shown.iter().any(|shown| shown.starts_with("assistant calls")), "{shown:#?}");
+            assert!(shown.last().unwrap().ends_with("something was lost"), "{shown:#?}");
+        }
+    }
+}
+
+#[test]
+fn long_words_of_anybody_are_cut_and_nothing_is_a_dead_end() {
+    let long = "words and more words ".repeat(20_000);
+    let spoken =
+        Thought { text: Some(long.clone()), finish: Some("length".to_owned()), ..Thought::default() };
+    let wordy = Thought { text: Some(long.clone()), calls: 1, ..Thought::default() };
+    let mut wanting = request(7);
+    if let Event::ActionRequest(request) = &mut wanting {
+        request.tool_args = json!({ "text": long });
+    }
+    let stories: [Vec<Event>; 4] = [
+        vec![said(&long)],
+        vec![said("go"), Event::Thought(spoken), notice("go on")],
+        vec![said("go"), Event::Thought(wordy), wanting, result(7, &long)],
+        std::iter::repeat_with(|| said("once more, and then again")).take(2_000).collect(),
+    ];
+    for story in stories {
+        let mut window = Window::new("be good", 2_000, 0, ".abide");
+        story.into_iter().for_each(|event| window.apply(event));
+        window.fit();
+        assert!(window.tokens() <= 1_600, "{}", window.tokens());
+        assert_whole(&window);
+        let messages = window.messages();
+        assert!(messages.iter().any(|message| message.contains(".abide/journal.jsonl")), "{messages:#?}");
+        assert!(!messages.iter().any(|message| message.contains("older output")), "{messages:#?}");
+    }
+}
+
+#[test]
+fn a_refused_window_gets_shorter_until_nothing_is_left_to_shorten() {
+    let mut window = filled(20, 3_000, 1_000_000);
+    batch(30, 3_000).into_iter().for_each(|event| window.apply(event));
+    let mut squeezes = 0;
+    while window.squeeze() {
+        squeezes += 1;
+        assert!(squeezes < 50);
+        assert_whole(&window);
+    }
+    assert!(window.bytes < 1_500, "{}", window.bytes);
+}

@@ -30,7 +30,7 @@ struct Checking<'a> {
 
 impl Checking<'_> {
     fn value(&mut self, name: &str, node: &Node, schema: &Value) -> Value {
-        let fitting = alternatives(schema).into_iter().find(|kind| fits(node, kind));
+        let fitting = alternatives(schema).into_iter().find(|kind| fits(name, node, kind));
         let Some(schema) = fitting else {
             self.misfit(name, node, schema);
             return Value::Null;
@@ -46,10 +46,8 @@ impl Checking<'_> {
                 let kind = &schema["items"];
                 each.map(|(at, item)| self.value(&format!("{name}[{at}]"), item, kind)).collect()
             }
-            Yaml::Bool(_) | Yaml::Integer(_) | Yaml::Number(_)
-                if schema["type"] == "string" || is_text(schema) =>
-            {
-                // A word of a command may look like a number; what counts is how it was written.
+            // A word of a command may look like a number; what counts is how it was written.
+            Yaml::Bool(_) | Yaml::Integer(_) | Yaml::Number(_) if is_text(schema) => {
                 Value::from(self.document.written(node.at))
             }
             Yaml::Bool(is) => Value::from(*is),
@@ -95,11 +93,16 @@ impl Checking<'_> {
                     continue;
                 }
             };
-            let needed = required(schema).any(|needed| needed == key.value);
+            // Only keys that we know can be left out.
+            let needed =
+                !known.contains_key(&key.value) || required(schema).any(|needed| needed == key.value);
             match inner.value {
                 // A key without a value is one that was left out.
                 Yaml::Null if !needed => {}
-                Yaml::Null => self.say(key.referenced, format!("{under} has no value"), None),
+                Yaml::Null => {
+                    let suggestion = example(kind).unwrap_or("write one behind the colon").to_owned();
+                    self.say(key.referenced, format!("{under} has no value"), Some(suggestion));
+                }
                 Yaml::Bool(_)
                 | Yaml::Integer(_)
                 | Yaml::Number(_)
@@ -143,7 +146,20 @@ impl Checking<'_> {
             Yaml::List(_) => "a list".to_owned(),
             Yaml::Map(_) => "a map".to_owned(),
         };
-        let suggestion = node.text().and_then(|text| instead(text, schema));
+        let written = self.document.written(node.at);
+        let suggestion = match node.value {
+            Yaml::Bool(_) | Yaml::Integer(_) | Yaml::Number(_) if !written.contains('\n') => {
+                in_quotes(written, schema)
+            }
+            Yaml::Text(ref text) => instead(text, schema),
+            Yaml::Null
+            | Yaml::Bool(_)
+            | Yaml::Integer(_)
+            | Yaml::Number(_)
+            | Yaml::List(_)
+            | Yaml::Map(_) => None,
+        };
+        let suggestion = suggestion.or_else(|| example(schema).map(str::to_owned));
         let name = if name.is_empty() { "the file" } else { name };
         self.say(node.at, format!("{name}: expected {wanted}, not {found}"), suggestion);
     }
@@ -240,17 +256,62 @@ fn is_text(schema: &Value) -> bool {
     types.contains(&"string") && !types.contains(&"integer") && !types.contains(&"number")
 }
 
-fn fits(node: &Node, schema: &Value) -> bool {
+fn fits(name: &str, node: &Node, schema: &Value) -> bool {
     let types = types(schema);
     let has = |kind| types.contains(&kind);
+    let as_written = || is_text(schema) && is_taken_as_written(name);
     match &node.value {
         Yaml::Null => has("null"),
-        Yaml::Bool(_) => has("boolean") || (has("string") && choice(schema).is_empty()),
-        Yaml::Integer(_) => has("integer") || has("number") || (has("string") && choice(schema).is_empty()),
-        Yaml::Number(_) => has("number") || (has("string") && choice(schema).is_empty()),
+        Yaml::Bool(_) => has("boolean") || as_written(),
+        Yaml::Integer(_) => has("integer") || has("number") || as_written(),
+        Yaml::Number(_) => has("number") || as_written(),
         Yaml::Text(_) => has("string"),
         Yaml::List(_) => has("array"),
         Yaml::Map(_) => has("object"),
+    }
+}
+
+/// Whether a number or a truth value is taken as it is written: as a word of a command (`[sleep, 5]`) or the value of a
+/// variable (`PORT: 8080`). Anywhere else a text is wanted, it is a mistake.
+fn is_taken_as_written(name: &str) -> bool {
+    let is_word = name.rsplit_once('[').is_some_and(|(list, _)| list.ends_with(".command"));
+    is_word || name.contains("].env.")
+}
+
+fn wants_words(schema: &Value) -> bool {
+    let alternatives = alternatives(schema);
+    let has = |kind: &str| alternatives.iter().any(|schema| types(schema).contains(&kind));
+    has("array") && has("string")
+}
+
+fn wants_text(schema: &Value) -> bool {
+    let types: Vec<&str> =
+        alternatives(schema).into_iter().flat_map(types).filter(|kind| *kind != "null").collect();
+    types == ["string"] && choice(schema).is_empty()
+}
+
+/// What to write for a number or a truth value that was meant as a text.
+fn in_quotes(written: &str, schema: &Value) -> Option<String> {
+    if wants_words(schema) {
+        return Some(format!("write [\"{written}\"], or \"{written}\" with shell: true"));
+    }
+    wants_text(schema).then(|| format!("write it in quotes: \"{written}\""))
+}
+
+/// How a value that fits is written.
+fn example(schema: &Value) -> Option<&'static str> {
+    let alternatives = alternatives(schema);
+    let wants = |kind: &str| alternatives.iter().any(|schema| types(schema).contains(&kind));
+    if wants_words(schema) {
+        Some("write a list of words, such as [\"ls\", \"-l\"]")
+    } else if wants_text(schema) {
+        Some("write one text, in quotes if need be")
+    } else if wants("array") {
+        Some("write a list: one item a line with a - before it")
+    } else if wants("object") && alternatives.len() == 1 {
+        Some("write keys with their values, such as `name: value`")
+    } else {
+        None
     }
 }
 
@@ -313,3 +374,6 @@ fn least(schema: &Value, bound: &str) -> usize {
 fn number_of(number: i128) -> f64 {
     number as f64
 }
+
+#[cfg(test)]
+mod tests;

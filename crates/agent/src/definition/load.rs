@@ -48,6 +48,7 @@ impl Definition {
                     max_total_tokens: file.limits.max_total_tokens,
                     observation_bytes: file.limits.observation_bytes,
                 },
+                key_variable: file.model.api_key_env,
                 tools: file.tools.into_iter().map(tool).collect(),
                 system_prompt,
                 folder: folder.to_owned(),

@@ -8,6 +8,7 @@
 mod check;
 mod example;
 mod file;
+mod keys;
 mod load;
 mod nearest;
 mod offer;
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub use example::{InitError, Written, init, schema_text};
+pub use keys::Keys;
 pub use load::{API_KEY_VARIABLE, BASE_URL_VARIABLE, CONFIG, Environment, MODEL_VARIABLE, SYSTEM_PROMPT};
 pub(crate) use nearest::nearest;
 pub use offer::{SESSION_ID, offer};
@@ -32,6 +34,8 @@ pub struct Definition {
     pub tools: Vec<Tool>,
     pub system_prompt: String,
     pub folder: PathBuf,
+    /// The variable that `model.api_key_env` names, also if its key is for another server than the one that is asked.
+    pub key_variable: Option<String>,
 }
 
 /// Where the model is and how it is asked.

@@ -2,7 +2,7 @@
 //!
 //! Lines that look as if they held a secret are not shown.
 
-use std::{fmt, path::PathBuf};
+use std::{borrow::Cow, fmt, path::PathBuf};
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,9 +50,9 @@ impl fmt::Display for Problem {
         if let Some(place) = &self.place {
             write!(f, ":{}:{}", place.line, place.column)?;
         }
-        write!(f, ": {}", self.message)?;
+        write!(f, ": {}", cut(&self.message, LONGEST_MESSAGE))?;
         if let Some(suggestion) = &self.suggestion {
-            write!(f, "; {suggestion}")?;
+            write!(f, "; {}", cut(suggestion, LONGEST_MESSAGE))?;
         }
         let Some(Place { line, column, length, text }) = &self.place else { return Ok(()) };
         if text.trim().is_empty() {
@@ -60,22 +60,55 @@ impl fmt::Display for Problem {
         }
         let number = line.to_string();
         let margin = " ".repeat(number.len());
+        let shown = masked(text);
+        let (shown, column) = around(&shown, *column);
         // A tab is as wide in the line below as in the line above.
         let before: String =
-            text.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
-        write!(f, "\n {number} | {}\n {margin} | {before}{}", masked(text), "^".repeat((*length).max(1)))
+            shown.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        let length = (*length).min(shown.chars().count().saturating_sub(column - 1)).max(1);
+        write!(f, "\n {number} | {shown}\n {margin} | {before}{}", "^".repeat(length))
     }
+}
+
+/// How much of a message is shown, in characters. Values from the file may be in it.
+const LONGEST_MESSAGE: usize = 400;
+/// How much of a line is shown, in characters.
+const LONGEST_LINE: usize = 160;
+/// How many problems are shown.
+const MOST_PROBLEMS: usize = 50;
+
+fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
+}
+
+/// The part of a long line that is around a column, and where the column is in it.
+fn around(line: &str, column: usize) -> (String, usize) {
+    let count = line.chars().count();
+    if count <= LONGEST_LINE {
+        return (line.to_owned(), column);
+    }
+    let start = (column - 1).saturating_sub(LONGEST_LINE / 4).min(count - LONGEST_LINE);
+    let part: String = line.chars().skip(start).take(LONGEST_LINE).collect();
+    let (before, shift) = if start > 0 { ("…", 1) } else { ("", 0) };
+    let after = if start + LONGEST_LINE < count { "…" } else { "" };
+    (format!("{before}{part}{after}"), column - start + shift)
 }
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.0.iter().enumerate() {
+        for (index, problem) in self.0.iter().take(MOST_PROBLEMS).enumerate() {
             if index > 0 {
                 writeln!(f)?;
             }
             write!(f, "{problem}")?;
         }
-        Ok(())
+        match self.0.len().saturating_sub(MOST_PROBLEMS) {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more"),
+        }
     }
 }
 
@@ -113,6 +146,26 @@ mod tests {
     fn a_problem_points_at_its_place() {
         let expected = "a/config.yaml:12:5: unknown key comand; did you mean command?\n 12 |     comand: [ls]\n    |     ^^^^^^";
         assert_eq!(problem("    comand: [ls]", 5, 6).to_string(), expected);
+    }
+
+    #[test]
+    fn of_a_long_line_the_part_around_the_place_is_shown() {
+        for column in [1, 5, 100_000, 199_990] {
+            let text = format!("{}{}{}", "a".repeat(column - 1), "HERE", "b".repeat(200_000 - column - 3));
+            let told = problem(&text, column, 4).to_string();
+            let lines: Vec<&str> = told.lines().collect();
+            assert!(told.len() < 600, "{} bytes", told.len());
+            let at =
+                lines[1].chars().collect::<Vec<_>>().windows(4).position(|part| part == ['H', 'E', 'R', 'E']);
+            let carets = lines[2].chars().position(|c| c == '^');
+            assert_eq!((at, lines[2].matches('^').count()), (carets, 4), "{told}");
+        }
+        let told = problem(&"a".repeat(200_000), 1, 200_000).to_string();
+        assert!(told.len() < 800, "{} bytes", told.len());
+        let long = Problem { message: "é".repeat(100_000), ..problem("", 1, 1) };
+        assert!(long.to_string().len() < 1_000);
+        let many = Problems(vec![problem("x", 1, 1); 1_000]).to_string();
+        assert!(many.ends_with("\nand 950 more") && many.lines().count() == 151, "{many}");
     }
 
     #[test]

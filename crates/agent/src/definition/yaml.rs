@@ -189,6 +189,10 @@ fn told(error: &serde_saphyr::Error) -> (String, Option<String>) {
         ("did not find expected '-'", "is it indented like its neighbours?"),
         ("illegal placement of ':'", "is a bracket or quote before it not closed?"),
         ("quoted scalar", "is the closing quote missing?"),
+        ("unclosed quote", "is the closing quote missing?"),
+        ("non-finite float", "put it into quotes if it is a text"),
+        ("expected string scalar", "a key is one word"),
+        ("null into string", "a key needs a name"),
     ];
     let found = advice.iter().find(|(words, _)| message.contains(words));
     let message = message.split("; use ").next().unwrap_or(message);

@@ -16,7 +16,7 @@ fn batch(calls: u64) -> Vec<Event> {
             action_id: format!("act_{number}"),
             call_id: format!("call_{number}"),
             tool_name: "t".to_owned(),
-            tool_args: json!({}),
+            tool_args: json!({ "text": "é \u{1} \"quoted\" ⟦", "number": -1.5e-300, "is": [true, null] }),
             tool_args_raw: None,
         })
     };
@@ -69,7 +69,7 @@ fn a_line_that_lacks_only_its_end_is_kept_and_ended() {
 fn a_torn_line_is_put_aside_and_the_journal_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let (path, mut bytes) = written(folder.path(), vec![said("a")]);
-    for torn in [&b"{\"seq\":2,\"ts"[..], b"\0\0\0\0", b"{\"seq\":2\0\0\n"] {
+    for torn in [&b"{\"seq\":2,\"ts"[..], b"\0\0\0\0", b"{\"seq\":4\0\0\n"] {
         bytes.extend_from_slice(torn);
         std::fs::write(&path, &bytes).unwrap();
         let (mut journal, entries, aside) = Journal::open(&path).unwrap();
@@ -103,6 +103,72 @@ fn a_broken_middle_is_refused_by_its_line() {
     assert_eq!(refused(&[lines[0], lines[2]].concat()), "line 2: expected event 2, found event 3");
     let kind = refused(&[lines[0], br#"{"seq":2,"ts":"","type":"DREAM","payload":{}}"#, b"\n"].concat());
     assert!(kind.starts_with("line 2: this is no event of a journal (unknown variant `DREAM`"), "{kind}");
+}
+
+#[test]
+fn a_journal_in_one_line_is_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut events = vec![said("a")];
+    events.extend(batch(2));
+    let (_, bytes) = written(folder.path(), events);
+    let text = String::from_utf8(bytes).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let spaced = lines.join(" ").replace(",\"", ", \"").replace("\":", "\": ");
+    for joined in [lines.concat(), lines.join(" "), lines.join(","), format!("[{}]", lines.join(",")), spaced]
+    {
+        for end in ["", "\n", " ", "\r\n"] {
+            let error = refused(format!("{joined}{end}").as_bytes());
+            assert!(error.starts_with("line 1: several events stand in one line"), "{error}");
+        }
+    }
+    // The events before are whole, and those after stand in one line.
+    let error = refused(format!("{}\n{}", lines[0], lines[1..].concat()).as_bytes());
+    assert!(error.starts_with("line 2: several events stand in one line"), "{error}");
+}
+
+#[test]
+fn a_journal_in_another_encoding_is_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, bytes) = written(folder.path(), vec![said("a")]);
+    let text = String::from_utf8(bytes).unwrap();
+    for text in [text.as_str(), text.trim_end()] {
+        let error = refused(format!("\u{feff}{text}").as_bytes());
+        assert!(error.starts_with("line 1: the file begins with a byte order mark"), "{error}");
+        for mark in [&[0xff, 0xfe][..], &[]] {
+            let wide: Vec<u8> =
+                mark.iter().copied().chain(text.encode_utf16().flat_map(u16::to_le_bytes)).collect();
+            let error = refused(&wide);
+            assert!(error.starts_with("line 1: the file is not in UTF-8"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn line_ends_of_another_system_do_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, bytes) = written(folder.path(), vec![said("a"), said("b")]);
+    let text = String::from_utf8(bytes).unwrap().replace('\n', "\r\n");
+    for text in [text.as_str(), text.trim_end()] {
+        std::fs::write(&path, text).unwrap();
+        let (mut journal, entries, aside) = Journal::open(&path).unwrap();
+        assert_eq!((entries.len(), aside), (2, None));
+        journal.append(vec![said("c")]).unwrap();
+        assert_eq!(Journal::read(&path).unwrap().entries.len(), 3);
+    }
+}
+
+#[test]
+fn a_last_line_that_was_edited_is_no_torn_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, bytes) = written(folder.path(), vec![said("a"), said("b")]);
+    let text = String::from_utf8(bytes).unwrap();
+    let text = text.trim_end();
+    for edited in
+        [text.replace("\"b\"", "b"), format!("{text}}}"), format!("{text} // mine"), format!("{text},")]
+    {
+        let error = refused(edited.as_bytes());
+        assert!(error.starts_with("line 2: this is no event of a journal"), "{error}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{
     calls::Calls,
+    nesting::flattened,
     reply::{Finish, Piece, Reply, Usage},
     sse::Events,
 };
@@ -52,6 +53,10 @@ pub(super) enum Progress {
     /// The server has said that nothing more comes.
     Over,
 }
+
+/// Deeper parts of an answer are taken as text. The parser would refuse the whole answer at 128 levels. It is more than
+/// arguments may have, so that arguments which a server sends as an object are refused for their depth.
+const MAX_DEPTH: usize = 100;
 
 /// The longest answer, in bytes on the wire. A stream spends some two hundred bytes on each token.
 pub(super) const MOST_BYTES: usize = 64 << 20;
@@ -107,8 +112,12 @@ impl Hearing {
                 }
             }
             Form::Whole(body) => {
-                let value: Value = serde_json::from_slice(&body)
-                    .map_err(|error| Fault::Broken(format!("the answer is no whole JSON: {error}")))?;
+                let broken = |error: &dyn std::fmt::Display| {
+                    Fault::Broken(format!("the answer is no whole JSON: {error}"))
+                };
+                let body = std::str::from_utf8(&body).map_err(|error| broken(&error))?;
+                let value: Value =
+                    serde_json::from_str(&flattened(body, MAX_DEPTH)).map_err(|error| broken(&error))?;
                 self.chunk(&value, said)?;
                 self.done = true;
             }
@@ -124,7 +133,7 @@ impl Hearing {
             self.done = true;
             return Ok(());
         }
-        match serde_json::from_str::<Value>(data) {
+        match serde_json::from_str::<Value>(&flattened(data, MAX_DEPTH)) {
             Ok(value) => self.chunk(&value, said),
             // Some servers forget the empty line between events.
             Err(_) if data.contains('\n') => data.lines().try_for_each(|line| self.event(line, said)),

@@ -9,6 +9,8 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::tool::Sent;
+
 /// One message of a conversation with the model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
@@ -77,8 +79,9 @@ struct Function<'a> {
 impl<'a> WrittenCall<'a> {
     fn of(call: &'a ToolCall) -> Self {
         // Several servers parse the arguments of earlier calls and refuse the whole request when they cannot.
-        let arguments = match call.parsed() {
-            Ok(arguments) => Value::Object(arguments).to_string(),
+        let arguments = match Sent::parse(&call.arguments) {
+            Ok(Sent { values, exact }) if exact.is_empty() => Value::Object(values).to_string(),
+            Ok(_) => call.arguments.clone(),
             Err(_) => "{}".to_owned(),
         };
         let function = Function { name: wire_name(&call.name), arguments };
@@ -89,12 +92,25 @@ impl<'a> WrittenCall<'a> {
 impl ToolCall {
     /// The arguments, if they are what they should be: a JSON object. No text at all is a call without arguments.
     pub fn parsed(&self) -> Result<Map<String, Value>, serde_json::Error> {
-        if self.arguments.trim().is_empty() {
-            return Ok(Map::new());
-        }
-        serde_json::from_str(&self.arguments)
+        parse_arguments(&self.arguments)
     }
 }
+
+/// Arguments as a JSON object, of at most [`MAX_DEPTH`] levels.
+pub(crate) fn parse_arguments(text: &str) -> Result<Map<String, Value>, serde_json::Error> {
+    if text.trim().is_empty() {
+        return Ok(Map::new());
+    }
+    if super::nesting::depth(text) > MAX_DEPTH {
+        let message = format!("it is nested more than {MAX_DEPTH} levels deep");
+        return Err(serde::de::Error::custom(message));
+    }
+    serde_json::from_str(text)
+}
+
+/// The deepest arguments that are taken. Parsers have limits (serde_json's is 127); with this bound, the journal and
+/// everything else that the arguments are nested in stays readable.
+const MAX_DEPTH: usize = 64;
 
 /// The longest name of a tool that servers take.
 pub const LONGEST_NAME: usize = 64;
@@ -155,6 +171,20 @@ mod tests {
         }
         assert_eq!(wire_name(&"ü".repeat(100)), "_".repeat(64));
         assert_eq!(wire_name(""), "_");
+    }
+
+    #[test]
+    fn arguments_that_are_nested_too_deeply_are_refused_and_not_sent_back() {
+        let nested = |depth: usize| format!(r#"{{"a":{}{}}}"#, "[".repeat(depth - 1), "]".repeat(depth - 1));
+        assert!(call("t", &nested(64)).parsed().is_ok());
+        for depth in [65, 127, 128, 1_000, 100_000] {
+            let call = call("t", &nested(depth));
+            let refused = call.parsed().unwrap_err().to_string();
+            assert_eq!(refused, "it is nested more than 64 levels deep");
+            let said = Message::Assistant { text: None, calls: vec![call] };
+            assert_eq!(sent(&said)["tool_calls"][0]["function"]["arguments"], "{}");
+        }
+        assert!(call("t", &format!(r#"{{"a":"{}"}}"#, r#"[{\"["#.repeat(1000))).parsed().is_ok());
     }
 
     #[test]

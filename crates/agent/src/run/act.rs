@@ -10,6 +10,7 @@ use crate::{
     human::{self, Question},
     intake::Company,
     outcome::Outcome,
+    tool::Sent,
 };
 
 impl Agent<'_> {
@@ -28,15 +29,13 @@ impl Agent<'_> {
 
     fn carry_out(&mut self, request: &ActionRequest) -> Done {
         // Carried out is what the journal says, with the secrets put back: after a crash it would be no different.
-        let mut meant = Event::ActionRequest(request.clone());
-        self.memory.secrets.reveal(&mut meant);
-        let Event::ActionRequest(request) = meant else { return Done::refused("this is no request") };
+        let request = self.revealed(request);
         let arguments = match arguments(&request) {
             Ok(arguments) => arguments,
             Err(refusal) => return Done::refused(refusal),
         };
         if request.tool_name == SESSION_END {
-            return self.end_session(&arguments);
+            return self.end_session(&arguments.values);
         }
         let Some(tool) = self.definition.tools.iter().find(|tool| tool.name == request.tool_name) else {
             return Done::refused(self.no_such_tool(&request.tool_name));
@@ -67,18 +66,8 @@ impl Agent<'_> {
 
     /// Puts a question to the person. Something comes of it if nobody answers now.
     fn ask(&mut self, request: &ActionRequest) -> Result<Option<Outcome>, RunError> {
-        let mut meant = Event::ActionRequest(request.clone());
-        self.memory.secrets.reveal(&mut meant);
-        let question = match &meant {
-            Event::ActionRequest(request) => arguments(request).and_then(|_| Question::of(request)),
-            Event::RunStart(_)
-            | Event::RunEnd(_)
-            | Event::UserMessage(_)
-            | Event::Thought(_)
-            | Event::ActionResult(_)
-            | Event::SystemMessage(_) => Err("this is no request".to_owned()),
-        };
-        let question = match question {
+        let meant = self.revealed(request);
+        let question = match arguments(&meant).and_then(|_| Question::of(&meant)) {
             Ok(question) => question,
             Err(refusal) => {
                 self.result(request, Done::refused(refusal))?;
@@ -102,17 +91,15 @@ impl Agent<'_> {
 
     /// A person answered.
     pub(crate) fn answer(&mut self, question: &Question, answer: &str) -> Result<(), RunError> {
-        let text = if question.sensitive {
-            let mark = self.memory.keep_secret(&question.interaction_id, answer)?;
+        if question.sensitive {
+            // From here on, a token stands for the answer in whatever is recorded.
+            self.memory.keep_secret(&question.interaction_id, answer)?;
             self.around.hands.keep_out(self.memory.secrets.texts());
-            mark
-        } else {
-            answer.to_owned()
-        };
+        }
         let result = ActionResult {
             action_id: question.interaction_id.clone(),
             status: Status::Success,
-            observation_content: text,
+            observation_content: answer.to_owned(),
             exit_code: None,
             execution_ref: None,
             session_id: None,
@@ -149,14 +136,16 @@ impl Agent<'_> {
 }
 
 /// The arguments of a call, or what to tell the model about them.
-fn arguments(request: &ActionRequest) -> Result<Map<String, Value>, String> {
-    match (&request.tool_args_raw, &request.tool_args) {
-        (None, Value::Object(arguments)) => Ok(arguments.clone()),
-        (raw, _) => {
-            let raw = raw.as_deref().unwrap_or_default();
-            let why = match serde_json::from_str::<Map<String, Value>>(raw) {
-                Ok(_) => String::new(),
-                Err(error) => format!(" ({error})"),
+fn arguments(request: &ActionRequest) -> Result<Sent, String> {
+    let raw = request.tool_args_raw.as_deref();
+    match (raw.map(Sent::parse), &request.tool_args) {
+        (None, Value::Object(arguments)) => Ok(arguments.clone().into()),
+        (Some(Ok(sent)), Value::Object(_)) => Ok(sent),
+        (parsed, _) => {
+            let raw = raw.unwrap_or_default();
+            let why = match parsed {
+                Some(Ok(_)) | None => String::new(),
+                Some(Err(error)) => format!(" ({error})"),
             };
             let shown: String = raw.chars().take(LONGEST_SHOWN).collect();
             Err(format!("not carried out: the arguments are no JSON object{why}. They were: {shown}"))

@@ -6,14 +6,15 @@ use std::{
     path::Path,
 };
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::*;
 use crate::{
     definition::{Limits, ModelConfig, Tool},
     event::{Entry, Status},
-    hands::{Asked, Done},
+    hands::{Abandoned, Asked, Done},
     model::{Finish, ModelError, Piece, Reply, Request, ToolCall, Usage},
+    tool::Sent,
 };
 
 /// A state folder, a script, and everything that was heard.
@@ -25,6 +26,8 @@ struct Stage {
     heard: RefCell<Vec<Vec<Value>>>,
     /// What was carried out.
     done: RefCell<Vec<String>>,
+    /// Numbers that were carried out as they were written.
+    exact: RefCell<Vec<String>>,
     living: RefCell<HashSet<String>>,
     /// What a person at the terminal answers.
     person: RefCell<Option<String>>,
@@ -62,6 +65,7 @@ impl Stage {
             tools: vec![tool("look", false), tool("shell", true)],
             system_prompt: "be good".to_owned(),
             folder: "agent".into(),
+            key_variable: None,
         };
         Self {
             folder: tempfile::tempdir().unwrap(),
@@ -69,6 +73,7 @@ impl Stage {
             replies: RefCell::default(),
             heard: RefCell::default(),
             done: RefCell::default(),
+            exact: RefCell::default(),
             living: RefCell::default(),
             person: RefCell::default(),
             interrupted: Interrupt::new(false),
@@ -131,15 +136,16 @@ impl Mind for MindOf<'_> {
 struct HandsOf<'a>(&'a Stage);
 
 impl Hands for HandsOf<'_> {
-    fn carry_out(&mut self, _: &str, tool: &Tool, arguments: &Map<String, Value>) -> Done {
-        let told = format!("{} {}", tool.name, Value::Object(arguments.clone()));
+    fn carry_out(&mut self, _: &str, tool: &Tool, arguments: &Sent) -> Done {
+        let told = format!("{} {}", tool.name, Value::Object(arguments.values.clone()));
         self.0.done.borrow_mut().push(told.clone());
+        self.0.exact.borrow_mut().extend(arguments.exact.values().cloned());
         if self.0.done.borrow().len() == self.0.stop_at.get() {
             self.0.interrupted.store(true, Ordering::Relaxed);
             return Done { status: Status::Interrupted, ..Done::refused("stopped") };
         }
         let done = Done { status: Status::Success, ..Done::refused(format!("did {told}")) };
-        if !tool.stateful || arguments.contains_key("session_id") {
+        if !tool.stateful || arguments.values.contains_key("session_id") {
             return done;
         }
         let id = format!("shell_{}", self.0.living.borrow().len() + 1);
@@ -152,11 +158,19 @@ impl Hands for HandsOf<'_> {
         Done { status: Status::Success, ..Done::refused(format!("Session {id} terminated.")) }
     }
 
+    fn end_sessions(&mut self, ids: &[String]) {
+        self.0.living.borrow_mut().retain(|id| !ids.contains(id));
+    }
+
+    fn start_directory(&self, _: &Tool) -> String {
+        "/somewhere".to_owned()
+    }
+
     fn is_alive(&mut self, id: &str) -> bool {
         self.0.living.borrow().contains(id)
     }
 
-    fn abandon(&mut self, _: &str) -> Option<String> {
+    fn abandon(&mut self, _: &str) -> Option<Abandoned> {
         None
     }
 
@@ -276,24 +290,18 @@ fn a_sensitive_answer_reaches_model_and_tools_and_never_the_journal() {
     stage.then(calls(&[("ask_human", ask)]));
     stage.message("go");
     stage.then(calls(&[("look", json!({ "with": "hunter2" }))])).then(says("in with hunter2"));
-    assert_eq!(stage.answer("hunter2").unwrap(), completed("in with [secret act_4_xxxx]").clone_mark(&stage));
+    let Outcome::Completed { answer } = stage.answer("hunter2").unwrap() else {
+        panic!("it is not completed")
+    };
+    let (_, token) = answer.split_once("in with ").unwrap();
+    assert!(token.starts_with('⟦') && token.ends_with('⟧'), "{answer}");
+    assert!(stage.journal().contains(&format!("\"observation_content\":\"{token}\"")), "{}", stage.journal());
     assert_eq!(stage.done.borrow().as_slice(), [r#"look {"with":"hunter2"}"#]);
     assert!(stage.last_heard().contains(&"tool: hunter2".to_owned()));
     assert!(!stage.journal().contains("hunter2"), "{}", stage.journal());
     assert!(!stage.state().join("secrets").exists());
     // Whether it is the same cannot be known any more, and does not matter.
     assert!(matches!(stage.answer("hunter2").unwrap(), Outcome::Completed { .. }));
-}
-
-impl Outcome {
-    /// The same with the mark that this stage's journal has.
-    fn clone_mark(&self, stage: &Stage) -> Self {
-        let journal = stage.journal();
-        let (_, mark) = journal.split_once("[secret ").unwrap();
-        let (mark, _) = mark.split_once(']').unwrap();
-        let Self::Completed { answer } = self else { return self.clone() };
-        completed(&answer.replace("act_4_xxxx", mark))
-    }
 }
 
 /// Cuts the journal before its first event of this kind, as if the process had died there.
@@ -367,6 +375,76 @@ fn a_model_that_fails_fails_the_run_and_another_message_goes_on_with_it() {
     stage.then(says("done"));
     assert_eq!(stage.message("try again"), completed("done"));
     assert_eq!(stage.last_heard(), ["system: be good", "user: go", "user: try again"]);
+}
+
+#[test]
+fn sessions_that_ended_with_a_run_are_told_to_the_model_before_it_goes_on() {
+    // The model fails, and after that the run is completed: both end the session of the part before.
+    for (last, next) in [(None, "more"), (Some(says("done")), "more"), (None, "go")] {
+        let stage = Stage::new();
+        stage.then(calls(&[("shell", json!({}))]));
+        if let Some(last) = last {
+            stage.then(last);
+        }
+        stage.message("go");
+        assert!(stage.living.borrow().is_empty());
+        stage.then(says("I see"));
+        assert_eq!(stage.message(next), completed("I see"));
+        let heard = stage.heard.borrow().last().unwrap().clone();
+        let texts: Vec<&str> =
+            heard.iter().map(|message| message["content"].as_str().unwrap_or("-")).collect();
+        let notices: Vec<&&str> =
+            texts.iter().filter(|text| text.starts_with(crate::context::NOTICE)).collect();
+        let expected = format!(
+            "{} Session 'shell_1' of tool shell was ended when the run stopped. Its process has ended, and what it held \
+             (variables, directory, connections) is lost. The next call of shell starts a new session in /somewhere.",
+            crate::context::NOTICE
+        );
+        assert_eq!(notices, [&expected], "{texts:#?}");
+        // After the result of the call, and before what the person says now.
+        let last = if next == "more" { "more" } else { expected.as_str() };
+        assert_eq!(texts.last(), Some(&last), "{texts:#?}");
+        // Once is enough.
+        stage.then(says("again"));
+        assert_eq!(stage.message("and more"), completed("again"));
+        assert_eq!(stage.journal().matches("was ended when the run stopped").count(), 1);
+    }
+}
+
+#[test]
+fn a_process_that_dies_before_it_told_of_an_ended_session_leaves_that_to_the_next() {
+    let stage = Stage::new();
+    stage.then(calls(&[("shell", json!({}))]));
+    stage.message("go");
+    stage.then(says("I see"));
+    stage.message("more");
+    // Only the start of the second part was written.
+    die_before(&stage, "SYSTEM_MESSAGE", 1);
+    stage.then(says("I see"));
+    assert_eq!(stage.message("more"), completed("I see"));
+    assert!(stage.heard.borrow().last().unwrap().iter().any(|message| {
+        message["content"].as_str().is_some_and(|text| text.contains("was ended when the run stopped"))
+    }));
+}
+
+#[test]
+fn a_number_that_no_machine_word_holds_is_journalled_carried_out_and_shown_as_it_was_written() {
+    let stage = Stage::new();
+    let mut call = calls(&[("look", json!({}))]);
+    call.calls[0].arguments = r#"{"count": 123456789012345678901234567890}"#.to_owned();
+    stage.then(call).then(says("done"));
+    stage.message("go");
+    assert_eq!(*stage.exact.borrow(), ["123456789012345678901234567890"]);
+    // The next process reads it back as it was.
+    stage.then(says("again"));
+    stage.message("more");
+    let heard = stage.heard.borrow();
+    let shown = heard
+        .last()
+        .unwrap()
+        .iter()
+        .find_map(|message| message["tool_calls"][0]["function"]["arguments"].as_str());
+    assert_eq!(shown, Some(r#"{"count": 123456789012345678901234567890}"#));
 }
 
 #[test]

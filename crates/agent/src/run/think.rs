@@ -9,6 +9,7 @@ use crate::{
     clock,
     event::{ActionRequest, EndStatus, Event, Thought},
     model::{Finish, ModelError, Reply, Request, ToolCall, Usage},
+    tool::Sent,
 };
 
 impl Agent<'_> {
@@ -35,8 +36,11 @@ impl Agent<'_> {
                         .voice
                         .note("the conversation is longer than the model's window: older parts are left out");
                 }
-                ModelError::ContextLength { .. }
-                | ModelError::Config(_)
+                ModelError::ContextLength { .. } => {
+                    let reason = self.too_long(&error);
+                    return self.end(EndStatus::Failed, Some(reason), None);
+                }
+                ModelError::Config(_)
                 | ModelError::Unauthorised { .. }
                 | ModelError::UnknownModel { .. }
                 | ModelError::NotFound { .. }
@@ -49,6 +53,17 @@ impl Agent<'_> {
                 }
             }
         }
+    }
+
+    /// Why a conversation that cannot be shortened any further does not fit, and what to change.
+    fn too_long(&self, error: &ModelError) -> String {
+        let (system, tools) = self.memory.window.fixed();
+        let context = self.definition.model.context_tokens;
+        format!(
+            "{error}; everything that can be shortened has been. The system prompt takes about {system} tokens and the \
+             tools' descriptions about {tools}, of model.context_tokens: {context}. Choose a model with a larger window, \
+             or shorten system_prompt.md or the tools, then run the same command again"
+        )
     }
 
     /// Writes down an answer with all its calls, in one go (decision 0013).
@@ -67,8 +82,9 @@ impl Agent<'_> {
             if id.is_empty() || self.memory.story.knows_call(&id) || !used.insert(id.clone()) {
                 id = format!("call_{seq}_{}", clock::fresh(6));
             }
-            let (tool_args, tool_args_raw) = match call.parsed() {
-                Ok(arguments) => (Value::Object(arguments), None),
+            let (tool_args, tool_args_raw) = match Sent::parse(&call.arguments) {
+                Ok(Sent { values, exact }) if exact.is_empty() => (Value::Object(values), None),
+                Ok(Sent { values, .. }) => (Value::Object(values), Some(call.arguments)),
                 Err(_) => (Value::Null, Some(call.arguments)),
             };
             events.push(Event::ActionRequest(ActionRequest {

@@ -2,21 +2,23 @@
 //! what the model sees of that.
 
 use abide_keeper::launch::Keeper;
+use abide_keeper::protocol::Stream;
 use abide_terminal::{ScreenText, Shell};
 
 use super::found::{Found, Living, all, find};
 use super::program::Program;
-use super::record::{Heard, SessionRecord, new_id, sessions};
+use super::record::{SessionRecord, new_id, sessions};
 use super::start::Opening;
+use super::talk::Saying;
 use super::{shell, talk};
 use crate::definition::Tool;
 use crate::tool::arguments::Arguments;
 use crate::tool::clock::{now, ticks_ms};
-use crate::tool::execution::{CallRecord, Execution, ExitRecord};
+use crate::tool::execution::{CallRecord, Execution, ExitRecord, new_mark};
 use crate::tool::invocation::{Invocation, text_to_send};
 use crate::tool::observation::{Observation, SessionEvent, Status, View, view};
 use crate::tool::recorder::Recorder;
-use crate::tool::workbench::{Setup, ToolError};
+use crate::tool::workbench::{Progress, Setup, ToolError};
 
 /// The session that is asked for when another one is wanted beside the default one.
 const NEW_SESSION: &str = "new";
@@ -34,6 +36,8 @@ pub(crate) struct Spoken {
     pub(crate) trouble: Option<String>,
     /// What the model has to know besides.
     pub(crate) remark: Option<String>,
+    /// What is shown before the answer: output that belongs to an earlier call.
+    pub(crate) before: String,
 }
 
 /// A call.
@@ -94,22 +98,23 @@ impl SessionCall<'_> {
         let spoken = match started {
             // What ended at once, or was stopped, hears nothing more.
             Some(first) if first.ended.is_some() || first.interrupted || text.is_none() => first,
-            Some(_) | None => self.say(&mut living, text.as_deref(), &mut recorder)?,
+            Some(_) | None => self.say(&mut living, text.as_deref(), &mut recorder),
         };
         recorder.finish();
         let shown = self.shown(&mut living, &recorder, &execution);
         let keeper = is_new.then_some(living.keeper);
-        let observation = compose(&living.id, is_new, &shown, &spoken, &execution);
+        let mut observation = compose(&living.id, is_new, &shown, &spoken, &execution);
         let exit = ExitRecord {
             exit_code: observation.exit_code,
             timed_out: spoken.timed_out,
             interrupted: spoken.interrupted,
-            printed: [abide_keeper::protocol::Stream::Stdout, abide_keeper::protocol::Stream::Stderr]
-                .map(|stream| recorder.stream(stream).printed),
+            printed: Stream::ALL.map(|stream| recorder.stream(stream).printed),
             duration_ms: ticks_ms().saturating_sub(began),
             ended_at: now(),
         };
-        execution.end(&exit).map_err(|error| ToolError::system("cannot record how a call ended", error))?;
+        if let Err(error) = execution.end(&exit) {
+            observation.note_missing_record(&error);
+        }
         Ok(Made { observation, keeper })
     }
 
@@ -171,11 +176,12 @@ impl SessionCall<'_> {
         let call = CallRecord {
             tool: self.tool.name.clone(),
             argv: argv.iter().map(|word| self.setup.hide(word)).collect(),
-            cwd: self.setup.tool_cwd(self.tool),
+            cwd: self.setup.tool_cwd(self.tool).to_string_lossy().into_owned(),
             stdin_bytes: text.map_or(0, |text| text.len() as u64),
             session: Some(id.to_owned()),
             job,
             started_at: now(),
+            mark: String::new(),
         };
         execution.begin(&call).map_err(|error| ToolError::system("cannot record a call", error))
     }
@@ -193,12 +199,14 @@ impl SessionCall<'_> {
             let missing = self.arguments.missing_to_start.join("; ");
             return refused(format!("the call was not carried out: to start a session, {missing}"));
         }
-        let Invocation { argv, env, .. } = match Invocation::new(self.tool, self.arguments) {
-            Ok(invocation) => invocation,
-            Err(bad) => return refused(bad.to_string()),
-        };
+        let Invocation { argv, env, .. } =
+            match Invocation::new(self.tool, self.arguments, self.setup.dash_guard(self.tool)) {
+                Ok(invocation) => invocation,
+                Err(bad) => return refused(bad.to_string()),
+            };
         let pty = self.tool.pty.map(|size| (size.rows.max(1), size.cols.max(1)));
-        let env = self.setup.tool_env(env, pty.is_some());
+        let mark = new_mark();
+        let env = self.setup.tool_env(env, &mark, pty.is_some());
         let program = match Program::of(argv.clone(), &env, pty.is_some()) {
             Ok(program) => program,
             Err(error) => return refused(format!("the session could not be started: {error}")),
@@ -216,6 +224,7 @@ impl SessionCall<'_> {
                 shell: None,
                 pty,
                 started_at: now(),
+                mark,
             },
         };
         self.begin(execution, &opening.id, argv, None, text)?;
@@ -232,37 +241,66 @@ impl SessionCall<'_> {
             return Ok(Ok((living, Spoken::default())));
         }
         // How long an answer may take says nothing about how long a program takes to begin.
-        let spoken = talk::say(&mut living, None, talk::FIRST_MS, recorder, &self.setup.stop)?;
+        let saying = Saying { action: self.action, text: None, timeout_ms: talk::FIRST_MS };
+        let spoken = talk::say(&mut living, saying, recorder, &self.setup.stop);
         // Whether all of it has come before anything was said is a guess that nobody minds; that it goes on is no guess.
         let remark = spoken.remark.filter(|_| spoken.timed_out);
         Ok(Ok((living, Spoken { remark, timed_out: false, ..spoken })))
     }
 
-    fn say(
-        &self,
-        living: &mut Living,
-        text: Option<&str>,
-        recorder: &mut Recorder,
-    ) -> Result<Spoken, ToolError> {
+    fn say(&self, living: &mut Living, text: Option<&str>, recorder: &mut Recorder) -> Spoken {
         let timeout_ms = self.timeout_ms(living);
         let stop = &self.setup.stop;
         let Some(path) = living.record.shell.clone() else {
-            return talk::say(living, text, timeout_ms, recorder, stop);
+            return self.talk(living, Saying { action: self.action, text, timeout_ms }, recorder);
         };
         let Some(command) = text else {
             let busy = living.status.running.is_some();
             let remark =
                 format!("the session {}", if busy { "runs a command" } else { "waits for a command" });
-            return Ok(Spoken { remark: Some(remark), ..Spoken::default() });
+            return Spoken { remark: Some(remark), ..Spoken::default() };
         };
         if command.contains('\0') {
             let trouble = Some("a command cannot hold a NUL character".to_owned());
-            return Ok(Spoken { trouble, ..Spoken::default() });
+            return Spoken { trouble, ..Spoken::default() };
         }
         match Shell::find(&path, &[]) {
             Ok(shell) => shell::run(living, &shell, command, timeout_ms, recorder, stop),
-            Err(error) => Ok(Spoken { trouble: Some(error.to_string()), ..Spoken::default() }),
+            Err(error) => Spoken { trouble: Some(error.to_string()), ..Spoken::default() },
         }
+    }
+
+    /// Says something to a program that is no shell. What it still printed for an earlier call, whose result was given
+    /// before it had finished, is shown as that call's.
+    fn talk(&self, living: &mut Living, saying: Saying<'_>, recorder: &mut Recorder) -> Spoken {
+        let stop = &self.setup.stop;
+        let earlier = talk::unfinished(living).filter(|earlier| earlier != self.action);
+        let Some(earlier) = earlier.filter(|_| saying.text.is_some()) else {
+            return talk::say(living, saying, recorder, stop);
+        };
+        let earlier = Execution::new(&self.setup.state, &self.setup.cwd, &earlier);
+        let budget = self.setup.window() / 2;
+        let mut late = Recorder::new(&earlier.path, budget);
+        let progress = talk::look(living, &mut late);
+        late.finish();
+        let mut spoken = talk::say(living, saying, recorder, stop);
+        let is_empty = Stream::ALL.into_iter().all(|stream| late.stream(stream).printed == 0);
+        if !is_empty && living.record.pty.is_none() {
+            let output = view(&late, View { budget, path: &earlier.shown });
+            spoken.before = format!(
+                "[an earlier call to this session ({}) printed this after its result was given:]\n{output}[end of the \
+                 earlier call's output]\n",
+                earlier.shown
+            );
+        }
+        if progress == Progress::AtWork {
+            spoken.before.push_str(&format!(
+                "[the program was still at work on an earlier call ({}) when this text was sent; what follows may \
+                 belong to that call]\n",
+                earlier.shown
+            ));
+        }
+        spoken
     }
 
     fn timeout_ms(&self, living: &Living) -> u64 {
@@ -274,11 +312,7 @@ impl SessionCall<'_> {
         if let Some(screen) = talk::screen(living) {
             return screen_text(&screen, &execution.shown);
         }
-        let heard = Heard::read(living.keeper.place.path());
-        // What Python and others print when a text is not finished.
-        let prompts = [heard.prompt.as_str(), talk::CONTINUATION];
-        let prompts = if heard.prompt.is_empty() { &[][..] } else { &prompts[..] };
-        view(recorder, View { budget: self.setup.window(), path: &execution.shown, prompts })
+        view(recorder, View { budget: self.setup.window(), path: &execution.shown })
     }
 }
 
@@ -318,6 +352,7 @@ fn compose(id: &str, is_new: bool, shown: &str, spoken: &Spoken, execution: &Exe
     if is_new {
         text.push_str(&format!("Session started with session_id: {id}\n"));
     }
+    text.push_str(&spoken.before);
     let said_nothing =
         shown == "(no output)\n" && spoken.exit_code.is_none() && (is_new || spoken.trouble.is_some());
     if !said_nothing {

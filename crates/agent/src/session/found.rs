@@ -8,10 +8,12 @@ use std::path::Path;
 
 use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::launch::{Keeper, sweep};
+use abide_keeper::leftovers::end_marked;
 use abide_keeper::place::Place;
-use abide_keeper::protocol::{Act, News, Owner, Status};
+use abide_keeper::protocol::{Act, Answer, News, Order, Owner, Status};
 
 use super::record::{SessionRecord, is_id};
+use crate::tool::execution::mark_entry;
 use crate::tool::once::{attach, reap};
 use crate::tool::workbench::ToolError;
 
@@ -89,7 +91,8 @@ impl Living {
             | News::Ended(_)
             | News::Piece(_)
             | News::Exited(_)
-            | News::Settled(_) => {}
+            | News::Settled(_)
+            | News::ShellRestarted(_) => {}
         }
         Ok(())
     }
@@ -107,17 +110,43 @@ pub(crate) struct Gone {
     pub(crate) keeper: Option<u32>,
 }
 
-/// Ends a session and everything of it, however it is.
-pub(crate) fn end(sessions: &Path, id: &str) -> Gone {
-    let place = Place::new(sessions, id);
-    if !is_id(id) || !place.path().is_dir() {
-        return Gone { wholly: true, keeper: None };
-    }
+/// Whether there is a session of this name, living or not.
+pub(crate) fn exists(sessions: &Path, id: &str) -> bool {
+    is_id(id) && sessions.join(id).is_dir()
+}
+
+/// Ends sessions and everything of them, however they are. Every keeper is told before any is waited for, so that many
+/// stubborn sessions take no longer than one.
+pub(crate) fn end(sessions: &Path, ids: &[String]) -> Vec<Gone> {
+    let ids = ids.iter().filter(|id| exists(sessions, id));
+    let told: Vec<(Place, SessionRecord, Option<Keeper>)> = ids
+        .map(|id| {
+            let place = Place::new(sessions, id);
+            let record = SessionRecord::read(place.path()).unwrap_or_default();
+            let mut keeper = attach(&place);
+            if let Some(keeper) = &mut keeper {
+                // One that is gone by now needs no order.
+                keeper.link.send(&Order { tag: END, act: Act::End { force: false } }).ok();
+            }
+            (place, record, keeper)
+        })
+        .collect();
+    told.into_iter().map(|(place, record, keeper)| finish(&place, &record, keeper)).collect()
+}
+
+/// Waits until a session that was told to end is gone, and clears away what is left of one whose keeper is dead.
+fn finish(place: &Place, record: &SessionRecord, keeper: Option<Keeper>) -> Gone {
     let mut pid = None;
-    if let Some(mut keeper) = attach(&place) {
+    if let Some(mut keeper) = keeper {
         pid = keeper.status(PATIENCE_MS).ok().map(|status| status.keeper.pid);
-        let _gone_is_what_is_wanted = keeper.ask(END, Act::End { force: false }, END_MS);
+        while let Ok(Some(answer)) = keeper.link.wait::<Answer>(END_MS)
+            && answer.tag != END
+        {}
         reap(&mut keeper);
     }
-    Gone { wholly: !place.path().exists() || sweep(&place), keeper: pid }
+    let wholly = !place.path().exists() || sweep(place);
+    if wholly && !record.mark.is_empty() {
+        end_marked(&mark_entry(&record.mark));
+    }
+    Gone { wholly, keeper: pid }
 }

@@ -7,25 +7,43 @@ use abide_keeper::protocol::{Act, Answer, JobId, News, Order};
 
 use super::found::Living;
 use super::record::Heard;
+use super::talk;
 use crate::tool::once::{Left, take_rest};
+use crate::tool::recorder::Recorder;
+use crate::tool::workbench::Progress;
+
+/// What was found of a call to a session that lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeftOff {
+    /// A command of a shell: how it had ended, or that it ran and was stopped.
+    Command(Left),
+    /// Something that was said to another program, which was left at its work.
+    Talk(Progress),
+}
 
 /// Leaves off whatever the call was about. `job` is the command that it was to be.
-pub(crate) fn leave_off(living: &mut Living, job: Option<JobId>, directory: &Path) -> Left {
-    let nothing = Left { exit_code: None, was_running: false };
+pub(crate) fn leave_off(living: &mut Living, action: &str, job: Option<JobId>, directory: &Path) -> LeftOff {
     if living.record.shell.is_none() {
         let place = living.keeper.place.path().to_owned();
         let mut heard = Heard::read(&place);
         heard.seen = take_rest(&mut living.keeper, 0, heard.seen, directory);
         heard.write(&place);
-        return nothing;
+        let mut recorder = Recorder::new(directory, 0);
+        let progress = talk::look(living, &mut recorder);
+        match progress {
+            Progress::AtWork | Progress::Unclear => talk::note_unfinished(living, action),
+            Progress::Finished | Progress::Ended => {}
+        }
+        return LeftOff::Talk(progress);
     }
+    let nothing = Left { exit_code: None, was_running: false };
     // A shell that has had fewer commands never heard of this one.
-    let Some(job) = job.filter(|job| *job <= living.status.jobs) else { return nothing };
+    let Some(job) = job.filter(|job| *job <= living.status.jobs) else { return LeftOff::Command(nothing) };
     let was_running = living.status.running.is_some_and(|(running, _)| running == job);
     let stopped = !was_running || stop(living, job);
     take_rest(&mut living.keeper, job, [0; 2], directory);
     let last = living.status.last.as_ref().filter(|last| last.job == job && !was_running);
-    Left { exit_code: last.map(|last| last.code), was_running: was_running && stopped }
+    LeftOff::Command(Left { exit_code: last.map(|last| last.code), was_running: was_running && stopped })
 }
 
 const FOLLOW: u64 = 1;

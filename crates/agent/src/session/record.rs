@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use abide_keeper::protocol::Stream;
 use serde::{Deserialize, Serialize};
 
 use crate::tool::execution::write;
@@ -26,15 +27,25 @@ pub(crate) struct SessionRecord {
     pub(crate) pty: Option<(u16, u16)>,
     /// When it was started.
     pub(crate) started_at: String,
+    /// What its processes have in their environment. Empty in records of earlier versions.
+    #[serde(default)]
+    pub(crate) mark: String,
 }
 
 /// How far a program that is spoken to has been heard.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Heard {
     /// How much of each stream has been shown.
     pub(crate) seen: [u64; 2],
     /// What it prints when it wants more.
     pub(crate) prompt: String,
+    /// The stream on which it prints its prompt. None in records of earlier versions.
+    pub(crate) prompt_stream: Option<Stream>,
+    /// How many lines were sent since the program was last seen waiting for input: it may prompt once for each.
+    pub(crate) lines_sent: u64,
+    /// The call on which the program was still at work when it was last heard.
+    pub(crate) unfinished: Option<String>,
 }
 
 /// Where the sessions of a state directory lie.

@@ -5,8 +5,9 @@ use abide_terminal::Shell;
 
 use super::call::Spoken;
 use super::found::Living;
+use super::talk::keeper_lost;
 use crate::tool::recorder::Recorder;
-use crate::tool::workbench::{Stop, ToolError};
+use crate::tool::workbench::Stop;
 
 const RUN: u64 = 1;
 const INTERRUPT: u64 = 2;
@@ -20,7 +21,7 @@ pub(crate) fn run(
     timeout_ms: u64,
     recorder: &mut Recorder,
     stop: &Stop,
-) -> Result<Spoken, ToolError> {
+) -> Spoken {
     let run = Run {
         text: shell.command(command, &[]).into_bytes(),
         input: Input::Nothing,
@@ -29,25 +30,31 @@ pub(crate) fn run(
         follow: true,
     };
     let link = &mut living.keeper.link;
-    link.send(&Order { tag: RUN, act: Act::Run(run) })?;
     let mut interrupted = false;
+    if link.send(&Order { tag: RUN, act: Act::Run(run) }).is_err() {
+        return keeper_lost();
+    }
     loop {
         if !interrupted && stop.is_asked() {
             interrupted = true;
-            link.send(&Order { tag: INTERRUPT, act: Act::Interrupt })?;
+            if link.send(&Order { tag: INTERRUPT, act: Act::Interrupt }).is_err() {
+                return Spoken { interrupted, ..keeper_lost() };
+            }
         }
-        match link.wait::<Answer>(LOOK_MS)? {
+        let Ok(answer) = link.wait::<Answer>(LOOK_MS) else {
+            return Spoken { interrupted, ..keeper_lost() };
+        };
+        match answer {
             Some(Answer { tag: RUN, news: News::Output(output) }) => {
                 recorder.push(output.stream, &output.bytes)
             }
-            Some(Answer { tag: RUN, news: News::Ended(outcome) }) => return Ok(spoken(outcome, interrupted)),
+            Some(Answer { tag: RUN, news: News::Ended(outcome) }) => return spoken(outcome, interrupted),
             Some(Answer { tag: RUN, news: News::Refused(refusal) }) => {
-                return Ok(Spoken { trouble: Some(refusal.to_string()), ..Spoken::default() });
+                return Spoken { trouble: Some(refusal.to_string()), ..Spoken::default() };
             }
             Some(_) => {}
             None if link.is_closed() => {
-                let trouble = Some("whoever held the session was killed".to_owned());
-                return Ok(Spoken { ended: Some(None), trouble, interrupted, ..Spoken::default() });
+                return Spoken { interrupted, ..keeper_lost() };
             }
             None => {}
         }
@@ -62,5 +69,6 @@ fn spoken(outcome: Outcome, interrupted: bool) -> Spoken {
         interrupted,
         trouble: outcome.lost,
         remark: None,
+        before: String::new(),
     }
 }

@@ -1,18 +1,20 @@
 //! A new session: its keeper, its directory, and what people can read there.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use abide_keeper::KeeperError;
 use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::launch::{Keeper, Launcher};
+use abide_keeper::leftovers::end_marked;
 use abide_keeper::place::Place;
-use abide_keeper::protocol::{Owner, Shape, Spec};
+use abide_keeper::protocol::{Overflow, Owner, Shape, Spec};
 use abide_terminal::Size;
 
 use super::found::Living;
 use super::program::Program;
 use super::record::SessionRecord;
-use crate::tool::once::{reap, why_not};
+use crate::tool::execution::mark_entry;
+use crate::tool::once::{clear, reap, why_not};
 use crate::tool::workbench::ToolError;
 
 /// What a session is started with.
@@ -21,7 +23,7 @@ pub(crate) struct Opening {
     pub(crate) id: String,
     pub(crate) program: Program,
     pub(crate) env: Vec<(String, String)>,
-    pub(crate) cwd: String,
+    pub(crate) cwd: PathBuf,
     pub(crate) record: SessionRecord,
 }
 
@@ -55,6 +57,7 @@ impl Opening {
             retention: SPOOL,
             meta: serde_json::to_vec(&self.record).unwrap_or_default(),
             owner: Owner::Process(ProcessIdentity::own()),
+            overflow: Overflow::DropOldest,
         };
         let mut keeper: Keeper = launcher.start(Place::new(sessions, &self.id), spec, None)?;
         let status = match keeper.status(START_MS) {
@@ -63,11 +66,21 @@ impl Opening {
                 reap(&mut keeper);
                 return Ok(Err(why_not(&refusal)));
             }
-            Err(error) => return Err(error.into()),
+            // It was started and does not answer, so it was killed; what it had started must not stay.
+            Err(
+                KeeperError::Gone { .. }
+                | KeeperError::Silent { .. }
+                | KeeperError::Protocol(_)
+                | KeeperError::System { .. },
+            ) => {
+                reap(&mut keeper);
+                clear(&keeper);
+                end_marked(&mark_entry(&self.record.mark));
+                return Ok(Err("the process that supervises the session was killed".to_owned()));
+            }
         };
-        self.record
-            .write(keeper.place.path(), status.child.pid)
-            .map_err(|error| ToolError::system("cannot write down a session", error))?;
+        // The keeper has the record too; what is on disk is for people. The session runs, whatever the disk says.
+        self.record.write(keeper.place.path(), status.child.pid).ok();
         Ok(Ok(Living { id: self.id, keeper, status, record: self.record }))
     }
 }

@@ -10,11 +10,12 @@ use super::found::{Living, PATIENCE_MS};
 use super::record::Heard;
 use crate::tool::clock::ticks_ms;
 use crate::tool::recorder::Recorder;
-use crate::tool::workbench::{Stop, ToolError};
+use crate::tool::workbench::{Progress, Stop};
 
 const FOLLOW: u64 = 1;
 const SAY: u64 = 2;
 const SCREEN: u64 = 3;
+const TAIL: u64 = 4;
 const LOOK_MS: u64 = 50;
 /// How long a program has to be silent where the kernel does not tell.
 const QUIET_MS: u64 = 1_000;
@@ -22,53 +23,157 @@ const QUIET_MS: u64 = 1_000;
 const QUIET_WITHOUT_PROMPT_MS: u64 = 3_000;
 /// How much longer than its own limit a keeper may take to answer.
 const SLACK_MS: u64 = 5_000;
+/// How long the last output may take to arrive after the program has settled.
+const REST_MS: u64 = 5_000;
 /// How long a program may take to be ready for the first time.
 pub(crate) const FIRST_MS: u64 = 20_000;
+/// How long a program is looked at that may still be at work, and how long it has to be silent then where the kernel does
+/// not tell.
+const GLANCE_MS: u64 = 500;
+const GLANCE_QUIET_MS: u64 = 200;
 /// How much of a terminal's output is drawn.
 const DRAWN: u64 = 4 << 20;
 /// What interpreters prompt with in the middle of a block.
-pub(crate) const CONTINUATION: &str = "... ";
+const CONTINUATION: &str = "... ";
 /// The longest end of a line that is taken for a prompt.
 const MOST_PROMPT: usize = 64;
 
+/// What a call says to a session, and how long its answer is waited for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Saying<'a> {
+    /// The call.
+    pub(crate) action: &'a str,
+    /// The text; with none, the program is only waited for.
+    pub(crate) text: Option<&'a str>,
+    pub(crate) timeout_ms: u64,
+}
+
 /// Says something, or with no text only waits, and takes everything that was printed since the last time.
-pub(crate) fn say(
-    living: &mut Living,
-    text: Option<&str>,
-    timeout_ms: u64,
-    recorder: &mut Recorder,
-    stop: &Stop,
-) -> Result<Spoken, ToolError> {
-    let on_terminal = living.record.pty.is_some();
+pub(crate) fn say(living: &mut Living, saying: Saying<'_>, recorder: &mut Recorder, stop: &Stop) -> Spoken {
+    let Saying { action, text, timeout_ms } = saying;
     let place = living.keeper.place.path().to_owned();
     let mut heard = Heard::read(&place);
-    let mut at = heard.seen;
+    let bytes = text.map(|text| keys(text, living.record.pty.is_some())).unwrap_or_default();
+    heard.lines_sent += bytes.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count() as u64;
     let quiet_ms = if heard.prompt.is_empty() { QUIET_MS } else { QUIET_WITHOUT_PROMPT_MS };
-    let say = Say {
-        bytes: text.map(|text| keys(text, on_terminal)).unwrap_or_default(),
-        prompt: heard.prompt.clone().into_bytes(),
-        quiet_ms,
-        timeout_ms,
+    let say = Say { bytes, prompt: heard.prompt.clone().into_bytes(), quiet_ms, timeout_ms };
+    let from = Stream::ALL.map(|stream| recorder.stream(stream).printed);
+    let Exchange { settled, mut spoken } = exchange(living, say, &mut heard.seen, recorder, Some(stop));
+    let rest = settled.as_ref().map(|settled| settled.rest);
+    let mut continues = false;
+    match rest {
+        Some(Rest::Reads | Rest::Prompts | Rest::Waits | Rest::Silent) => {
+            if text.is_none() && heard.prompt.is_empty() {
+                (heard.prompt, heard.prompt_stream) = prompt(recorder);
+            }
+            continues = withhold_prompts(&heard, from, recorder);
+            (heard.lines_sent, heard.unfinished) = (0, None);
+        }
+        Some(Rest::Busy) | None => {
+            if text.is_some() || heard.unfinished.is_none() {
+                heard.unfinished = Some(action.to_owned());
+            }
+        }
+        Some(Rest::Ended) => {}
+    }
+    heard.write(&place);
+    if let Some(settled) = settled {
+        conclude(&mut spoken, &settled, timeout_ms);
+    }
+    // Its continuation prompt is not shown, so what it means is said.
+    if spoken.remark.is_none() && continues {
+        spoken.remark = Some(
+            "the program waits for the rest of what was begun; send the rest, or an empty line to end a block"
+                .to_owned(),
+        );
+    }
+    spoken
+}
+
+/// Looks for a moment at what a program does, without saying anything, and takes what it has printed.
+pub(crate) fn look(living: &mut Living, recorder: &mut Recorder) -> Progress {
+    let place = living.keeper.place.path().to_owned();
+    let mut heard = Heard::read(&place);
+    let prompt = heard.prompt.clone().into_bytes();
+    let say = Say { bytes: Vec::new(), prompt, quiet_ms: GLANCE_QUIET_MS, timeout_ms: GLANCE_MS };
+    let from = Stream::ALL.map(|stream| recorder.stream(stream).printed);
+    let Exchange { settled, spoken } = exchange(living, say, &mut heard.seen, recorder, None);
+    let progress = match settled.map(|settled| settled.rest) {
+        Some(Rest::Reads | Rest::Prompts) => Progress::Finished,
+        // One that waits for several things, or that cannot be seen, prints its prompt when it has finished.
+        Some(Rest::Waits | Rest::Silent) if heard.prompt.is_empty() => Progress::Unclear,
+        Some(Rest::Waits | Rest::Silent) if is_at_prompt(living, &heard) => Progress::Finished,
+        Some(Rest::Waits | Rest::Silent | Rest::Busy) => Progress::AtWork,
+        Some(Rest::Ended) => Progress::Ended,
+        None if spoken.ended.is_some() => Progress::Ended,
+        None => Progress::Unclear,
     };
+    if progress == Progress::Finished {
+        withhold_prompts(&heard, from, recorder);
+        (heard.lines_sent, heard.unfinished) = (0, None);
+    }
+    heard.write(&place);
+    progress
+}
+
+/// Notes on which call a program is at work, so that what it prints later is not taken for the answer to another.
+pub(crate) fn note_unfinished(living: &Living, action: &str) {
+    let place = living.keeper.place.path();
+    Heard { unfinished: Some(action.to_owned()), ..Heard::read(place) }.write(place);
+}
+
+/// The call on which the program of a session was still at work when it was last heard.
+pub(crate) fn unfinished(living: &Living) -> Option<String> {
+    Heard::read(living.keeper.place.path()).unfinished
+}
+
+/// What came back of something that was said.
+struct Exchange {
+    settled: Option<Settled>,
+    spoken: Spoken,
+}
+
+/// Says something and records what is printed until the program has settled. `at` is how far each stream has been heard.
+fn exchange(
+    living: &mut Living,
+    say: Say,
+    at: &mut [u64; 2],
+    recorder: &mut Recorder,
+    stop: Option<&Stop>,
+) -> Exchange {
+    let give_up_at = ticks_ms().saturating_add(say.timeout_ms).saturating_add(SLACK_MS);
     let link = &mut living.keeper.link;
-    link.send(&Order { tag: FOLLOW, act: Act::FollowClosely { job: 0, from: at } })?;
-    link.send(&Order { tag: SAY, act: Act::Say(say) })?;
-    let give_up_at = ticks_ms().saturating_add(timeout_ms).saturating_add(SLACK_MS);
-    let (mut settled, mut interrupted): (Option<Settled>, bool) = (None, false);
-    let mut spoken = Spoken::default();
+    let (mut settled, mut spoken): (Option<Settled>, Spoken) = (None, Spoken::default());
+    let follow = Order { tag: FOLLOW, act: Act::FollowClosely { job: 0, from: *at } };
+    if link.send(&follow).is_err() || link.send(&Order { tag: SAY, act: Act::Say(say) }).is_err() {
+        return Exchange { settled, spoken: keeper_lost() };
+    }
     let mut refused = false;
+    let mut rest_by = u64::MAX;
     while settled.as_ref().is_none_or(|settled| at[0] < settled.printed[0] || at[1] < settled.printed[1]) {
         if spoken.ended.is_some() && (refused || settled.is_some()) {
             break;
         }
-        match link.wait::<Answer>(LOOK_MS)? {
+        let Ok(answer) = link.wait::<Answer>(LOOK_MS) else {
+            spoken = keeper_lost();
+            break;
+        };
+        match answer {
             Some(Answer { tag: FOLLOW, news: News::Output(output) }) => {
                 let seen = &mut at[output.stream.index()];
+                // What was followed before on this connection may come once more.
+                let known = usize::try_from(seen.saturating_sub(output.offset)).unwrap_or(usize::MAX);
+                let Some(fresh) = output.bytes.get(known..).filter(|fresh| !fresh.is_empty()) else {
+                    continue;
+                };
                 recorder.lost(output.stream, output.offset.saturating_sub(*seen));
                 *seen = output.offset + output.bytes.len() as u64;
-                recorder.push(output.stream, &output.bytes);
+                recorder.push(output.stream, fresh);
             }
-            Some(Answer { tag: SAY, news: News::Settled(news) }) => settled = Some(news),
+            Some(Answer { tag: SAY, news: News::Settled(news) }) => {
+                settled = Some(news);
+                rest_by = ticks_ms() + REST_MS;
+            }
             // It had ended before it heard us; what it printed is still taken.
             Some(Answer { tag: SAY, news: News::Refused(Refusal::Ended) }) => refused = true,
             Some(Answer { tag: SAY, news: News::Refused(refusal) }) => {
@@ -81,35 +186,85 @@ pub(crate) fn say(
             }
             Some(_) => {}
             None if link.is_closed() => {
-                spoken.ended = Some(None);
-                spoken.trouble = Some("whoever held the session was killed".to_owned());
+                spoken = keeper_lost();
                 break;
             }
-            None if stop.is_asked() => {
-                interrupted = true;
+            None if stop.is_some_and(Stop::is_asked) => {
+                spoken.interrupted = true;
                 break;
             }
-            None if ticks_ms() >= give_up_at => break,
+            None if ticks_ms() >= give_up_at.min(rest_by) => break,
             None => {}
         }
     }
-    heard.seen = at;
-    if text.is_none() && heard.prompt.is_empty() {
-        heard.prompt = prompt(recorder);
+    // What was announced and never came is gone from the disk.
+    if let Some(settled) = &settled {
+        for stream in Stream::ALL {
+            let seen = &mut at[stream.index()];
+            recorder.lost(stream, settled.printed[stream.index()].saturating_sub(*seen));
+            *seen = settled.printed[stream.index()].max(*seen);
+        }
     }
-    heard.write(&place);
-    spoken.interrupted = interrupted;
-    if let Some(settled) = settled {
-        conclude(&mut spoken, &settled, timeout_ms);
+    Exchange { settled, spoken }
+}
+
+/// The keeper of a session is gone, and with it the session.
+pub(super) fn keeper_lost() -> Spoken {
+    let trouble = Some("the process that holds the session was killed".to_owned());
+    Spoken { ended: Some(None), trouble, ..Spoken::default() }
+}
+
+/// Leaves out of what is shown the prompts at which a program that rests now waits: by their place at the end of the stream
+/// on which it prompts, never because something looks like one. Of the prompts for the lines that were sent together, those
+/// before the last are left out only where there is nothing else. Says whether the last one asks for the rest of a block.
+fn withhold_prompts(heard: &Heard, from: [u64; 2], recorder: &mut Recorder) -> bool {
+    if heard.prompt.is_empty() {
+        return false;
     }
-    // Its continuation prompt is not shown, so what it means is said.
-    if spoken.remark.is_none() && !heard.prompt.is_empty() && prompt(recorder).ends_with(CONTINUATION) {
-        spoken.remark = Some(
-            "the program waits for the rest of what was begun; send the rest, or an empty line to end a block"
-                .to_owned(),
-        );
+    let mut continues = false;
+    let prompts = [heard.prompt.as_bytes(), CONTINUATION.as_bytes()];
+    for stream in Stream::ALL.into_iter().filter(|one| heard.prompt_stream.is_none_or(|known| known == *one))
+    {
+        let recorded = recorder.stream(stream);
+        let all = recorded.all();
+        let Some(last) = prompts.iter().find(|prompt| all.ends_with(prompt)) else { continue };
+        let since = usize::try_from(from[stream.index()]).unwrap_or(usize::MAX);
+        let said = all.get(since..).filter(|_| recorded.is_whole()).unwrap_or_default();
+        let count = if consists_of(said, &prompts).is_some_and(|count| count <= heard.lines_sent.max(1)) {
+            said.len()
+        } else {
+            last.len()
+        };
+        continues |= *last == CONTINUATION.as_bytes();
+        recorder.withhold(stream, count);
     }
-    Ok(spoken)
+    continues
+}
+
+/// How many of these texts follow each other here, if there is nothing else.
+fn consists_of(mut bytes: &[u8], texts: &[&[u8]]) -> Option<u64> {
+    let mut count = 0;
+    while !bytes.is_empty() {
+        bytes = texts.iter().find_map(|text| bytes.strip_prefix(*text))?;
+        count += 1;
+    }
+    Some(count)
+}
+
+/// Whether the last thing that a program printed is its prompt.
+fn is_at_prompt(living: &mut Living, heard: &Heard) -> bool {
+    let prompt = heard.prompt.as_bytes();
+    let mut ends_with_prompt = |stream: Stream| {
+        let printed = heard.seen[stream.index()];
+        let offset = printed.saturating_sub(prompt.len() as u64);
+        let range = Range { job: 0, stream, offset, limit: prompt.len() as u64 };
+        let piece = living.keeper.ask(TAIL, Act::Read(range), PATIENCE_MS);
+        matches!(piece, Ok(News::Piece(piece)) if piece.bytes == prompt)
+    };
+    match heard.prompt_stream {
+        Some(stream) => ends_with_prompt(stream),
+        None => Stream::ALL.into_iter().any(&mut ends_with_prompt),
+    }
 }
 
 /// What the state of the program means for whoever said something to it.
@@ -147,13 +302,13 @@ fn keys(text: &str, on_terminal: bool) -> Vec<u8> {
     format!("{typed}{end}").into_bytes()
 }
 
-/// What a program prints when it wants something: the end of a line that is not finished.
-fn prompt(recorder: &Recorder) -> String {
+/// What a program prints when it wants something, and where: the end of a line that is not finished.
+fn prompt(recorder: &Recorder) -> (String, Option<Stream>) {
     let unfinished = |stream| {
         let all = recorder.stream(stream).all();
         let line = all.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
         let text = String::from_utf8(line.to_vec()).ok()?;
-        (!text.trim().is_empty() && text.len() <= MOST_PROMPT).then_some(text)
+        (!text.trim().is_empty() && text.len() <= MOST_PROMPT).then_some((text, Some(stream)))
     };
     unfinished(Stream::Stdout).or_else(|| unfinished(Stream::Stderr)).unwrap_or_default()
 }

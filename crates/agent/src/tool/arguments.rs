@@ -5,27 +5,76 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, value::RawValue};
 
 use super::bad_call::{BadCall, suggestion};
 use crate::definition::{Inject, Kind, Parameter, SESSION_ID, Tool};
+
+/// Arguments as a model sent them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Sent {
+    /// By name.
+    pub values: Map<String, Value>,
+    /// Numbers as they were written, by name, where `values` does not hold them exactly: integers beyond 64 bits, long
+    /// fractions, exponents. Parameters have no inner structure, so neither has this.
+    pub exact: BTreeMap<String, String>,
+}
+
+impl From<Map<String, Value>> for Sent {
+    fn from(values: Map<String, Value>) -> Self {
+        Self { values, exact: BTreeMap::new() }
+    }
+}
+
+impl Sent {
+    /// Reads the text of a JSON object. No text at all is an empty one.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        let values = crate::model::parse_arguments(text)?;
+        if !values.values().any(Value::is_number) {
+            return Ok(values.into());
+        }
+        let raw: BTreeMap<String, &RawValue> = serde_json::from_str(text)?;
+        let is_inexact = |(name, raw): &(String, &RawValue)| match values.get(name) {
+            Some(Value::Number(number)) => number.to_string() != raw.get(),
+            Some(_) | None => false,
+        };
+        let exact = raw.into_iter().filter(is_inexact).map(|(name, raw)| (name, raw.get().to_owned()));
+        let exact = exact.collect();
+        Ok(Self { values, exact })
+    }
+}
 
 /// Arguments that fit a tool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Arguments {
     /// By the parameter's name; what was left out or null is not there.
     pub values: BTreeMap<String, Value>,
+    /// Numbers as they were written, where `values` does not hold them exactly.
+    pub exact: BTreeMap<String, String>,
     /// Which session, if the tool has sessions and one was named.
     pub session: Option<String>,
     /// What is missing before a session of the tool can be started.
     pub missing_to_start: Vec<String>,
 }
 
+impl Arguments {
+    /// The value of a parameter as a program reads it, if one was given.
+    pub(crate) fn text(&self, parameter: &Parameter) -> Option<String> {
+        let value = self.values.get(&parameter.name)?;
+        Some(match self.exact.get(&parameter.name) {
+            Some(written) if parameter.kind == Kind::Integer => integer_text(written)?,
+            Some(written) => written.clone(),
+            None => text_of(parameter.kind, value),
+        })
+    }
+}
+
 /// Checks what a model sent.
-pub fn check(tool: &Tool, sent: &Map<String, Value>) -> Result<Arguments, BadCall> {
+pub fn check(tool: &Tool, sent: &Sent) -> Result<Arguments, BadCall> {
+    let Sent { values, exact } = sent;
     let mut problems = Vec::new();
-    let mut arguments = Arguments::default();
-    for (name, value) in sent {
+    let mut arguments = Arguments { exact: exact.clone(), ..Arguments::default() };
+    for (name, value) in values {
         if tool.stateful && name == SESSION_ID {
             match value {
                 Value::String(id) if id.is_empty() => {}
@@ -40,14 +89,14 @@ pub fn check(tool: &Tool, sent: &Map<String, Value>) -> Result<Arguments, BadCal
         match tool.parameters.iter().find(|parameter| parameter.name == *name) {
             None => problems.push(unknown(tool, name)),
             Some(_) if value.is_null() => {}
-            Some(parameter) => match fits(parameter, value) {
+            Some(parameter) => match fits(parameter, value, exact.get(name)) {
                 Ok(()) => drop(arguments.values.insert(name.clone(), value.clone())),
                 Err(problem) => problems.push(problem),
             },
         }
     }
     for parameter in own_parameters(tool) {
-        let given = sent.get(&parameter.name).is_some_and(|value| !value.is_null());
+        let given = values.get(&parameter.name).is_some_and(|value| !value.is_null());
         if !parameter.required || given {
             continue;
         }
@@ -83,21 +132,54 @@ fn unknown(tool: &Tool, name: &str) -> String {
     format!("\"{}\" has no parameter \"{name}\"{}; {listed}", tool.name, suggestion(name, known))
 }
 
-fn fits(parameter: &Parameter, value: &Value) -> Result<(), String> {
+fn fits(parameter: &Parameter, value: &Value, written: Option<&String>) -> Result<(), String> {
     let right = match (parameter.kind, value) {
         (Kind::String, Value::String(_)) | (Kind::Boolean, Value::Bool(_)) => true,
         (Kind::Number, Value::Number(_)) => true,
         // 3.0 is what some models write for 3.
-        (Kind::Integer, Value::Number(number)) => {
-            number.is_i64() || number.is_u64() || number.as_f64().is_some_and(|value| value.fract() == 0.0)
-        }
+        (Kind::Integer, Value::Number(number)) => match written {
+            Some(written) => integer_text(written).is_some(),
+            None => integer_text(&number.to_string()).is_some(),
+        },
         (Kind::String | Kind::Boolean | Kind::Number | Kind::Integer, _) => false,
     };
     if right {
         return Ok(());
     }
-    Err(format!("\"{}\" must be {}, not {}", parameter.name, article(parameter.kind), described(value)))
+    let described = match (value, written) {
+        (Value::Number(_), Some(written)) => {
+            format!("the number {}", written.chars().take(40).collect::<String>())
+        }
+        (_, Some(_) | None) => described(value),
+    };
+    Err(format!("\"{}\" must be {}, not {described}", parameter.name, article(parameter.kind)))
 }
+
+/// The digits of an integer that is written as a JSON number, also with a fraction of zeros or an exponent.
+fn integer_text(written: &str) -> Option<String> {
+    let (sign, number) = written.strip_prefix('-').map_or(("", written), |number| ("-", number));
+    let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let exponent: i64 =
+        exponent.parse().ok().filter(|exponent| (-MOST_EXPONENT..=MOST_EXPONENT).contains(exponent))?;
+    let mut digits = format!("{whole}{fraction}");
+    // How many of the digits stand before the point.
+    let point = i64::try_from(whole.len()).ok()? + exponent;
+    let before = usize::try_from(point.max(0)).ok()?;
+    if before >= digits.len() {
+        digits.extend(std::iter::repeat_n('0', before - digits.len()));
+    } else {
+        let after = digits.split_off(before);
+        if after.bytes().any(|digit| digit != b'0') {
+            return None;
+        }
+    }
+    let digits = digits.trim_start_matches('0');
+    Some(if digits.is_empty() { "0".to_owned() } else { format!("{sign}{digits}") })
+}
+
+/// The largest exponent that a JSON number of this machine can have.
+const MOST_EXPONENT: i64 = 308;
 
 /// A value as a program reads it.
 pub(crate) fn text_of(kind: Kind, value: &Value) -> String {
@@ -135,8 +217,8 @@ mod tests {
     use super::*;
     use crate::tool::invocation::tests::{parameter, tool};
 
-    fn map(sent: &str) -> Map<String, Value> {
-        serde_json::from_str(sent).expect("a test sends an object")
+    fn map(sent: &str) -> Sent {
+        Sent::parse(sent).expect("a test sends an object")
     }
 
     fn problem(tool: &Tool, sent: &str) -> String {
@@ -195,7 +277,39 @@ mod tests {
             let arguments = check(&shell, &sent).unwrap();
             assert_eq!(arguments.session.as_deref(), Some("shell_abc234"));
             assert!(arguments.values.is_empty());
-            assert_eq!(check(&shell, &Map::new()).unwrap(), Arguments::default());
+            assert_eq!(check(&shell, &Sent::default()).unwrap(), Arguments::default());
         }
+    }
+
+    #[test]
+    fn a_number_reaches_a_tool_as_the_model_wrote_it() {
+        let count = Tool {
+            parameters: vec![
+                parameter("whole", Kind::Integer, Inject::Argument),
+                parameter("part", Kind::Number, Inject::Argument),
+            ],
+            ..tool("count", &["echo"])
+        };
+        for (whole, part, expected) in [
+            ("18446744073709551617", "0.1000", ["18446744073709551617", "0.1000"]),
+            ("-9223372036854775809", "1e-7", ["-9223372036854775809", "1e-7"]),
+            (
+                "123456789012345678901234567890",
+                "3.14159265358979323846",
+                ["123456789012345678901234567890", "3.14159265358979323846"],
+            ),
+            ("3.0", "3", ["3", "3"]),
+            ("1.20e1", "-0.0", ["12", "-0.0"]),
+            ("18446744073709551617.0", "7", ["18446744073709551617", "7"]),
+            ("-1e20", "18446744073709551615", ["-100000000000000000000", "18446744073709551615"]),
+        ] {
+            let sent = map(&format!(r#"{{"whole": {whole}, "part": {part}}}"#));
+            let arguments = check(&count, &sent).unwrap();
+            let texts: Vec<String> =
+                count.parameters.iter().map(|parameter| arguments.text(parameter).unwrap()).collect();
+            assert_eq!(texts, expected);
+        }
+        assert!(problem(&count, r#"{"whole": 18446744073709551617.5, "part": 1}"#).contains("617.5"));
+        assert!(problem(&count, r#"{"whole": 1.25e1, "part": 1}"#).contains("not the number 1.25e1"));
     }
 }

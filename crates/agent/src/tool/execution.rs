@@ -38,6 +38,23 @@ pub struct CallRecord {
     pub job: Option<u64>,
     /// When.
     pub started_at: String,
+    /// What its processes have in their environment, see `MARK_VARIABLE`. Empty in records of earlier versions, and for
+    /// what was said to a session that was there already.
+    #[serde(default)]
+    pub mark: String,
+}
+
+/// The variable by which the processes of a call or of a session are found again when their keeper was killed.
+pub(crate) const MARK_VARIABLE: &str = "ABIDE_TOOL_CALL";
+
+/// A new mark, unlike any other.
+pub(crate) fn new_mark() -> String {
+    crate::clock::fresh(24)
+}
+
+/// A mark as it stands in the environment of a process.
+pub(crate) fn mark_entry(mark: &str) -> String {
+    format!("{MARK_VARIABLE}={mark}")
 }
 
 /// How it ended.

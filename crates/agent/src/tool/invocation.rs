@@ -3,8 +3,9 @@
 //! No value ever passes through a shell, unless the tool is a shell command; and then as an argument of it, never as
 //! part of its text. Not here: starting anything.
 
-use super::arguments::{Arguments, own_parameters, text_of};
+use super::arguments::{Arguments, own_parameters};
 use super::bad_call::BadCall;
+use super::script::DashGuard;
 use crate::definition::{Inject, Kind, Parameter, Tool};
 
 /// What is started, and what it reads.
@@ -27,17 +28,14 @@ const MOST_STDIN: usize = 8 << 20;
 
 impl Invocation {
     /// What these arguments ask of this tool.
-    pub fn new(tool: &Tool, arguments: &Arguments) -> Result<Self, BadCall> {
+    pub fn new(tool: &Tool, arguments: &Arguments, guard: DashGuard) -> Result<Self, BadCall> {
         let given: Vec<(&Parameter, String)> = own_parameters(tool)
-            .filter_map(|parameter| {
-                let value = arguments.values.get(&parameter.name)?;
-                Some((parameter, text_of(parameter.kind, value)))
-            })
+            .filter_map(|parameter| Some((parameter, arguments.text(parameter)?)))
             .collect();
         check_sizes(&given)?;
         let (mut argv, env) = beginning(tool, &given)?;
         // What follows the text of `sh -c` and the name after it is never an option of the shell.
-        let guards = !tool.shell && !argv.iter().any(|word| word == "--") && !takes_a_script(&argv);
+        let guards = !tool.shell && !argv.iter().any(|word| word == "--") && guard == DashGuard::Needed;
         let guarded = guards && given.iter().any(|(parameter, value)| is_dashed(parameter, value));
         if guarded {
             // Nothing after `--` is an option, so our own options come before it.
@@ -60,9 +58,7 @@ impl Invocation {
 pub fn text_to_send(tool: &Tool, arguments: &Arguments) -> Result<Option<Vec<u8>>, BadCall> {
     let given: Vec<(&Parameter, String)> = own_parameters(tool)
         .filter(|parameter| parameter.inject_as == Inject::Stdin)
-        .filter_map(|parameter| {
-            Some((parameter, text_of(parameter.kind, arguments.values.get(&parameter.name)?)))
-        })
+        .filter_map(|parameter| Some((parameter, arguments.text(parameter)?)))
         .collect();
     check_sizes(&given)?;
     Ok(stdin(&given).filter(|text| !text.is_empty()))
@@ -91,12 +87,6 @@ fn beginning(tool: &Tool, given: &[(&Parameter, String)]) -> Result<Beginning, B
         env.push((format!("ARG_{}", parameter.name), value.clone()));
     }
     Ok((vec!["/bin/sh".to_owned(), "-c".to_owned(), tool.command.join(" "), tool.name.clone()], env))
-}
-
-/// Whether a shell is given its script on the command line: what follows are the script's words, not options.
-fn takes_a_script(argv: &[String]) -> bool {
-    let program = argv.first().map_or("", String::as_str);
-    abide_terminal::Shell::is_one(program) && argv.iter().skip(1).any(|word| word == "-c")
 }
 
 fn is_dashed(parameter: &Parameter, value: &str) -> bool {
@@ -204,7 +194,7 @@ pub(crate) mod tests {
 
     fn invoked(tool: &Tool, sent: serde_json::Value) -> Result<Invocation, BadCall> {
         let sent = sent.as_object().cloned().unwrap();
-        Invocation::new(tool, &check(tool, &sent)?)
+        Invocation::new(tool, &check(tool, &sent.into())?, DashGuard::Needed)
     }
 
     #[test]
@@ -227,6 +217,10 @@ pub(crate) mod tests {
         let mut own = grep();
         own.command.push("--".to_owned());
         assert_eq!(invoked(&own, json!({"pattern": "-a"})).unwrap().argv, ["grep", "-n", "--", "-a"]);
+        let arguments =
+            check(&grep(), &json!({"pattern": "-a"}).as_object().cloned().unwrap().into()).unwrap();
+        let script = Invocation::new(&grep(), &arguments, DashGuard::NotNeeded).unwrap();
+        assert_eq!(script.argv, ["grep", "-n", "-a"]);
     }
 
     #[test]

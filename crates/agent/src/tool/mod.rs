@@ -1,6 +1,6 @@
 //! A call's arguments become an invocation, and what came of it a bounded observation.
 //!
-//! Reading order: what the model asked for ([`arguments`], [`invocation`]), how that is
+//! Reading order: what the model asked for ([`arguments`], [`script`], [`invocation`]), how that is
 //! carried out once and kept ([`once`], [`execution`], [`recorder`]), and what the model sees of it ([`observation`]).
 //! [`workbench`] is the one door for the loop. Not here: programs that stay between calls; those are
 //! [`crate::session`].
@@ -12,10 +12,12 @@ pub mod invocation;
 pub mod observation;
 pub mod once;
 pub mod recorder;
+pub mod script;
 pub mod workbench;
 
 pub(crate) mod clock;
 
+pub use arguments::Sent;
 pub use bad_call::BadCall;
 pub use observation::{Observation, SessionEvent, Status};
-pub use workbench::{Recovered, Setup, ToolError, Workbench};
+pub use workbench::{Progress, Recovered, Setup, ToolError, Workbench};

@@ -62,6 +62,11 @@ impl Observation {
             session_event: None,
         }
     }
+
+    /// Adds that the call was carried out although its record could not be written.
+    pub(crate) fn note_missing_record(&mut self, error: &std::io::Error) {
+        self.text.push_str(&format!("\n[the record of this call could not be written to disk: {error}]"));
+    }
 }
 
 /// How a record is shown.
@@ -71,26 +76,24 @@ pub struct View<'a> {
     pub budget: usize,
     /// What the model can read the rest by.
     pub path: &'a str,
-    /// What a program prints when it wants more, left out at the edges.
-    pub prompts: &'a [&'a str],
 }
 
 /// What was printed, as text.
 pub fn view(recorder: &Recorder, view: View<'_>) -> String {
-    let View { budget, path: shown_path, prompts } = view;
+    let View { budget, path: shown_path } = view;
     let streams = Stream::ALL.map(|stream| recorder.stream(stream));
     let shares = shares(budget, streams.map(|recorded| recorded.printed));
     let mut text = String::new();
     for (stream, share) in Stream::ALL.into_iter().zip(shares) {
         let recorded = recorder.stream(stream);
-        if recorded.dropped == 0 && recorded.is_whole() && without(prompts, &recorded.all()).is_empty() {
+        if recorded.dropped == 0 && recorded.printed == 0 {
             continue;
         }
         if stream == Stream::Stderr {
             text.push_str("[stderr]\n");
         }
         let path = format!("{shown_path}/{}", file_name(stream));
-        push_stream(&mut text, recorded, View { budget: share, path: &path, prompts });
+        push_stream(&mut text, recorded, View { budget: share, path: &path });
         if !text.ends_with('\n') {
             text.push('\n');
         }
@@ -109,20 +112,8 @@ fn shares(budget: usize, printed: [u64; 2]) -> [usize; 2] {
     [wants[0].min(left(wants[1])), wants[1].min(left(wants[0]))]
 }
 
-/// Text without what stands at its beginning and at its end and means nothing.
-fn without<'a>(prompts: &[&str], bytes: &'a [u8]) -> &'a [u8] {
-    let mut rest = bytes;
-    while let Some(shorter) = prompts.iter().filter(|prompt| !prompt.is_empty()).find_map(|prompt| {
-        let prompt = prompt.as_bytes();
-        rest.strip_prefix(prompt).or_else(|| rest.strip_suffix(prompt))
-    }) {
-        rest = shorter;
-    }
-    rest
-}
-
 fn push_stream(text: &mut String, recorded: &Recorded, view: View<'_>) {
-    let View { budget: share, path, prompts } = view;
+    let View { budget: share, path } = view;
     if recorded.dropped > 0 {
         text.push_str(&format!("[{} bytes that were printed before this are not kept]\n", recorded.dropped));
     }
@@ -132,7 +123,7 @@ fn push_stream(text: &mut String, recorded: &Recorded, view: View<'_>) {
         return;
     }
     if (recorded.head.len() + tail.len()) as u64 == recorded.printed && recorded.printed <= share as u64 {
-        text.push_str(&String::from_utf8_lossy(without(prompts, &recorded.all())));
+        text.push_str(&String::from_utf8_lossy(&recorded.all()));
         return;
     }
     let part = share / 2;
@@ -191,14 +182,14 @@ mod tests {
             }
         }
         recorder.finish();
-        view(&recorder, View { budget, path: "E", prompts: &["> "] })
+        view(&recorder, View { budget, path: "E" })
     }
 
     #[test]
     fn what_fits_is_shown_whole_and_the_streams_apart() {
         assert_eq!(shown(b"out", b"err\n", 100), "out\n[stderr]\nerr\n");
         assert_eq!(shown(b"", b"", 100), "(no output)\n");
-        assert_eq!(shown(b"2\n", b"> > ", 100), "2\n");
+        assert_eq!(shown(b"> 2\n> ", b"", 100), "> 2\n> \n");
         assert_eq!(shown(&[b'a'; 20], b"", 20), format!("{}\n", "a".repeat(20)));
     }
 

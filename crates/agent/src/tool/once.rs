@@ -3,13 +3,15 @@
 //! The keeper outlives us, so whoever comes after a crash can still end it and read what it printed. Not here: programs
 //! that stay; those are [`crate::session`].
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use abide_keeper::KeeperError;
 use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::launch::{Keeper, Launcher, Stage, prevent, stage, sweep};
 use abide_keeper::place::Place;
-use abide_keeper::protocol::{Act, Answer, JobId, News, Order, Owner, Range, Refusal, Shape, Spec, Stream};
+use abide_keeper::protocol::{
+    Act, Answer, JobId, News, Order, Overflow, Owner, Range, Refusal, Shape, Spec, Stream,
+};
 
 use super::clock::ticks_ms;
 use super::recorder::{Recorder, file_name};
@@ -23,7 +25,7 @@ pub struct Once<'a> {
     /// The whole environment.
     pub env: Vec<(String, String)>,
     /// Where it begins.
-    pub cwd: String,
+    pub cwd: PathBuf,
     /// On pipes or on a terminal.
     pub shape: Shape,
     /// What it reads.
@@ -77,44 +79,50 @@ impl Once<'_> {
             retention: SPOOL,
             meta: Vec::new(),
             owner: Owner::Process(ProcessIdentity::own()),
+            overflow: Overflow::DropOldest,
         };
         let place = Place::at(self.place.to_owned());
         let mut keeper = launcher.start(place, spec, None)?;
-        match keeper.status(START_MS) {
-            Ok(_) => {}
+        let ended = match keeper.status(START_MS) {
+            Ok(_) => {
+                let began = ticks_ms();
+                let input = if on_terminal {
+                    Act::Input { bytes: self.stdin, eof: false }
+                } else {
+                    Act::Write { key: 1, bytes: self.stdin, eof: true }
+                };
+                let deadline = began.saturating_add(self.timeout_ms);
+                watch(&mut keeper, input, recorder, stop, deadline)
+            }
             Err(KeeperError::Refused(refusal)) => {
                 reap(&mut keeper);
                 return Ok(Ended::NotStarted(why_not(&refusal)));
             }
-            Err(error) => return Err(error.into()),
-        }
-        let began = ticks_ms();
-        keeper.link.send(&Order { tag: FOLLOW, act: Act::FollowClosely { job: 0, from: [0; 2] } })?;
-        let act = if on_terminal {
-            Act::Input { bytes: self.stdin, eof: false }
-        } else {
-            Act::Write { key: 1, bytes: self.stdin, eof: true }
+            // It was started and does not answer: whether its program began is not known.
+            Err(
+                KeeperError::Gone { .. }
+                | KeeperError::Silent { .. }
+                | KeeperError::Protocol(_)
+                | KeeperError::System { .. },
+            ) => Ended::Lost,
         };
-        // A program that leaves without reading is no trouble of ours.
-        keeper.link.send(&Order { tag: INPUT, act })?;
-        let ended = watch(&mut keeper, recorder, stop, began.saturating_add(self.timeout_ms));
         reap(&mut keeper);
-        if keeper.place.path().exists() {
-            sweep(&keeper.place);
-        }
-        ended
+        clear(&keeper);
+        Ok(ended)
     }
 }
 
-/// Takes what it prints until it has ended, and then ends whatever it left behind.
-fn watch(
-    keeper: &mut Keeper,
-    recorder: &mut Recorder,
-    stop: &Stop,
-    deadline: u64,
-) -> Result<Ended, ToolError> {
+/// Gives it what it reads, takes what it prints until it has ended, and then ends whatever it left behind. A connection
+/// that breaks means that the keeper is gone.
+fn watch(keeper: &mut Keeper, input: Act, recorder: &mut Recorder, stop: &Stop, deadline: u64) -> Ended {
+    let follow = Order { tag: FOLLOW, act: Act::FollowClosely { job: 0, from: [0; 2] } };
+    // A program that leaves without reading is no trouble of ours.
+    if [follow, Order { tag: INPUT, act: input }].iter().any(|order| keeper.link.send(order).is_err()) {
+        return Ended::Lost;
+    }
     let (mut timed_out, mut interrupted, mut code) = (false, false, None);
     let mut given_up_at = None;
+    let mut seen = [0; 2];
     loop {
         let now = ticks_ms();
         if given_up_at.is_none() && code.is_none() {
@@ -123,11 +131,19 @@ fn watch(
         }
         if given_up_at.is_none() && (timed_out || interrupted || code.is_some()) {
             given_up_at = Some(now + END_MS);
-            keeper.link.send(&Order { tag: END, act: Act::End { force: false } })?;
+            if keeper.link.send(&Order { tag: END, act: Act::End { force: false } }).is_err() {
+                break;
+            }
         }
         let wait = if given_up_at.is_some() { LOOK_MS } else { deadline.saturating_sub(now).min(LOOK_MS) };
-        match keeper.link.wait::<Answer>(wait)? {
-            Some(Answer { news: News::Output(output), .. }) => recorder.push(output.stream, &output.bytes),
+        let Ok(answer) = keeper.link.wait::<Answer>(wait) else { break };
+        match answer {
+            Some(Answer { news: News::Output(output), .. }) => {
+                let seen = &mut seen[output.stream.index()];
+                recorder.lost(output.stream, output.offset.saturating_sub(*seen));
+                *seen = output.offset + output.bytes.len() as u64;
+                recorder.push(output.stream, &output.bytes);
+            }
             Some(Answer { tag: FOLLOW, news: News::Ended(outcome) }) => code = Some(outcome.code),
             Some(Answer { news: News::Exited(exit), .. }) if given_up_at.is_some() => {
                 code.get_or_insert(exit.code);
@@ -139,10 +155,10 @@ fn watch(
             None => {}
         }
     }
-    Ok(match code {
+    match code {
         Some(code) => Ended::Exit { code, timed_out, interrupted },
         None => Ended::Lost,
-    })
+    }
 }
 
 /// Waits until the keeper is gone and takes its exit code, so that no zombie is left.
@@ -158,6 +174,15 @@ pub(crate) fn reap(keeper: &mut Keeper) {
     {
         // Its connections close with it and not before.
         let _gone = process.wait();
+    }
+}
+
+/// Clears away what a keeper left that is gone.
+pub(crate) fn clear(keeper: &Keeper) {
+    let place = &keeper.place;
+    // One that was killed before it recorded its child cannot be told from one that begins, unless its end was seen.
+    if place.path().exists() && !sweep(place) && keeper.link.is_closed() {
+        place.remove().ok();
     }
 }
 
@@ -194,9 +219,7 @@ pub fn recover(place: &Path, directory: &Path) -> Option<Left> {
     take_rest(&mut keeper, 0, [0; 2], directory);
     let _gone_is_fine = keeper.ask(END, Act::End { force: false }, END_MS);
     reap(&mut keeper);
-    if place.path().exists() {
-        sweep(&place);
-    }
+    clear(&keeper);
     Some(Left { exit_code: status.exit.as_ref().map(|exit| exit.code), was_running: status.exit.is_none() })
 }
 

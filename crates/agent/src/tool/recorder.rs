@@ -63,6 +63,11 @@ impl Recorder {
         self.streams[stream.index()].dropped += count;
     }
 
+    /// Leaves the newest bytes of a stream out of what is shown. The file keeps them.
+    pub fn withhold(&mut self, stream: Stream, count: usize) {
+        self.streams[stream.index()].withhold(count);
+    }
+
     /// Writes the last bytes of what was too much, beside the rest.
     pub fn finish(&mut self) {
         for recorded in &mut self.streams {
@@ -126,6 +131,16 @@ impl Recorded {
         self.file.as_mut().map_or(Ok(()), |file| file.write_all(bytes))
     }
 
+    fn withhold(&mut self, count: usize) {
+        let from_tail = count.min(self.tail.len());
+        self.tail.truncate(self.tail.len() - from_tail);
+        let from_head = (count - from_tail).min(self.head.len());
+        self.head.truncate(self.head.len() - from_head);
+        let withheld = (from_tail + from_head) as u64;
+        self.printed -= withheld;
+        self.kept = self.kept.saturating_sub(withheld);
+    }
+
     /// The last bytes, after those of the head.
     pub fn tail(&self) -> Vec<u8> {
         self.tail.iter().copied().collect()
@@ -167,5 +182,21 @@ mod tests {
         assert!(!stdout.is_whole());
         assert_eq!(std::fs::read(folder.path().join("stdout")).unwrap(), b"abcdefghijklm");
         assert!(!folder.path().join("stderr").exists(), "a stream that had nothing has no file");
+    }
+
+    #[test]
+    fn withheld_bytes_are_left_out_of_what_is_shown_and_stay_on_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        for (window, expected) in [(100, "one two"), (2, "onwo")] {
+            let path = folder.path().join(window.to_string());
+            std::fs::create_dir(&path).unwrap();
+            let mut recorder = Recorder::new(&path, window);
+            recorder.push(Stream::Stdout, b"one> ");
+            recorder.withhold(Stream::Stdout, 2);
+            recorder.push(Stream::Stdout, b" two");
+            let stdout = recorder.stream(Stream::Stdout);
+            assert_eq!((stdout.all().as_slice(), stdout.printed, stdout.kept), (expected.as_bytes(), 7, 7));
+            assert_eq!(std::fs::read(path.join("stdout")).unwrap(), b"one>  two");
+        }
     }
 }

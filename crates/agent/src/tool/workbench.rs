@@ -12,21 +12,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use abide_keeper::KeeperError;
 use abide_keeper::launch::Launcher;
+use abide_keeper::leftovers::{end_marked, end_orphans};
 use abide_keeper::protocol::{Shape, Stream};
 use abide_terminal::{Size, draw};
-use serde_json::{Map, Value};
 
-use super::arguments::check;
+use super::arguments::{Sent, check};
 use super::clock::{now, ticks_ms};
-use super::execution::{CallRecord, Execution, ExitRecord};
+use super::execution::{CallRecord, Execution, ExitRecord, MARK_VARIABLE, mark_entry, new_mark};
 use super::invocation::Invocation;
 use super::observation::{Observation, SessionEvent, Status, View, view};
 use super::once::{Ended, Once, recover};
 use super::recorder::{Recorder, file_name};
+use super::script::DashGuard;
 use crate::definition::Tool;
 use crate::session::call::{Made, SessionCall};
 use crate::session::found::{self, Found, all, find};
-use crate::session::leaving::leave_off;
+use crate::session::leaving::{LeftOff, leave_off};
 use crate::session::record::sessions;
 
 /// What a workbench is told when it is opened.
@@ -48,6 +49,18 @@ pub struct Setup {
     pub stop: Stop,
     /// Texts that are not written down in what was called.
     pub secrets: Vec<String>,
+    /// What becomes of processes whose keeper was killed.
+    pub orphans: Orphans,
+}
+
+/// Whose children processes become when their keeper was killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Orphans {
+    /// They become children of this process, which has no other children than keepers: see
+    /// [`abide_keeper::leftovers::adopt_orphans`].
+    Adopted,
+    /// Another process gets them.
+    GoElsewhere,
 }
 
 /// Whether somebody wants us to stop. Clones are about the same wish.
@@ -65,7 +78,7 @@ impl Stop {
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
     /// A keeper could not be started or does not answer.
-    #[error("a tool could not be held: {0}")]
+    #[error("{}", without_path(.0))]
     Keeper(#[from] KeeperError),
     /// A file could not be written.
     #[error("{what}: {source}")]
@@ -79,6 +92,20 @@ pub enum ToolError {
     /// An action id that cannot be the name of a directory.
     #[error("{0:?} cannot be the id of an action")]
     ActionId(String),
+}
+
+/// What happened to a keeper, for a model: where its files lie is no help to it.
+fn without_path(error: &KeeperError) -> String {
+    match error {
+        KeeperError::Gone { .. } | KeeperError::Silent { .. } => {
+            "the process that supervises it does not answer".to_owned()
+        }
+        KeeperError::Refused(refusal) => refusal.to_string(),
+        KeeperError::Protocol(what) => {
+            format!("the process that supervises it does not answer as expected: {what}")
+        }
+        KeeperError::System { what: _, source } => format!("no process could be started for it: {source}"),
+    }
 }
 
 impl ToolError {
@@ -121,6 +148,23 @@ pub struct Recovered {
     pub execution_ref: Option<String>,
     /// A session that it had started, which was ended because nobody was ever told of it.
     pub ended_session: Option<String>,
+    /// The session that it spoke to, and that lives.
+    pub session: Option<String>,
+    /// What the program of that session does about it, unless it is a shell that takes commands.
+    pub progress: Option<Progress>,
+}
+
+/// What a program does about a call whose result was given before its answer was complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// It waits for input again.
+    Finished,
+    /// It is still at work.
+    AtWork,
+    /// It is silent, and the system does not tell what it waits for.
+    Unclear,
+    /// The program has ended.
+    Ended,
 }
 
 /// How long a program may take if its tool does not say.
@@ -132,18 +176,28 @@ impl Setup {
     }
 
     /// Where a tool begins: a relative directory is below the agent's.
-    pub(crate) fn tool_cwd(&self, tool: &Tool) -> String {
-        let cwd = tool.cwd.as_ref().map_or_else(|| self.cwd.clone(), |cwd| self.cwd.join(cwd));
-        cwd.to_string_lossy().into_owned()
+    pub(crate) fn tool_cwd(&self, tool: &Tool) -> PathBuf {
+        tool.cwd.as_ref().map_or_else(|| self.cwd.clone(), |cwd| self.cwd.join(cwd))
     }
 
-    /// The whole environment of a tool.
-    pub(crate) fn tool_env(&self, own: Vec<(String, String)>, on_terminal: bool) -> Vec<(String, String)> {
+    /// Whether values that begin with a dash need a guard in front of them.
+    pub(crate) fn dash_guard(&self, tool: &Tool) -> DashGuard {
+        DashGuard::of(&tool.command, &self.tool_cwd(tool))
+    }
+
+    /// The whole environment of a tool, with the mark by which its processes are found.
+    pub(crate) fn tool_env(
+        &self,
+        own: Vec<(String, String)>,
+        mark: &str,
+        on_terminal: bool,
+    ) -> Vec<(String, String)> {
         let mut env: BTreeMap<String, String> = self.env.iter().cloned().collect();
         if on_terminal {
             env.insert("TERM".to_owned(), "xterm-256color".to_owned());
         }
         env.extend(own);
+        env.insert(MARK_VARIABLE.to_owned(), mark.to_owned());
         env.into_iter().collect()
     }
 
@@ -165,19 +219,14 @@ impl Workbench {
     }
 
     /// Carries out a call.
-    pub fn run(
-        &mut self,
-        action: &str,
-        tool: &Tool,
-        arguments: &Map<String, Value>,
-    ) -> Result<Observation, ToolError> {
+    pub fn run(&mut self, action: &str, tool: &Tool, arguments: &Sent) -> Result<Observation, ToolError> {
         check_action(action)?;
         let arguments = match check(tool, arguments) {
             Ok(arguments) => arguments,
             Err(bad) => return Ok(Observation::refused(bad.to_string())),
         };
         if !tool.stateful {
-            return match Invocation::new(tool, &arguments) {
+            return match Invocation::new(tool, &arguments, self.setup.dash_guard(tool)) {
                 Ok(invocation) => self.run_once(action, tool, invocation),
                 Err(bad) => Ok(Observation::refused(bad.to_string())),
             };
@@ -188,7 +237,7 @@ impl Workbench {
             self.children.insert(process.id(), process);
         }
         if let (Some(SessionEvent::Ended), Some(id)) = (observation.session_event, &observation.session_id) {
-            self.end(id);
+            self.end(std::slice::from_ref(id));
         }
         Ok(observation)
     }
@@ -199,14 +248,16 @@ impl Workbench {
         let setup = &self.setup;
         let execution = Execution::new(&setup.state, &setup.cwd, action);
         let cwd = setup.tool_cwd(tool);
+        let mark = new_mark();
         let call = CallRecord {
             tool: tool.name.clone(),
             argv: argv.iter().map(|word| setup.hide(word)).collect(),
-            cwd: cwd.clone(),
+            cwd: cwd.to_string_lossy().into_owned(),
             stdin_bytes: stdin.len() as u64,
             session: None,
             job: None,
             started_at: now(),
+            mark: mark.clone(),
         };
         execution.begin(&call).map_err(|error| ToolError::system("cannot record a call", error))?;
         let began = ticks_ms();
@@ -215,7 +266,7 @@ impl Workbench {
         let timeout_sec = tool.timeout_sec.unwrap_or(TIMEOUT_SEC);
         let once = Once {
             argv,
-            env: setup.tool_env(env, size.is_some()),
+            env: setup.tool_env(env, &mark, size.is_some()),
             cwd,
             shape: size.map_or(Shape::Pipes, |Size { rows, cols }| Shape::Pty { rows, cols, script: None }),
             stdin,
@@ -223,12 +274,14 @@ impl Workbench {
             place: &execution.held(),
         };
         let ended = once.run(&setup.launcher, &mut recorder, &setup.stop)?;
+        if ended == Ended::Lost {
+            self.end_leftovers(&mark);
+        }
         recorder.finish();
         let mut observation = match size {
             Some(size) => compose(&on_screen(&recorder, size), &ended, timeout_sec),
             None => {
-                let view =
-                    view(&recorder, View { budget: setup.window(), path: &execution.shown, prompts: &[] });
+                let view = view(&recorder, View { budget: setup.window(), path: &execution.shown });
                 compose(&view, &ended, timeout_sec)
             }
         };
@@ -241,7 +294,9 @@ impl Workbench {
             duration_ms: ticks_ms().saturating_sub(began),
             ended_at: now(),
         };
-        execution.end(&exit).map_err(|error| ToolError::system("cannot record how a call ended", error))?;
+        if let Err(error) = execution.end(&exit) {
+            observation.note_missing_record(&error);
+        }
         Ok(observation)
     }
 
@@ -257,7 +312,7 @@ impl Workbench {
             let open = if open.is_empty() { "none".to_owned() } else { open.join(", ") };
             return Observation::refused(format!("there is no session \"{id}\"; open sessions: {open}"));
         }
-        let wholly = self.end(id);
+        let wholly = self.end(&[id.to_owned()]);
         let text = if wholly {
             format!("Session {id} terminated.")
         } else {
@@ -283,15 +338,18 @@ impl Workbench {
         ours.map(|(id, record)| OpenSession { id, tool: record.tool, default: record.default }).collect()
     }
 
-    /// Ends these sessions and clears away what is left of those that are dead. Returns those that were there.
+    /// Ends these sessions, all at once, and clears away what is left of those that are dead. Returns those that were
+    /// there.
     pub fn end_all(&mut self, ids: &[String]) -> Vec<String> {
         let place = sessions(&self.setup.state);
-        let there: Vec<String> =
-            ids.iter().filter(|id| !matches!(find(&place, id), Found::Unknown)).cloned().collect();
-        for id in &there {
-            self.end(id);
-        }
+        let there: Vec<String> = ids.iter().filter(|id| found::exists(&place, id)).cloned().collect();
+        self.end(&there);
         there
+    }
+
+    /// The directory in which a new session of a tool begins.
+    pub fn start_directory(&self, tool: &Tool) -> String {
+        self.setup.tool_cwd(tool).display().to_string()
     }
 
     /// Leaves everything as it is for the next process.
@@ -315,22 +373,30 @@ impl Workbench {
             recovered.was_running = left.was_running;
             recovered.exit_code = recovered.exit_code.or(left.exit_code);
         }
+        if !call.mark.is_empty() && recovered.exit_code.is_none() {
+            end_marked(&mark_entry(&call.mark));
+        }
         if let Some(id) = &call.session {
             let place = sessions(&self.setup.state);
             // A call that was to start a session has the words for it in its record.
             if !call.argv.is_empty() {
                 recovered.was_running = matches!(find(&place, id), Found::Living(_));
                 if place.join(id).exists() {
-                    self.end(id);
+                    self.end(std::slice::from_ref(id));
                     recovered.ended_session = Some(id.clone());
                 }
             } else if let Found::Living(mut living) = find(&place, id)
                 && execution.exit().is_none()
                 && living.own().is_ok()
             {
-                let left = leave_off(&mut living, call.job, &execution.path);
-                recovered.was_running = left.was_running;
-                recovered.exit_code = recovered.exit_code.or(left.exit_code);
+                recovered.session = Some(id.clone());
+                match leave_off(&mut living, action, call.job, &execution.path) {
+                    LeftOff::Command(left) => {
+                        recovered.was_running = left.was_running;
+                        recovered.exit_code = recovered.exit_code.or(left.exit_code);
+                    }
+                    LeftOff::Talk(progress) => recovered.progress = Some(progress),
+                }
             }
         }
         recovered.output = self.output_on_disk(&execution);
@@ -349,18 +415,36 @@ impl Workbench {
             }
         }
         recorder.is_on_disk();
-        let shown = View { budget: self.setup.window(), path: &execution.shown, prompts: &[] };
+        let shown = View { budget: self.setup.window(), path: &execution.shown };
         if any { view(&recorder, shown).trim_end().to_owned() } else { String::new() }
     }
 
-    fn end(&mut self, id: &str) -> bool {
-        let gone = found::end(&sessions(&self.setup.state), id);
-        if let Some(mut keeper) = gone.keeper.and_then(|pid| self.children.remove(&pid)) {
-            let _gone_already = keeper.wait();
+    /// Ends sessions. Says whether nothing is left of them.
+    fn end(&mut self, ids: &[String]) -> bool {
+        let gone = found::end(&sessions(&self.setup.state), ids);
+        for keeper in gone.iter().filter_map(|gone| gone.keeper) {
+            if let Some(mut keeper) = self.children.remove(&keeper) {
+                // It has closed its connection, so it has ended.
+                keeper.wait().ok();
+            }
         }
         // Those that were killed meanwhile.
         self.children.retain(|_, keeper| keeper.try_wait().is_ok_and(|status| status.is_none()));
-        gone.wholly
+        self.end_orphans();
+        gone.iter().all(|gone| gone.wholly)
+    }
+
+    /// Ends the processes of a call whose keeper was killed.
+    fn end_leftovers(&self, mark: &str) {
+        self.end_orphans();
+        end_marked(&mark_entry(mark));
+    }
+
+    fn end_orphans(&self) {
+        match self.setup.orphans {
+            Orphans::Adopted => end_orphans(&self.children.keys().copied().collect::<Vec<u32>>()),
+            Orphans::GoElsewhere => {}
+        }
     }
 }
 
@@ -385,7 +469,7 @@ fn compose(shown: &str, ended: &Ended, timeout_sec: u64) -> Observation {
         }
         Ended::Lost => {
             return Observation::refused(format!(
-                "{shown}[whoever held the program was killed; how it ended is not known]"
+                "{shown}[the process that supervises the program was killed, and the program was ended; how far it came is not known]"
             ));
         }
         Ended::Exit { code, timed_out, interrupted } => (*code, *timed_out, *interrupted),

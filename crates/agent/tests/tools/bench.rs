@@ -7,9 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use abide_agent::definition::{Inject, Kind, Parameter, Pty, Tool};
-use abide_agent::tool::workbench::Stop;
+use abide_agent::tool::workbench::{Orphans, Stop};
 use abide_agent::tool::{Observation, Setup, Workbench};
 use abide_keeper::launch::Launcher;
+use abide_testkit::skip::skip;
+use abide_testkit::wait;
 use serde_json::Value;
 
 /// Not a test: this is how the test program becomes a keeper.
@@ -45,7 +47,7 @@ impl Bench {
         self.calls += 1;
         let action = format!("act_{}", self.calls);
         let arguments = arguments.as_object().cloned().expect("arguments are an object");
-        self.workbench.run(&action, tool, &arguments).expect("the machine does as it is told")
+        self.workbench.run(&action, tool, &arguments.into()).expect("the machine does as it is told")
     }
 
     pub(crate) fn state(&self) -> PathBuf {
@@ -85,6 +87,7 @@ pub(crate) fn setup(folder: &Path) -> Setup {
         observation_bytes: 16 << 10,
         stop: Stop::default(),
         secrets: Vec::new(),
+        orphans: Orphans::GoElsewhere,
     }
 }
 
@@ -125,10 +128,14 @@ pub(crate) fn parameter(name: &str, inject_as: Inject) -> Parameter {
     }
 }
 
-/// Whether a program is installed.
+/// Whether a program is installed; if not, the test or its part is skipped.
 pub(crate) fn is_there(program: &str) -> bool {
     let path = std::env::vars().find(|(name, _)| name == "PATH").map(|(_, value)| value).unwrap_or_default();
-    path.split(':').any(|folder| Path::new(folder).join(program).exists())
+    let there = path.split(':').any(|folder| Path::new(folder).join(program).exists());
+    if !there {
+        skip(&format!("{program} is not installed"));
+    }
+    there
 }
 
 /// The processes whose command line holds this text.
@@ -161,8 +168,15 @@ fn as_an_agent() {
         let mut workbench = Workbench::open(setup(&folder));
         let mut call = |action: &str, tool: &Tool, text: &str| {
             let arguments = serde_json::json!({ "text": text }).as_object().cloned().expect("an object");
-            workbench.run(action, tool, &arguments).expect("the machine does as it is told");
+            workbench.run(action, tool, &arguments.into()).expect("the machine does as it is told");
         };
+        if Path::new("python").exists() {
+            let python = session("python", &["python3", "-i", "-q"]);
+            call("act_1", &python, "import os, time");
+            let work = "print('so far', flush=True)\nopen('begun', 'w').close()\n\
+                        while not os.path.exists('go'): time.sleep(0.01)\n\nprint('late')\nopen('done', 'w').close()";
+            return call("act_2", &python, work);
+        }
         if Path::new("once").exists() {
             let long = Tool {
                 parameters: vec![parameter("text", Inject::Argument)],
@@ -190,9 +204,9 @@ pub(crate) fn agent_of_its_own(folder: &Path) -> std::process::Child {
         errors: None,
     };
     let mut agent = background.start().expect("this program can be started again");
-    while !folder.join("begun").exists() {
+    wait::until("the command has begun", || {
         assert!(agent.try_wait().is_ok_and(|ended| ended.is_none()), "the agent ended too early");
-        std::thread::yield_now();
-    }
+        folder.join("begun").exists()
+    });
     agent
 }

@@ -2,6 +2,7 @@
 
 use abide_agent::definition::{Inject, Tool};
 use abide_agent::tool::Status;
+use abide_testkit::wait;
 use serde_json::json;
 
 use crate::bench::{Bench, agent_of_its_own, on_terminal, parameter, running, tool};
@@ -127,9 +128,7 @@ fn a_tool_is_ended_when_the_agent_is_stopped() {
     let marker = bench.folder.path().join("begun");
     let waiting = script("echo here; touch begun; sleep 71905");
     let watcher = std::thread::spawn(move || {
-        while !marker.exists() {
-            std::thread::yield_now();
-        }
+        wait::until("the command has begun", || marker.exists());
         stop.0.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     let seen = bench.call(&waiting, json!({}));
@@ -151,4 +150,79 @@ fn what_a_dead_agent_left_running_is_ended_and_what_it_printed_is_kept() {
     assert_eq!(found.execution_ref.as_deref(), Some("executions/act_9"));
     assert!(running("sleep 71906").is_empty());
     assert!(!bench.workbench.recover("act_10").unwrap().begun);
+}
+
+#[test]
+fn a_call_that_ran_is_told_although_its_record_cannot_be_written() {
+    let mut bench = Bench::new();
+    // What is in the keeper's spool only is lost with the folder, so the agent has to have the output first.
+    let print = "echo ran; until test -s .abide/executions/act_1/stdout; do :; done";
+    let delete = "rm -rf .abide/executions; echo x > .abide/executions";
+    let seen = bench.call(&script(&format!("{print}; {delete}")), json!({}));
+    assert!(seen.text.starts_with("ran\n") && seen.text.contains("[exit code 0]"), "{}", seen.text);
+    assert!(seen.text.contains("the record of this call could not be written"), "{}", seen.text);
+    assert_eq!((seen.status, seen.exit_code), (Status::Success, Some(0)));
+    std::fs::remove_file(bench.state().join("executions")).unwrap();
+    let shell = crate::bench::session("shell", &["bash"]);
+    let seen =
+        bench.call(&shell, json!({"text": "rm -rf .abide/executions; echo x > .abide/executions; echo ran"}));
+    assert!(seen.text.contains("\nran\n[exit code 0]\n[the record of this call"), "{}", seen.text);
+    assert_eq!(seen.status, Status::Success);
+}
+
+#[test]
+fn a_script_is_given_a_value_that_begins_with_a_dash_as_it_is() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut bench = Bench::new();
+    let path = bench.folder.path().join("first.sh");
+    std::fs::write(&path, "#!/bin/sh\nprintf '%s.' \"$1\"\n").unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::write(bench.folder.path().join("first.py"), "import sys\nprint(sys.argv[1] + '.')\n").unwrap();
+    for command in
+        [&["./first.sh"][..], &["sh", "first.sh"], &["bash", "-e", "first.sh"], &["python3", "first.py"]]
+    {
+        let tool = Tool { parameters: vec![parameter("value", Inject::Argument)], ..tool("first", command) };
+        assert_eq!(bench.call(&tool, json!({"value": "-5"})).text, "-5.\n[exit code 0]", "{command:?}");
+    }
+    let grep = Tool {
+        parameters: vec![parameter("value", Inject::Argument)],
+        ..tool("find", &["grep", "-c", "-h"])
+    };
+    // An option of this name would fail; a pattern finds nothing.
+    assert!(bench.call(&grep, json!({"value": "--no-such-option"})).text.contains("0\n[exit code 1]"));
+}
+
+#[test]
+fn tools_and_sessions_work_in_a_directory_whose_name_is_not_utf_8() {
+    use std::os::unix::ffi::OsStringExt;
+    let folder = tempfile::tempdir().unwrap();
+    let strange = folder.path().join(std::ffi::OsString::from_vec(b"caf\xe9 \xff".to_vec()));
+    std::fs::create_dir(&strange).unwrap();
+    let mut workbench = abide_agent::tool::Workbench::open(crate::bench::setup(&strange));
+    let mut call = |action: &str, tool: &Tool, arguments: serde_json::Value| {
+        let arguments = arguments.as_object().cloned().unwrap();
+        workbench.run(action, tool, &arguments.into()).unwrap().text
+    };
+    assert_eq!(call("act_1", &script("echo x > made; cat made"), json!({})), "x\n[exit code 0]");
+    let shell = crate::bench::session("shell", &["bash"]);
+    assert!(call("act_2", &shell, json!({"text": "cat made; y=2"})).ends_with("\nx\n[exit code 0]"));
+    assert_eq!(call("act_3", &shell, json!({"text": "echo $y"})), "2\n[exit code 0]");
+    let python = crate::bench::session("python", &["python3", "-i", "-q"]);
+    assert!(call("act_4", &python, json!({"text": "print(open('made').read())"})).ends_with("\nx"));
+    let terminal = on_terminal(script("cat made"));
+    assert_eq!(call("act_5", &terminal, json!({})), "x\n[exit code 0]");
+    assert!(strange.join("made").exists());
+    let ids: Vec<String> = workbench.sessions().into_iter().map(|open| open.id).collect();
+    assert_eq!(workbench.end_all(&ids).len(), 2);
+}
+
+#[test]
+fn a_tool_that_deletes_the_folders_of_calls_ends_when_it_ends() {
+    let mut bench = Bench::new();
+    for round in 0..60 {
+        let delete =
+            Tool { timeout_sec: Some(60), ..script("echo begun; rm -rf .abide/executions; echo done >&2") };
+        let seen = bench.call(&delete, json!({}));
+        assert_eq!((seen.exit_code, seen.timed_out), (Some(0), false), "round {round}: {}", seen.text);
+    }
 }

@@ -2,6 +2,7 @@
 
 use abide_agent::definition::{Inject, Tool};
 use abide_agent::tool::{SessionEvent, Status};
+use abide_testkit::wait;
 use serde_json::json;
 
 use crate::bench::{Bench, is_there, on_terminal, parameter, parent, running, session, tool};
@@ -75,9 +76,9 @@ fn a_session_is_ended_with_everything_in_it_and_no_zombie_is_left() {
     let mut bench = Bench::new();
     let tool = session("shell", &["bash"]);
     let id = id_of(&bench.call(&tool, json!({"text": "setsid sleep 71911 & sleep 71912 &"})).text);
-    while running("sleep 71911").is_empty() || running("sleep 71912").is_empty() {
-        std::thread::yield_now();
-    }
+    wait::until("both children run", || {
+        !running("sleep 71911").is_empty() && !running("sleep 71912").is_empty()
+    });
     let keeper = parent(bench.pid(&id));
     let seen = bench.workbench.end_session(&id);
     assert_eq!(

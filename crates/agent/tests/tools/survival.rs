@@ -2,10 +2,11 @@
 
 use std::fs;
 
-use abide_agent::tool::{SessionEvent, Setup, Workbench};
+use abide_agent::tool::{Progress, SessionEvent, Setup, Workbench};
+use abide_testkit::wait;
 use serde_json::json;
 
-use crate::bench::{Bench, agent_of_its_own, parent, running, session, setup};
+use crate::bench::{Bench, agent_of_its_own, parent, running, session, setup, tool};
 
 #[test]
 fn the_next_process_goes_on_in_the_sessions_of_the_last() {
@@ -37,11 +38,34 @@ fn the_sessions_of_a_killed_agent_are_adopted_and_what_it_ran_in_them_is_stopped
 }
 
 #[test]
+fn b8_an_interpreter_at_work_when_the_agent_is_killed_is_said_to_be_at_work_and_goes_on() {
+    let mut bench = Bench::new();
+    fs::write(bench.folder.path().join("python"), "").unwrap();
+    let mut agent = agent_of_its_own(bench.folder.path());
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    let found = bench.workbench.recover("act_2").unwrap();
+    assert_eq!((found.progress, found.was_running, found.exit_code), (Some(Progress::AtWork), false, None));
+    assert!(found.output.starts_with("so far") && found.session.is_some(), "{found:?}");
+    fs::write(bench.folder.path().join("go"), "").unwrap();
+    let python = session("python", &["python3", "-i", "-q"]);
+    let done = bench.folder.path().join("done");
+    wait::until("the interpreter has finished", || done.exists());
+    let arguments = json!({"text": "print('next')"}).as_object().cloned().unwrap();
+    let seen = bench.workbench.run("act_3", &python, &arguments.into()).unwrap();
+    let (before, answer) = seen.text.split_once("[end of the earlier call's output]\n").expect(&seen.text);
+    assert!(before.contains("(.abide/executions/act_2) printed this") && before.contains("late"), "{before}");
+    assert_eq!(answer, "next");
+    // Looked at again, it has finished.
+    assert_eq!(bench.workbench.recover("act_2").unwrap().progress, Some(Progress::Finished));
+}
+
+#[test]
 fn a_session_of_a_living_agent_is_not_taken_from_it() {
     let mut bench = Bench::new();
     let mut agent = agent_of_its_own(bench.folder.path());
     let arguments = json!({"text": "x=taken"}).as_object().cloned().unwrap();
-    let refused = bench.workbench.run("act_9", &session("shell", &["bash"]), &arguments);
+    let refused = bench.workbench.run("act_9", &session("shell", &["bash"]), &arguments.into());
     assert!(refused.is_err_and(|error| error.to_string().contains("another runtime owns this session")));
     agent.kill().unwrap();
     agent.wait().unwrap();
@@ -58,9 +82,7 @@ fn a_command_in_a_session_is_stopped_with_the_agent_and_the_session_stays() {
     let begun = bench.folder.path().join("begun");
     let asked = stop.clone();
     let person = std::thread::spawn(move || {
-        while !begun.exists() {
-            std::thread::yield_now();
-        }
+        wait::until("the command has begun", || begun.exists());
         asked.0.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     let seen = bench.call(&shell, json!({"text": "touch begun; sleep 71922"}));
@@ -77,9 +99,7 @@ fn a_session_that_died_meanwhile_is_told_once_and_never_replaced_in_silence() {
     bench.call(&shell, json!({"text": "x=7"}));
     let id = bench.workbench.sessions()[0].id.clone();
     kill(bench.pid(&id));
-    while bench.workbench.is_alive(&id) {
-        std::thread::yield_now();
-    }
+    wait::until("the session is dead", || !bench.workbench.is_alive(&id));
     let seen = bench.call(&shell, json!({"text": "echo $x"}));
     assert!(seen.text.contains(&format!("session {id} is not running any more")), "{}", seen.text);
     assert_eq!((seen.session_event, seen.session_id), (Some(SessionEvent::Ended), Some(id.clone())));
@@ -95,12 +115,58 @@ fn a_session_whose_keeper_was_killed_is_dead_and_its_program_is_ended() {
     let id = bench.workbench.sessions()[0].id.clone();
     let shell_pid = bench.pid(&id);
     kill(parent(shell_pid));
-    while bench.workbench.is_alive(&id) {
-        std::thread::yield_now();
-    }
+    wait::until("the session is dead", || !bench.workbench.is_alive(&id));
     assert_eq!(bench.workbench.end_all(std::slice::from_ref(&id)), [id]);
     assert!(running("sleep 71921").is_empty());
     assert!(fs::read_to_string(format!("/proc/{shell_pid}/stat")).map_or(true, |stat| stat.contains(") Z ")));
+}
+
+#[test]
+fn a_tool_that_kills_its_keeper_leaves_nothing_running_and_no_path_is_told() {
+    let mut bench = Bench::new();
+    for (number, leave) in [
+        "sleep 71931 & (setsid sleep 71931 &) ; kill -9 $PPID; sleep 71931",
+        "(setsid sh -c 'sleep 71931; :' &) ; kill -9 $PPID",
+        "kill -9 $PPID; setsid sleep 71931 & exit 0",
+    ]
+    .into_iter()
+    .cycle()
+    .take(12)
+    .enumerate()
+    {
+        let stateful = number % 4 == 3;
+        let seen = if stateful {
+            let shell = ["sh", "-c", &format!("{leave}; cat")];
+            bench.call(&session("session", &shell), json!({"session_id": "new", "text": "x"}))
+        } else {
+            bench.call(&tool("killer", &["sh", "-c", leave]), json!({}))
+        };
+        assert!(seen.text.contains("was killed"), "{leave}: {}", seen.text);
+        assert!(!seen.text.contains(&*bench.folder.path().to_string_lossy()), "{}", seen.text);
+        assert_eq!(running("sleep 71931"), [0_u32; 0], "{leave}");
+    }
+    assert_eq!(bench.workbench.sessions(), []);
+}
+
+#[test]
+fn stubborn_sessions_are_ended_together() {
+    let mut bench = Bench::new();
+    let stubborn = session(
+        "stubborn",
+        &["sh", "-c", "trap '' TERM HUP INT; while :; do read -r line || sleep 0.1; done"],
+    );
+    for _ in 0..6 {
+        bench.call(&stubborn, json!({"session_id": "new"}));
+    }
+    let ids: Vec<String> = bench.workbench.sessions().into_iter().map(|open| open.id).collect();
+    let pids: Vec<u32> = ids.iter().map(|id| bench.pid(id)).collect();
+    assert_eq!(ids.len(), 6);
+    #[expect(clippy::disallowed_methods, reason = "how long it takes is what is tested")]
+    let began = std::time::Instant::now();
+    bench.workbench.end_all(&ids);
+    // One takes 5 s to be killed.
+    assert!(began.elapsed().as_secs() < 15, "{:?}", began.elapsed());
+    assert!(pids.iter().all(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()));
 }
 
 #[test]
@@ -153,7 +219,7 @@ fn only_this_runs_sessions_are_seen_and_ended() {
     let mut other = Workbench::open(Setup { run: "run_2".to_owned(), ..setup(bench.folder.path()) });
     assert_eq!(other.sessions(), []);
     let arguments = json!({"text": "echo ${x-nothing}"}).as_object().cloned().unwrap();
-    let seen = other.run("act_20", &shell, &arguments).unwrap();
+    let seen = other.run("act_20", &shell, &arguments.into()).unwrap();
     assert!(seen.text.starts_with("Session started") && seen.text.contains("\nnothing\n"), "{}", seen.text);
     let ours: Vec<String> = bench.workbench.sessions().into_iter().map(|open| open.id).collect();
     assert!(other.end_session(&ours[0]).text.contains("there is no session"));

@@ -150,3 +150,117 @@ fn a_program_that_waits_for_several_things_without_a_prompt_is_guessed_about_and
         seen.text
     );
 }
+
+#[test]
+fn the_first_call_of_a_session_shows_its_output_once_as_later_calls_do() {
+    let reader = ["sh", "-c", "while read -r line; do echo \"got $line\"; done"];
+    let asks =
+        ["sh", "-c", "printf 'name? '; while read -r line; do echo \"got $line\"; printf 'name? '; done"];
+    for (command, text, expected) in [
+        (&["python3", "-i", "-q"][..], "print(1234*5678)", "7006652"),
+        (&["python3"], "print(1234*5678)", "7006652"),
+        (&["node", "-i"], "console.log(1234*5678)", "7006652"),
+        (&["sqlite3"], "select 1234*5678;", "7006652"),
+        (&["sqlite3", "-interactive"], "select 1234*5678;", "7006652"),
+        (&["bc"], "1234*5678", "7006652"),
+        (&reader, "x", "got x"),
+        (&asks, "x", "got x"),
+    ] {
+        if !is_there(command[0]) {
+            continue;
+        }
+        for started_before in [false, true] {
+            let mut bench = Bench::new();
+            let tool = session("tool", command);
+            if started_before {
+                bench.call(&tool, json!({}));
+            }
+            for call in 1..4 {
+                let seen = bench.call(&tool, json!({"text": text}));
+                let printed = String::from_utf8(bench.written("stdout")).unwrap();
+                assert_eq!(seen.text.matches(expected).count(), 1, "{command:?}, call {call}: {}", seen.text);
+                assert_eq!(printed.matches(expected).count(), 1, "{command:?}, call {call}: {printed}");
+            }
+        }
+    }
+    for command in [&["python3", "-q"][..], &["node"]] {
+        if !is_there(command[0]) {
+            continue;
+        }
+        let mut bench = Bench::new();
+        let code = if command[0] == "node" { "'onc' + 'e'" } else { "print('onc' + 'e')" };
+        bench.call(&on_terminal(session("tool", command)), json!({"text": code}));
+        let printed = String::from_utf8_lossy(&bench.written("stdout")).into_owned();
+        assert_eq!(printed.matches("\nonce").count() + printed.matches("'once'").count(), 1, "{printed}");
+    }
+}
+
+#[test]
+fn output_that_looks_like_a_prompt_is_shown_as_it_was_printed() {
+    let mut bench = Bench::new();
+    let python = session("python", &["python3", "-i", "-q"]);
+    let mut seen = |code: &str| bench.call(&python, json!({"text": code})).text;
+    assert!(seen("print('>>> import this')").ends_with("\n>>> import this"));
+    for (code, expected) in [
+        ("print('>>> import this')", ">>> import this"),
+        ("print('... more')", "... more"),
+        ("print('a >>> ', end='')", "a >>>"),
+        ("print('>>> ')", ">>>"),
+        ("for n in range(2):\n    print('>>> ', n)\n\n", ">>>  0\n>>>  1"),
+        ("import sys\nx = 1\nprint('>>> three lines')", ">>> three lines"),
+        ("n = sys.stderr.write('>>> on stderr\\n')", "[stderr]\n>>> on stderr"),
+        ("n = sys.stderr.write('>>> ')", "[stderr]\n>>>"),
+        (
+            "n = sys.stderr.write('>>> first\\n'); n = sys.stderr.write('... second\\n')",
+            "[stderr]\n>>> first\n... second",
+        ),
+        ("y = 2", "(no output)"),
+    ] {
+        assert_eq!(seen(code), expected, "{code}");
+    }
+    if is_there("node") {
+        let mut bench = Bench::new();
+        let node = session("node", &["node", "-i"]);
+        bench.call(&node, json!({}));
+        assert_eq!(bench.call(&node, json!({"text": "console.log('> quoted')"})).text, "> quoted\nundefined");
+        assert_eq!(bench.call(&node, json!({"text": "process.stdout.write('> ')"})).text, "> true");
+        let seen = bench.call(&node, json!({"text": "console.error('> on stderr')"}));
+        assert_eq!(seen.text, "undefined\n[stderr]\n> on stderr");
+    }
+}
+
+#[test]
+fn what_is_printed_late_for_a_call_is_not_taken_for_the_answer_to_the_next() {
+    let mut bench = Bench::new();
+    let python = Tool { timeout_sec: Some(1), ..session("python", &["python3", "-i", "-q"]) };
+    let wait = "import os, time\ndef late():\n  while not os.path.exists('go'): time.sleep(0.01)\n  print('late')\n\n";
+    bench.call(&python, json!({"text": wait}));
+    assert!(bench.call(&python, json!({"text": "late()"})).timed_out);
+    // Still at work: what is sent now is read after it.
+    let seen = bench.call(&python, json!({"text": "print('next')"}));
+    assert!(seen.timed_out, "{}", seen.text);
+    assert!(
+        seen.text.starts_with("[the program was still at work on an earlier call (.abide/executions/act_2)"),
+        "{}",
+        seen.text
+    );
+    std::fs::write(bench.folder.path().join("go"), "").unwrap();
+    let patient = Tool { timeout_sec: Some(30), ..python.clone() };
+    assert_eq!(bench.call(&patient, json!({})).text, "late\nnext");
+    assert_eq!(bench.call(&patient, json!({"text": "print('clear')"})).text, "clear");
+    // Finished meanwhile: its output is shown as its own, and kept in its own folder.
+    std::fs::remove_file(bench.folder.path().join("go")).unwrap();
+    assert!(bench.call(&python, json!({"text": "late(); n = open('done', 'w').close()"})).timed_out);
+    std::fs::write(bench.folder.path().join("go"), "").unwrap();
+    let done = bench.folder.path().join("done");
+    abide_testkit::wait::until("the earlier call has finished", || done.exists());
+    let seen = bench.call(&patient, json!({"text": "print('next')"}));
+    let (before, answer) = seen.text.split_once("[end of the earlier call's output]\n").expect(&seen.text);
+    assert!(
+        before.contains("(.abide/executions/act_6) printed this after its result was given:]\nlate\n"),
+        "{before}"
+    );
+    assert_eq!(answer, "next");
+    assert_eq!(bench.written("stdout"), b"next\n");
+    assert_eq!(std::fs::read(bench.state().join("executions/act_6/stdout")).unwrap(), b"late\n");
+}

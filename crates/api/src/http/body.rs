@@ -5,12 +5,13 @@
 
 use std::time::Duration;
 
+use abide_wire::strict::Strict;
 use axum::{
     body::Bytes,
     extract::{FromRequest, FromRequestParts, Request, rejection::BytesRejection},
     http::{HeaderMap, StatusCode, header, request::Parts},
 };
-use serde::de::DeserializeOwned;
+use serde::{Deserialize as _, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::problem::{Code, Problem};
@@ -38,8 +39,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
         if !sent.is_object() {
             return Err(Problem::invalid("the body must be a JSON object"));
         }
-        let parsed = T::deserialize(&sent).map_err(|error| not_understood(&error.to_string()))?;
-        Ok(Self { parsed, sent })
+        let parsed = Strict::<T>::deserialize(&sent).map_err(|error| not_understood(&error.to_string()))?;
+        Ok(Self { parsed: parsed.0, sent })
     }
 }
 

@@ -87,7 +87,11 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
         "500",
         "`INTERNAL`: our bug; `OUTCOME_UNKNOWN`: it may have been done, so look before trying again",
     );
-    every("503", "`NOT_READY`, `STOPPING`, `STORE_UNAVAILABLE`, `TOO_MANY_CONNECTIONS`: try again later");
+    every(
+        "503",
+        "`NOT_READY`, `STOPPING`, `STORE_UNAVAILABLE`, `TOO_MANY_CONNECTIONS`: try again later; \
+           `STORE_GONE`: an operator must look after the store",
+    );
     if method != "get" {
         every("408", "`TOO_SLOW`: the body took too long");
         every("507", "`STORE_FULL`: nothing was taken; free some space");

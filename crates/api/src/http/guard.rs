@@ -96,6 +96,8 @@ pub(super) async fn check(
         if *interface.0.stop.borrow() != Stop::No {
             return Err(Problem::new(Code::Stopping, "the daemon is stopping; ask the next one"));
         }
+        // An acknowledgement that the next start does not know of would be worth nothing.
+        interface.daemon().store().health()?;
         // What is taken before everything found at start-up has been taken up could overtake it.
         if !interface.daemon().is_ready() {
             return Err(Problem::new(

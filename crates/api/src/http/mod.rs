@@ -8,6 +8,7 @@ mod artifacts;
 mod body;
 mod docs;
 mod document;
+mod ends;
 mod engines;
 mod events;
 mod feed;

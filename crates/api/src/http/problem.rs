@@ -45,6 +45,7 @@ pub(super) enum Code {
     Stopping,
     StoreFull,
     StoreUnavailable,
+    StoreGone,
     OutcomeUnknown,
     Internal,
 }
@@ -82,6 +83,7 @@ impl Code {
             Self::NotReady => (StatusCode::SERVICE_UNAVAILABLE, "NOT_READY"),
             Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "STOPPING"),
             Self::StoreUnavailable => (StatusCode::SERVICE_UNAVAILABLE, "STORE_UNAVAILABLE"),
+            Self::StoreGone => (StatusCode::SERVICE_UNAVAILABLE, "STORE_GONE"),
             Self::StoreFull => (StatusCode::INSUFFICIENT_STORAGE, "STORE_FULL"),
             Self::OutcomeUnknown => (StatusCode::INTERNAL_SERVER_ERROR, "OUTCOME_UNKNOWN"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL"),
@@ -119,6 +121,7 @@ impl Code {
             | Self::UpgradeRequired
             | Self::Stopping
             | Self::StoreFull
+            | Self::StoreGone
             | Self::OutcomeUnknown
             | Self::Internal => None,
         }
@@ -205,6 +208,8 @@ impl From<StoreError> for Problem {
             StoreError::Unavailable { .. } => Code::StoreUnavailable,
             StoreError::OutcomeUnknown { .. } => Code::OutcomeUnknown,
             StoreError::Full { .. } => Code::StoreFull,
+            // Acknowledged input may be missing, so nothing more is acknowledged.
+            StoreError::Gone { .. } | StoreError::Lost { .. } => Code::StoreGone,
             StoreError::Taken { .. } => Code::IdempotencyConflict,
             StoreError::Invalid { .. } => {
                 let advice = "use a next_cursor as it was given, or leave it out to start from the beginning";

@@ -8,7 +8,7 @@ use abide_domain::{
     refused::Refused,
     run::Run,
 };
-use abide_ports::store::Page;
+use abide_ports::{store::Page, workspace::Skill};
 use abide_wire::{run as wire, service};
 use axum::{
     Json,
@@ -24,6 +24,7 @@ use utoipa::IntoParams;
 use super::{
     Interface,
     body::{JsonBody, Path, Query, check_length, limit},
+    ends,
     person::Person,
     problem::{Code, Problem},
     translate,
@@ -107,7 +108,7 @@ pub(super) async fn create(
     };
     let (settings, text) = translate::settings(new, workspace);
     let message = Message { key: fresh_message(&interface), text };
-    let new = NewRun { run_id, settings, message, idempotency };
+    let new = NewRun { run_id, settings, message, idempotency, rules: abide_domain::run::RULES };
     match daemon.create(new).await? {
         Outcome::Changed(run) => {
             let location = [(header::LOCATION, format!("/v1/runs/{run_id}"))];
@@ -179,7 +180,9 @@ pub(super) async fn turns(
     if listing.items.is_empty() {
         find(&interface, run).await?;
     }
-    let items = listing.items.iter().map(translate::turn).collect();
+    let mut turns = listing.items;
+    ends::fill_in(interface.daemon().store(), run, &mut turns).await?;
+    let items = turns.iter().map(translate::turn).collect();
     Ok(Json(service::Page { items, next_cursor: listing.next_cursor }))
 }
 
@@ -270,6 +273,18 @@ fn check(new: &wire::NewRun) -> Result<(), Problem> {
     check_length("skill", new.skill.as_deref().unwrap_or_default(), 0, 4096)?;
     let options = &new.options;
     check_length("options.model", options.model.as_deref().unwrap_or("-"), 1, 200)?;
+    // It becomes an argument of the engine's program.
+    if options.model.as_ref().is_some_and(|model| model.starts_with('-')) {
+        return Err(Problem::invalid(
+            "options.model must not begin with a dash: it would be read as an option",
+        ));
+    }
+    if new.skill.as_ref().is_some_and(|skill| Skill::new(skill, "skills").is_none()) {
+        return Err(Problem::invalid(
+            "skill must be a folder whose name begins with neither a dot nor a dash, without control characters and \
+             backticks",
+        ));
+    }
     for (name, seconds) in
         [("session_timeout_sec", options.session_timeout_sec), ("turn_timeout_sec", options.turn_timeout_sec)]
     {

@@ -1,5 +1,6 @@
 //! The daemon itself: whether it lives and is ready, what it does, and how it is told to stop.
 
+use abide_daemon::{BeforeStop, StoppedRun};
 use abide_domain::run::Status;
 use abide_terminal::{Call, Reply};
 use abide_wire::service as wire;
@@ -10,6 +11,7 @@ use super::{
     Interface, Stop,
     body::OptionalBody,
     problem::{Code, Problem},
+    translate,
 };
 use crate::metrics::{self, CONTENT_TYPE, STATUSES};
 
@@ -27,10 +29,11 @@ pub(super) async fn health() -> Json<wire::Health> {
     get, path = "/readyz", tag = "service", operation_id = "ready",
     responses(
         (status = 200, description = "It is ready.", body = wire::Health),
-        (status = 503, description = "`NOT_READY`"),
+        (status = 503, description = "`NOT_READY`, `STORE_GONE`"),
     ),
 )]
 pub(super) async fn ready(State(interface): State<Interface>) -> Result<Json<wire::Health>, Problem> {
+    interface.daemon().store().health()?;
     if interface.daemon().is_ready() {
         Ok(Json(wire::Health { status: "ready".to_owned() }))
     } else {
@@ -71,6 +74,7 @@ pub(super) async fn status(State(interface): State<Interface>) -> Result<Json<wi
         open_interactions: daemon.store().count_open().await?,
         runs: STATUSES.into_iter().map(count).collect(),
         stalled: stalled.iter().map(ToString::to_string).collect(),
+        troubled: daemon.troubled().await?,
         sessions: sessions(&interface).await,
         streams: interface.0.settings.max_streams.saturating_sub(interface.0.streams.available_permits())
             as u64,
@@ -91,8 +95,11 @@ async fn sessions(interface: &Interface) -> u64 {
 
 /// Stops the daemon.
 ///
-/// In order, which is the usual way, turns are stopped and terminal sessions ended, and the answer comes when that is
-/// done. With `keep`, all of it goes on and is taken up by the next daemon.
+/// In order, which is the usual way, every process that a run holds is ended, and so are terminal sessions; the answer
+/// comes when that is done and says what became of each run. A turn at work becomes `interrupted`: an interactive run
+/// asks whether to continue, a chat becomes idle, an `auto` run fails with `STOPPED_BY_SHUTDOWN`. A wait with a process is
+/// void: a run that can be resumed asks whether to continue, a sticky one fails with `STOPPED_BY_SHUTDOWN`. Queued runs
+/// and questions without a process stay as they are. With `keep`, all of it goes on and is taken up by the next daemon.
 #[utoipa::path(
     post, path = "/v1/stop", tag = "service", operation_id = "stop",
     request_body(content = Option<wire::StopRequest>),
@@ -109,7 +116,7 @@ pub(super) async fn stop(
 ) -> Result<Json<wire::Stopping>, Problem> {
     if request.keep {
         interface.0.stop.send_replace(Stop::Keep);
-        return Ok(Json(wire::Stopping { turns: vec![], waits: vec![], sessions: 0 }));
+        return Ok(Json(wire::Stopping::default()));
     }
     // A stop that was begun is finished, whether or not its client waits for it.
     let stopping = tokio::spawn(async move {
@@ -120,9 +127,31 @@ pub(super) async fn stop(
     });
     let stopped = stopping.await.map_err(|_| Problem::internal("the stop came to a bad end"))?;
     let (stopped, sessions) = stopped?;
+    let names = |was: BeforeStop| {
+        let runs = stopped.runs.iter().filter(move |stopped| stopped.was == was);
+        runs.map(|stopped| stopped.run.run_id.to_string()).collect()
+    };
     Ok(Json(wire::Stopping {
-        turns: stopped.turns.iter().map(ToString::to_string).collect(),
-        waits: stopped.waits.iter().map(ToString::to_string).collect(),
+        turns: names(BeforeStop::Turn),
+        waits: names(BeforeStop::Wait),
+        runs: stopped.runs.iter().map(stopped_run).collect(),
         sessions,
     }))
+}
+
+fn stopped_run(stopped: &StoppedRun) -> wire::StoppedRun {
+    let run = &stopped.run;
+    let was = match stopped.was {
+        BeforeStop::Turn => "turn",
+        BeforeStop::Wait => "wait",
+        BeforeStop::Start => "start",
+    };
+    wire::StoppedRun {
+        run_id: run.run_id.to_string(),
+        was: was.to_owned(),
+        status: run.status().name().to_owned(),
+        error: run.error().map(translate::failure),
+        pending_interaction_id: run.pending_interaction_id().map(|id| id.to_string()),
+        stopped: stopped.is_stopped,
+    }
 }

@@ -87,6 +87,8 @@ impl Conversation {
                 self.waiting.insert(self.last, Waiting { id, shape });
                 call(self.last, made);
             }
+            // A notification is never answered, not even with an error.
+            Ok(None) if id.is_none() => {}
             Ok(None) => {
                 self.fail(id, METHOD_NOT_FOUND, &format!("there is no method {}", request.method), None)
             }

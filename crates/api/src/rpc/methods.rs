@@ -1,7 +1,7 @@
 //! The methods by name: which call each is, and what its answer will look like.
 
 use abide_terminal::{Call, Code, SessionId, Size, TerminalError};
-use abide_wire::terminal as wire;
+use abide_wire::{strict::Strict, terminal as wire};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -56,7 +56,8 @@ pub(super) fn parse(method: &str, params: Option<&RawValue>) -> Result<Option<(C
 }
 
 fn from<P: DeserializeOwned>(params: Option<&RawValue>) -> Result<P, TerminalError> {
-    serde_json::from_str(params.map_or("{}", RawValue::get))
+    serde_json::from_str::<Strict<P>>(params.map_or("{}", RawValue::get))
+        .map(|params| params.0)
         .map_err(|error| TerminalError::new(Code::InvalidParams, error.to_string()))
 }
 
@@ -64,11 +65,16 @@ fn from<P: DeserializeOwned>(params: Option<&RawValue>) -> Result<P, TerminalErr
 pub(super) struct Request<'a> {
     #[serde(default)]
     pub(super) jsonrpc: std::borrow::Cow<'a, str>,
-    #[serde(borrow)]
+    /// A request without this member is a notification; `null` is an id, if an unwise one.
+    #[serde(borrow, default, deserialize_with = "present")]
     pub(super) id: Option<&'a RawValue>,
     pub(super) method: String,
     #[serde(borrow)]
     pub(super) params: Option<&'a RawValue>,
+}
+
+fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(from).map(Some)
 }
 
 #[derive(Deserialize)]
@@ -101,18 +107,63 @@ mod tests {
 
     #[test]
     fn every_method_of_the_interface_is_known_and_no_other() {
-        let params = RawValue::from_string(
-            json!({
-                "session_id": "s-000000", "command": "true", "exec_id": "e-1", "rows": 1, "cols": 1,
-            })
-            .to_string(),
-        )
-        .unwrap();
+        let params = |method: &str| match method {
+            "session.create" | "session.list" | "system.stats" => json!({}),
+            "exec.run" | "exec.stream" => json!({ "session_id": "s-000000", "command": "true" }),
+            "exec.output" => json!({ "session_id": "s-000000", "exec_id": "e-1" }),
+            "session.resize" => json!({ "session_id": "s-000000", "rows": 1, "cols": 1 }),
+            _ => json!({ "session_id": "s-000000" }),
+        };
+        let parsed = |method: &str| {
+            let params = RawValue::from_string(params(method).to_string()).unwrap();
+            parse(method, Some(&params)).map(|call| call.is_some())
+        };
         for method in METHODS {
-            let known = parse(method, Some(&params));
-            assert!(known.is_err() || known.unwrap().is_some(), "{method}");
+            assert_eq!(parsed(method), Ok(true), "{method}");
         }
-        assert!(parse("session.explode", Some(&params)).unwrap().is_none());
+        for other in ["session.explode", "exec", "", "SESSION.INFO", "system.ping "] {
+            assert_eq!(parsed(other), Ok(false), "{other}");
+        }
+    }
+
+    /// Full parameters of every method that takes any.
+    fn full(method: &str) -> serde_json::Value {
+        let exec = json!({
+            "session_id": "s-000000", "command": "true", "timeout_ms": 1, "stdin": "", "env": {"A": "b"},
+            "max_output_bytes": 1, "encoding": "utf8",
+        });
+        match method {
+            "session.create" => json!({
+                "shell": "/bin/sh", "cwd": "/", "env": {"A": "b"}, "name": "n", "pty": {"rows": 1, "cols": 1},
+            }),
+            "session.destroy" => json!({"session_id": "s-000000", "force": true}),
+            "exec.run" | "exec.stream" => exec,
+            "exec.input" => json!({"session_id": "s-000000", "data": "", "eof": true}),
+            "exec.output" => json!({
+                "session_id": "s-000000", "exec_id": "e-1", "stream": "stdout", "offset": 0, "limit": 1,
+            }),
+            "session.resize" => json!({"session_id": "s-000000", "rows": 1, "cols": 1}),
+            _ => json!({"session_id": "s-000000"}),
+        }
+    }
+
+    #[test]
+    fn an_array_is_no_object_in_the_parameters_of_any_method() {
+        let raw = |value: &serde_json::Value| RawValue::from_string(value.to_string()).unwrap();
+        for method in METHODS.into_iter().filter(|it| !["session.list", "system.stats"].contains(it)) {
+            let params = full(method);
+            assert!(parse(method, Some(&raw(&params))).is_ok_and(|call| call.is_some()), "{method}");
+            let fields = params.as_object().unwrap();
+            let listed: Vec<_> = fields.values().cloned().collect();
+            let whole = parse(method, Some(&raw(&json!(listed))));
+            assert!(whole.is_err_and(|error| error.code == Code::InvalidParams), "{method}");
+            for (name, value) in fields.iter().filter(|(_, value)| value.is_object()) {
+                let mut changed = params.clone();
+                changed[name] = value.as_object().unwrap().values().cloned().collect();
+                let refused = parse(method, Some(&raw(&changed)));
+                assert!(refused.is_err_and(|error| error.code == Code::InvalidParams), "{method} {name}");
+            }
+        }
     }
 
     proptest! {

@@ -81,3 +81,15 @@ async fn a_browser_exchanges_the_token_for_a_cookie_that_is_not_the_token() {
     let origin = format!("http://{}", house.address);
     assert_eq!(with(change().header("origin", &origin)).await.status, 201);
 }
+
+#[tokio::test]
+async fn before_everything_found_is_taken_up_nothing_is_taken_and_readyz_says_so() {
+    let house = House::starting().await;
+    let create = || Ask::post("/v1/runs", &json!({ "engine": "nobody", "prompt": "hello" }));
+    assert_eq!(house.get("/healthz").await.status, 200);
+    assert_eq!(house.get("/readyz").await.refusal(), (503, "NOT_READY".to_owned()));
+    assert_eq!(house.ask(create()).await.refusal(), (503, "NOT_READY".to_owned()));
+    let house = house.reconciled().await;
+    assert_eq!(house.get("/readyz").await.status, 200);
+    assert_ne!(house.ask(create()).await.status, 503);
+}

@@ -24,7 +24,7 @@ use abide_ports::{
         Abilities, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order, Signal,
         Unsupported,
     },
-    processes::{Follow, Found, Lost, Processes, Start, StartError, Write},
+    processes::{Follow, Found, Lost, Offsets, Processes, Start, StartError, Write},
     secret::Secret,
     store::Runs,
     workspace::{Preparation, Unusable, Workspaces},
@@ -42,6 +42,7 @@ pub(crate) const TOKEN: &str = "a-token";
 pub(crate) struct House {
     pub(crate) address: SocketAddr,
     pub(crate) place: tempfile::TempDir,
+    daemon: Daemon,
     desk: Arc<Desk>,
     store: Arc<MemoryStore>,
     clock: Arc<FakeClock>,
@@ -57,14 +58,26 @@ impl House {
     pub(crate) async fn with(change: impl FnOnce(&mut Bounds)) -> Self {
         let mut bounds = Bounds::standard("artifacts");
         change(&mut bounds);
+        Self::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), bounds).await.reconciled().await
+    }
+
+    /// A daemon that has not yet taken up what it found.
+    pub(crate) async fn starting() -> Self {
+        let bounds = Bounds::standard("artifacts");
         Self::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), bounds).await
+    }
+
+    /// It has taken up what it found.
+    pub(crate) async fn reconciled(self) -> Self {
+        self.daemon.reconcile().await.expect("there is nothing to take up");
+        self
     }
 
     /// Another daemon on the same store.
     pub(crate) async fn reopen(self) -> Self {
         let (store, clock) = (self.store.clone(), self.clock.clone());
         self.close().await;
-        Self::on(store, clock, Bounds::standard("artifacts")).await
+        Self::on(store, clock, Bounds::standard("artifacts")).await.reconciled().await
     }
 
     async fn on(store: Arc<MemoryStore>, clock: Arc<FakeClock>, bounds: Bounds) -> Self {
@@ -79,10 +92,10 @@ impl House {
             processes: Arc::new(Nobody),
             workspaces: Arc::new(Nobody),
             private: path("private"),
+            recovery_max: abide_domain::time::Seconds(300),
         };
         let habits = Habits { stall_after: Seconds(600), slots: 0, workspaces: path("workspaces") };
         let daemon = Daemon::new(world, habits);
-        daemon.reconcile().await.expect("there is nothing to take up");
         let terminals = abide_terminal::Handle::start(Config {
             keepers: place.path().join("keepers"),
             launcher: Launcher { program: "/nowhere".into(), arguments: vec![] },
@@ -94,7 +107,7 @@ impl House {
         });
         let (stop, stopping) = watch::channel(Stop::No);
         let service = Service {
-            daemon,
+            daemon: daemon.clone(),
             terminals: Arc::new(terminals.expect("threads can be started")),
             token: Secret::new(TOKEN),
             metrics: Metrics::default(),
@@ -107,7 +120,7 @@ impl House {
             let mut stopping = stopping;
             let _stopped = stopping.wait_for(|stop| *stop != Stop::No).await;
         }));
-        Self { address, place, desk, store, clock, stop, served }
+        Self { address, place, daemon, desk, store, clock, stop, served }
     }
 
     /// Stops as the daemon does, and waits until everybody is gone.
@@ -145,7 +158,13 @@ impl House {
         let run_id = RunId(self.clock.stamp().fresh);
         let key = MessageKey { channel: "api".into(), message_id: run_id.to_string() };
         let message = Message { key, text: "do it".into() };
-        let new = NewRun { run_id, settings: settings(), message, idempotency: None };
+        let new = NewRun {
+            run_id,
+            settings: settings(),
+            message,
+            idempotency: None,
+            rules: abide_domain::run::RULES,
+        };
         self.desk.create(new).await.expect("it is made");
         let take = async |event| match self.desk.take(run_id, event).await {
             Ok(Outcome::Changed(run)) => abide_domain::run::Run::clone(&run),
@@ -157,7 +176,8 @@ impl House {
             reason: "so it is".into(),
             session_timeout_sec: Seconds(60),
         };
-        take(Event::ProfileResolved { profile, abilities: Can::default(), handle: None }).await;
+        take(Event::ProfileResolved { profile, abilities: Can::default(), handle: None, command: None })
+            .await;
         let process = Process { keeper: "k".into(), pid: 1, start_time: 1, boot_id: "b".into() };
         let attempt = Attempt(1);
         take(Event::AttemptStarted { attempt, process }).await;
@@ -208,7 +228,11 @@ struct Nobody;
 
 impl Catalogue for Nobody {
     fn engine(&self, name: &str) -> Option<Entry> {
-        (name == "any").then(|| Entry { engine: Arc::new(Self), installation: Installation::named("any") })
+        (name == "any").then(|| Entry {
+            engine: Arc::new(Self),
+            installation: Installation::named("any"),
+            own_name: None,
+        })
     }
 
     fn names(&self) -> Vec<String> {
@@ -267,7 +291,7 @@ impl Processes for Nobody {
         None
     }
 
-    fn follow(&self, name: &str) -> Result<Box<dyn Follow>, Lost> {
+    fn follow(&self, name: &str, _: Offsets) -> Result<Box<dyn Follow>, Lost> {
         Err(Lost { reason: name.to_owned() })
     }
 
@@ -279,8 +303,8 @@ impl Processes for Nobody {
         Err(Lost { reason: name.to_owned() })
     }
 
-    fn end(&self, _: &str) -> Result<(), Lost> {
-        Ok(())
+    fn end(&self, _: &str) -> Result<abide_domain::process::Exit, Lost> {
+        Ok(abide_domain::process::Exit::Unseen)
     }
 
     fn names(&self) -> Vec<String> {

@@ -10,3 +10,4 @@ mod guard;
 mod house;
 mod listening;
 mod refusals;
+mod shapes;

@@ -10,11 +10,12 @@ use std::{
 use abide_agent::{
     definition::Tool,
     event::{Entry, SessionEvent, Status},
-    hands::{Asked, Done, Hands, Mind, Voice},
+    hands::{Abandoned, Asked, Done, Hands, Mind, Voice},
     human::Question,
     model::{Client, Finish, ModelError, Piece, Reply, Request, ToolCall, Usage},
+    tool::Sent,
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::words::Words;
 
@@ -114,7 +115,7 @@ impl<'a> Idle<'a> {
 }
 
 impl Hands for Idle<'_> {
-    fn carry_out(&mut self, action_id: &str, tool: &Tool, _: &Map<String, Value>) -> Done {
+    fn carry_out(&mut self, action_id: &str, tool: &Tool, _: &Sent) -> Done {
         let began = Instant::now();
         let text = self.outputs.pop_front().unwrap_or_else(|| self.words.output());
         let mut done = Done {
@@ -141,11 +142,19 @@ impl Hands for Idle<'_> {
         Done { status: Status::Success, ..Done::refused(format!("Session {session_id} terminated.")) }
     }
 
+    fn end_sessions(&mut self, _: &[String]) {
+        *self.written.session.borrow_mut() = None;
+    }
+
+    fn start_directory(&self, _: &Tool) -> String {
+        "/".to_owned()
+    }
+
     fn is_alive(&mut self, _: &str) -> bool {
         true
     }
 
-    fn abandon(&mut self, _: &str) -> Option<String> {
+    fn abandon(&mut self, _: &str) -> Option<Abandoned> {
         None
     }
 

@@ -57,6 +57,7 @@ pub(crate) fn turn(
         model: None,
         sandbox: None,
         session_since: None,
+        resume_detail: "",
         prompted: Prompted::ByMessage,
         skill: None,
     };

@@ -100,6 +100,7 @@ impl Passage {
             model: None,
             sandbox: None,
             session_since: None,
+            resume_detail: "",
             prompted: Prompted::ByMessage,
             skill: None,
         });

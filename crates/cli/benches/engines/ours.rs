@@ -133,6 +133,7 @@ impl House {
                 processes: processes.clone(),
                 workspaces: Arc::new(abide::workspace::Folders),
                 private: home.join("runs").to_string_lossy().into_owned(),
+                recovery_max: abide_domain::time::Seconds(300),
             });
             Ok::<_, String>((store, desk, performer))
         })?;
@@ -206,7 +207,7 @@ impl House {
         };
         let key = MessageKey { channel: "bench".to_owned(), message_id: run_id.to_string() };
         let message = Message { key, text: PROMPT.to_owned() };
-        NewRun { run_id, settings, message, idempotency: None }
+        NewRun { run_id, settings, message, idempotency: None, rules: abide_domain::run::RULES }
     }
 }
 

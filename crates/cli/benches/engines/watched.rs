@@ -10,11 +10,14 @@ use std::{
 };
 
 use abide::processes::Keepers;
-use abide_domain::{process::Process, time::Timestamp};
+use abide_domain::{
+    process::{Exit, Process},
+    time::Timestamp,
+};
 use abide_keeper::{launch::Keeper, place::Place};
 use abide_ports::{
     engine::{Installation, Signal},
-    processes::{FileIdentity, Follow, Found, Heard, Lost, Processes, Start, StartError, Write},
+    processes::{FileIdentity, Follow, Found, Heard, Lost, Offsets, Processes, Start, StartError, Write},
 };
 
 use crate::figures::now;
@@ -95,8 +98,8 @@ impl Processes for Watched {
         self.keepers.last_heard(name)
     }
 
-    fn follow(&self, name: &str) -> Result<Box<dyn Follow>, Lost> {
-        let inner = self.keepers.follow(name)?;
+    fn follow(&self, name: &str, from: Offsets) -> Result<Box<dyn Follow>, Lost> {
+        let inner = self.keepers.follow(name, from)?;
         Ok(Box::new(Watching { inner, name: name.to_owned(), log: self.log.clone() }))
     }
 
@@ -108,9 +111,9 @@ impl Processes for Watched {
         self.keepers.signal(name, signal)
     }
 
-    fn end(&self, name: &str) -> Result<(), Lost> {
+    fn end(&self, name: &str) -> Result<Exit, Lost> {
         let called = now();
-        let status = Keeper::attach(Place::new(&self.keepers.directory, name))
+        let status = Keeper::attach(Place::new(&self.keepers.directory.join("runs"), name))
             .and_then(|mut keeper| keeper.status(PATIENCE_MS))
             .ok();
         let micros = |at: u64| i64::try_from(at).ok();
@@ -147,7 +150,7 @@ impl Follow for Watching {
         let kind = match &heard {
             Ok(Heard::Stdout(_)) => Kind::Stdout,
             Ok(Heard::Exited(_)) => Kind::Exited,
-            Ok(Heard::Stderr(_) | Heard::Nothing) | Err(_) => Kind::Other,
+            Ok(Heard::Stderr(_) | Heard::Missing(_) | Heard::Nothing) | Err(_) => Kind::Other,
         };
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = log.entry(self.name.clone()).or_default();

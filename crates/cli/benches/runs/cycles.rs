@@ -43,6 +43,7 @@ impl House {
             processes: Arc::new(Actors::new(asks_once)),
             workspaces: Arc::new(BareStage),
             private: "private".to_owned(),
+            recovery_max: abide_domain::time::Seconds(300),
         });
         Self { store, desk, performer }
     }
@@ -123,5 +124,5 @@ pub(crate) fn new_run(run_id: RunId) -> NewRun {
     };
     let key = MessageKey { channel: "api".to_owned(), message_id: run_id.to_string() };
     let message = Message { key, text: "write a test for the store, then open a request".to_owned() };
-    NewRun { run_id, settings, message, idempotency: None }
+    NewRun { run_id, settings, message, idempotency: None, rules: abide_domain::run::RULES }
 }

@@ -233,7 +233,7 @@ fn life(finishes: bool) -> (Vec<Change>, Run) {
         reason: "it can resume".to_owned(),
         session_timeout_sec: Seconds(1200),
     };
-    happens(Event::ProfileResolved { profile, abilities: Abilities::default(), handle: None });
+    happens(Event::ProfileResolved { profile, abilities: Abilities::default(), handle: None, command: None });
     let question = Question {
         kind: Kind::OpenText,
         prompt: "Which of the two places shall it be?".to_owned(),

@@ -44,12 +44,6 @@ pub(super) fn lines(question: &Question, colour: Colour) -> Vec<String> {
     lines
 }
 
-/// The answer that is meant by a text: an option by its number, or the text itself.
-pub(super) fn meant(question: &Question, typed: &str) -> String {
-    let chosen = typed.trim().parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-    chosen.and_then(|index| question.options.get(index)).cloned().unwrap_or_else(|| typed.to_owned())
-}
-
 fn wait(question: &Question, interrupt: &AtomicBool) -> anyhow::Result<Asked> {
     let mut console = Console::new()?;
     // Nobody rings: the agent waits for nothing but the person.
@@ -61,7 +55,7 @@ fn wait(question: &Question, interrupt: &AtomicBool) -> anyhow::Result<Asked> {
     loop {
         match console.wait(&bell, Listen::Yes, Some(MOMENT))? {
             Happening::Typed(typed) if typed.trim().is_empty() => prompt(),
-            Happening::Typed(typed) => return Ok(Asked::Answered(meant(question, &typed))),
+            Happening::Typed(typed) => return Ok(Asked::Answered(question.resolve(&typed))),
             Happening::Closed => return Ok(Asked::Nobody),
             Happening::Interrupted => return Ok(Asked::Interrupted),
             Happening::Bell | Happening::Nothing => {
@@ -98,23 +92,5 @@ impl Drop for Quiet {
         if let Some(modes) = &self.0 {
             let _nothing_else_can_be_done = tcsetattr(std::io::stdin(), OptionalActions::Flush, modes);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_option_is_meant_by_its_number_and_any_other_text_by_itself() {
-        let question = Question {
-            interaction_id: "act_1".to_owned(),
-            question: "which?".to_owned(),
-            options: vec!["tea".to_owned(), "coffee".to_owned()],
-            sensitive: false,
-        };
-        assert_eq!(meant(&question, " 2 "), "coffee");
-        assert_eq!(meant(&question, "3"), "3");
-        assert_eq!(meant(&question, "neither"), "neither");
     }
 }

@@ -6,14 +6,18 @@ use std::{
 };
 
 use abide_agent::{
-    definition::{API_KEY_VARIABLE, Definition, MODEL_VARIABLE},
+    definition::{Definition, Keys, MODEL_VARIABLE},
     intake::{AtEnd, Company, Order},
     memory::{JOURNAL, Memory},
     model::Client,
     outcome::Outcome,
     run::{Agent, Around, RunError, window},
-    tool::{Setup, Workbench, workbench::Stop},
+    tool::{
+        Setup, Workbench,
+        workbench::{Orphans, Stop},
+    },
 };
+use abide_keeper::leftovers::adopt_orphans;
 use anyhow::Context;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -51,17 +55,20 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         let detail = format!("there is no run in {} to go on with", place.state.display());
         return Err(Trouble::failure("SESSION_NOT_FOUND", detail).into());
     }
-    let memory = Memory::open(&place.state, window(&definition, &place.shown_state()))?;
+    let keys = definition.keys(&home::variable);
+    let mut memory = Memory::open(&place.state, window(&definition, &place.shown_state()))?;
+    memory.withhold(keys.to_strike());
     let mut client = Client::new(&definition.model, key, Arc::clone(&interrupt))?;
     let mut workbench = Workbench::open(Setup {
         state: place.state.clone(),
         cwd: place.workdir.clone(),
         launcher: home::launcher()?,
-        env: environment(&definition),
+        env: environment(&keys),
         run: RUN.to_owned(),
         observation_bytes: definition.limits.observation_bytes,
         stop: Stop(Arc::clone(&interrupt)),
         secrets: Vec::new(),
+        orphans: if adopt_orphans() { Orphans::Adopted } else { Orphans::GoElsewhere },
     });
     let mut voice = Listener { json, session: arguments.place.session.clone(), interrupt: &interrupt };
     let around =
@@ -81,11 +88,9 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
 /// A state folder belongs to one story, whose runs follow each other: all sessions in it are that story's.
 const RUN: &str = "agent";
 
-/// What tools see of the environment: everything but the keys of the model, which are none of their business.
-fn environment(definition: &Definition) -> Vec<(String, String)> {
-    let is_key =
-        |name: &str| name == API_KEY_VARIABLE || definition.model.api_key_env.as_deref() == Some(name);
-    home::environment_of_children().into_iter().filter(|(name, _)| !is_key(name)).collect()
+/// What tools see of the environment: everything but the keys of models, whatever variables hold them.
+fn environment(keys: &Keys) -> Vec<(String, String)> {
+    home::environment_of_children().into_iter().filter(|(name, value)| !keys.are_in(name, value)).collect()
 }
 
 fn order(arguments: &AgentRun) -> anyhow::Result<Order> {
@@ -134,7 +139,10 @@ fn tell(outcome: &Outcome, json: bool) -> anyhow::Result<()> {
             for line in person::lines(question, Colour::of_stderr()) {
                 note(line);
             }
-            note("abide: answer by running the same command with --answer '…' in place of --message");
+            let number = if question.options.is_empty() { "" } else { ", or the number of an option," };
+            note(format_args!(
+                "abide: answer by running the same command with --answer '…'{number} in place of --message"
+            ));
         }
         Outcome::Interrupted => note("abide: interrupted; the same command goes on"),
     }

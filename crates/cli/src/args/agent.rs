@@ -12,6 +12,9 @@ The same command again goes on where it was: after a crash, after ctrl-c, after 
 a failure. A run that was completed tells its answer again; --again has it done anew. Another --message is said to the \
 same agent, which remembers what was before.
 
+Where a question has options, the number of one stands for its text, unless an option is called so; `=2` is the text 2 \
+itself. Any other text, and a number that is no option's, is the answer as it is.
+
 Exit codes: 0 completed, 1 failed or out of budget, 2 usage, 101 a question waits for an answer, 130 interrupted. The \
 answer goes to standard output, everything else to standard error.
 
@@ -70,7 +73,7 @@ pub(crate) struct AgentRun {
     /// What to do, or something to add; `-` reads standard input
     #[arg(long, value_name = "TEXT")]
     pub(crate) message: Option<String>,
-    /// The answer to the open question; `-` reads standard input
+    /// The answer to the open question, or the number of one of its options; `-` reads standard input
     #[arg(long, value_name = "TEXT")]
     pub(crate) answer: Option<String>,
     /// Either of both: the answer to the open question if there is one, else a message; `-` reads standard input

@@ -207,6 +207,7 @@ mod tests {
             log.level Choice(["error", "warn", "info", "debug", "trace"])
             log.max_bytes Number { least: 4096, most: 18446744073709551615 }
             otel.endpoint Text { least: 0 }
+            recovery.max_sec Number { least: 1, most: 18446744073709551615 }
             retention.every_sec Number { least: 1, most: 18446744073709551615 }
             retention.private_days Number { least: 0, most: 18446744073709551615 }
             retention.workspace_days Number { least: 0, most: 18446744073709551615 }

@@ -9,6 +9,7 @@ use std::{
     path::PathBuf,
 };
 
+use abide_domain::deadline::RECOVERY_BOUND;
 use abide_engines::asking::patch::ARTIFACTS;
 use abide_terminal::Limits;
 use schemars::JsonSchema;
@@ -40,10 +41,22 @@ pub struct Config {
     /// nothing is done about it.
     #[schemars(range(min = 1))]
     pub stall_after_sec: u32,
+    /// What happens to turns whose process cannot be reached.
+    pub recovery: Recovery,
     /// How long what finished runs leave behind is kept.
     pub retention: Retention,
     /// Where traces are sent.
     pub otel: Otel,
+}
+
+/// Turns whose process cannot be reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Recovery {
+    /// For how many seconds such a turn is looked for, over all times that contact with its process is lost, before the
+    /// person is told that its outcome is unknown; 300 unless set.
+    #[schemars(range(min = 1))]
+    pub max_sec: u32,
 }
 
 /// The HTTP interface.
@@ -108,7 +121,7 @@ pub struct Terminal {
     pub max_sessions: usize,
     /// The bytes of output that are kept on disk for each session; 32 MiB unless set.
     pub spool_bytes: u64,
-    /// After how many milliseconds an idle session is ended; 0, which stands unless set, is never.
+    /// After how many milliseconds an idle session is ended; a day unless set, 0 is never. Sessions of `abide sessions new` stay.
     pub idle_ms: u64,
     /// For how many milliseconds an ended session is remembered; ten minutes unless set.
     pub remember_ms: u64,
@@ -253,6 +266,7 @@ impl Config {
             engines: BTreeMap::new(),
             log: Log { level: Level::Info, format: Format::Text, max_bytes: 10 << 20, files: 5 },
             stall_after_sec: 600,
+            recovery: Recovery { max_sec: RECOVERY_BOUND.0 },
             retention: Retention { private_days: 7, workspace_days: 30, every_sec: 3_600 },
             otel: Otel { endpoint: String::new() },
         }

@@ -6,6 +6,7 @@ use std::{
     path::PathBuf,
     sync::{
         Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     time::Duration,
@@ -89,19 +90,20 @@ pub(super) fn examine(entries: Vec<Entry>, patience: Option<Duration>) -> anyhow
     };
     let (sender, news) = channel();
     on_interruption(sender.clone())?;
+    let cancel = AtomicBool::new(false);
     let ended = std::thread::scope(|scope| {
         let mut workers = Vec::new();
         for (number, entry) in entries.iter().enumerate() {
-            let (sender, keepers, directory) = (sender.clone(), &keepers, &directory);
+            let (sender, keepers, directory, cancel) = (sender.clone(), &keepers, &directory, &cancel);
             workers.push(scope.spawn(move || {
                 let unique = number.to_string();
-                let examination = Examination { directory, unique: &unique, patience };
+                let examination = Examination { directory, unique: &unique, patience, cancel };
                 let health = probe::examine(keepers, entry, &examination);
                 let _nobody_waits_any_more = sender.send(News::Examined(number, health));
             }));
         }
         let all_over = || workers.iter().all(|worker| worker.is_finished());
-        collect(&entries, &keepers, &news, &all_over)
+        collect(&entries, &keepers, &news, &cancel, &all_over)
     });
     reap(&keepers);
     ended
@@ -124,6 +126,7 @@ fn collect(
     entries: &[Entry],
     keepers: &Keepers,
     news: &Receiver<News>,
+    cancel: &AtomicBool,
     all_over: &dyn Fn() -> bool,
 ) -> anyhow::Result<Ended> {
     let mut seen: Vec<Option<Health>> = entries.iter().map(|_| None).collect();
@@ -136,7 +139,10 @@ fn collect(
         let over = all_over();
         match news.recv_timeout(LOOK_AGAIN) {
             Ok(News::Examined(number, health)) => seen[number] = Some(health),
-            Ok(News::Interrupted) => interrupted = true,
+            Ok(News::Interrupted) => {
+                interrupted = true;
+                cancel.store(true, Ordering::Release);
+            }
             // Who is over has told before, unless it broke.
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) if over => {
                 anyhow::bail!("an examination broke off")

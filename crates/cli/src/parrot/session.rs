@@ -14,6 +14,8 @@ use std::{
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::private;
+
 /// What is remembered.
 #[derive(Debug, Serialize, Deserialize)]
 struct Memory {
@@ -106,7 +108,7 @@ impl Session {
         let path = file(&self.folder, &self.id);
         let part = path.with_extension("part");
         let bytes = serde_json::to_vec(&self.memory)?;
-        let written = File::create(&part)
+        let written = private::open(File::options().write(true).create(true).truncate(true), &part)
             .and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()))
             .and_then(|()| fs::rename(&part, &path))
             .and_then(|()| File::open(&self.folder)?.sync_all());
@@ -137,8 +139,9 @@ fn claim(folder: &Path, id: &str) -> anyhow::Result<File> {
     if !is_name(id) {
         bail!("{id:?} is no session id");
     }
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let lock = File::create(folder.join(format!("{id}.lock")))?;
+    private::missing_directories(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let lock = folder.join(format!("{id}.lock"));
+    let lock = private::open(File::options().write(true).create(true).truncate(true), &lock)?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => bail!("session {id} is in use by another process"),

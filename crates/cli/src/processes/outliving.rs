@@ -18,6 +18,7 @@ use abide_ports::store::{Store, StoreError};
 use tokio::sync::watch;
 
 use super::end_all;
+use crate::private;
 
 /// The notes of one home.
 #[derive(Clone, Debug)]
@@ -38,8 +39,13 @@ impl Outliving {
 
     /// Notes where keepers of that run will lie.
     pub(super) fn note(&self, run: &str, directory: &str) -> io::Result<()> {
-        fs::create_dir_all(&self.notes)?;
-        fs::write(self.notes.join(run), directory)
+        private::directory(&self.notes)?;
+        private::write(&self.notes.join(run), directory.as_bytes())
+    }
+
+    /// Where keepers of that run lie, if there may be any.
+    pub(super) fn noted_for(&self, run: &str) -> Option<PathBuf> {
+        Some(fs::read_to_string(self.notes.join(run)).ok()?.into())
     }
 
     /// Ends what belongs to runs that are over, again and again, for as long as the task lives.
@@ -56,7 +62,13 @@ impl Outliving {
 
     async fn round(&self, store: &dyn Store) -> Result<(), StoreError> {
         for (run, note) in self.noted() {
-            if store.run(run).await?.as_ref().is_none_or(is_over) {
+            let over = match store.run(run).await {
+                Ok(run) => run.as_ref().is_none_or(is_over),
+                // Nobody knows whether it is over.
+                Err(StoreError::Damaged { .. }) => false,
+                Err(error) => return Err(error),
+            };
+            if over {
                 let ended = tokio::task::spawn_blocking(move || end(&note)).await.unwrap_or(false);
                 tracing::debug!(%run, ended, "what outlived its processes was ended");
             }

@@ -109,13 +109,17 @@ impl Keeping {
                 self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).insert(parent, run_id);
                 break;
             }
-            let Some(run) = self.store.run(run_id).await? else { continue };
+            let Some(run) = self.readable(run_id).await? else { continue };
             let own = what != Leftover::Workspace || Path::new(&run.settings.workspace) == folder;
             if own && self.is_due(&run, days) {
                 due.push(folder);
             }
         }
         if what == Leftover::Workspace && !due.is_empty() {
+            if !self.store.damaged().await?.is_empty() {
+                // Which workspaces those runs use is not known.
+                return Ok(0);
+            }
             let used = self.workspaces_in_use().await?;
             due.retain(|folder| {
                 let real = fs::canonicalize(folder).unwrap_or_else(|_| folder.clone());
@@ -141,7 +145,7 @@ impl Keeping {
         for name in names {
             let run = name.rsplit_once('-').and_then(|(run, _)| run.parse::<RunId>().ok());
             let Some(run_id) = run else { continue };
-            let Some(run) = self.store.run(run_id).await? else { continue };
+            let Some(run) = self.readable(run_id).await? else { continue };
             if gone < MOST_A_ROUND && self.is_due(&run, days) {
                 let processes = self.processes.clone();
                 let ended = tokio::task::spawn_blocking(move || processes.end(&name)).await;
@@ -152,6 +156,17 @@ impl Keeping {
             }
         }
         Ok(gone)
+    }
+
+    /// A run, if there is one and it can be read: nothing of a damaged one is taken away.
+    async fn readable(&self, run: RunId) -> Result<Option<Run>, StoreError> {
+        match self.store.run(run).await {
+            Err(StoreError::Damaged { what }) => {
+                tracing::warn!(%run, %what, "leftovers of a damaged run are kept");
+                Ok(None)
+            }
+            read => read,
+        }
     }
 
     fn is_due(&self, run: &Run, days: u32) -> bool {

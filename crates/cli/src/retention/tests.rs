@@ -5,11 +5,12 @@ use std::os::unix::fs::symlink;
 use abide_domain::{
     event::{Event, NewRun},
     inbound::{Message, MessageKey},
+    process::Exit,
     run,
     settings::{ExecutionMode, OnBusy, Settings, Unanswered},
 };
 use abide_ports::{
-    processes::{Follow, Found, Lost, Start, StartError, Write},
+    processes::{Follow, Found, Lost, Offsets, Start, StartError, Write},
     store::{Change, Commit, Journal},
 };
 use abide_store::memory::MemoryStore;
@@ -34,7 +35,7 @@ impl Processes for Leftovers {
     fn last_heard(&self, _: &str) -> Option<Timestamp> {
         None
     }
-    fn follow(&self, _: &str) -> Result<Box<dyn Follow>, Lost> {
+    fn follow(&self, _: &str, _: Offsets) -> Result<Box<dyn Follow>, Lost> {
         Err(Lost { reason: String::new() })
     }
     fn write(&self, _: &str, _: &Write<'_>) -> Result<(), Lost> {
@@ -43,9 +44,9 @@ impl Processes for Leftovers {
     fn signal(&self, _: &str, _: abide_ports::engine::Signal) -> Result<(), Lost> {
         Ok(())
     }
-    fn end(&self, name: &str) -> Result<(), Lost> {
+    fn end(&self, name: &str) -> Result<Exit, Lost> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|held| held != name);
-        Ok(())
+        Ok(Exit::Unseen)
     }
     fn names(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -102,7 +103,13 @@ impl House {
             text: "task".into(),
         };
         let settings = settings(workspace.to_str().expect("it is text"));
-        let event = Event::RunCreated(Box::new(NewRun { run_id, settings, message, idempotency: None }));
+        let event = Event::RunCreated(Box::new(NewRun {
+            run_id,
+            settings,
+            message,
+            idempotency: None,
+            rules: abide_domain::run::RULES,
+        }));
         self.take(run_id, event).await;
         run_id
     }

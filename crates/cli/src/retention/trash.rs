@@ -2,13 +2,15 @@
 
 use std::{fs, io::ErrorKind, path::Path};
 
+use crate::private;
+
 /// The folder in the home.
 const FOLDER: &str = "trash";
 
 /// Moves a directory away in one step, and says whether it did.
 pub(super) fn take(home: &Path, folder: &Path) -> bool {
     let trash = home.join(FOLDER);
-    let (Some(name), Ok(())) = (folder.file_name(), fs::create_dir_all(&trash)) else { return false };
+    let (Some(name), Ok(())) = (folder.file_name(), private::directory(&trash)) else { return false };
     // The same run's private directory and workspace bear the same name.
     for number in 0..8 {
         let mut place = name.to_owned();

@@ -19,7 +19,9 @@ const LEAVE: u8 = 0x1d;
 
 pub(super) fn own_size() -> Size {
     match tcgetwinsize(std::io::stdout()) {
-        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => Size { rows: size.ws_row, cols: size.ws_col },
+        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => {
+            Size { rows: size.ws_row.min(Size::MOST), cols: size.ws_col.min(Size::MOST) }
+        }
         Ok(_) | Err(_) => STANDARD_SIZE,
     }
 }
@@ -29,7 +31,7 @@ pub(super) fn run(mut keeper: Keeper) -> anyhow::Result<ExitCode> {
     match keeper.ask(1, Act::Resize { rows: size.rows, cols: size.cols }, 5_000)? {
         News::Refused(refusal) => bail!("{refusal}; start it with `abide sessions new --pty`"),
         News::Done | News::Status(_) | News::Started(_) | News::Ran(_) | News::Output(_) => {}
-        News::Ended(_) | News::Piece(_) | News::Exited(_) | News::Settled(_) => {}
+        News::Ended(_) | News::Piece(_) | News::Exited(_) | News::Settled(_) | News::ShellRestarted(_) => {}
     }
     eprintln!("attached; ctrl-] leaves");
     let raw = Raw::enter();
@@ -74,7 +76,8 @@ fn copy(keeper: &mut Keeper, mut size: Size) -> anyhow::Result<ExitCode> {
                 | News::Started(_)
                 | News::Ran(_)
                 | News::Piece(_)
-                | News::Settled(_) => {}
+                | News::Settled(_)
+                | News::ShellRestarted(_) => {}
             }
         }
         out.flush()?;

@@ -12,6 +12,8 @@ use abide_keeper::identity::ProcessIdentity;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
+use crate::private;
+
 /// The file in the home.
 const FILE: &str = "daemon.json";
 
@@ -44,7 +46,7 @@ impl Address {
     pub(super) fn publish(&self, home: &Path) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(self).context("an address can be written as JSON")?;
         let staged = home.join(format!("{FILE}.new"));
-        fs::write(&staged, text)
+        private::write(&staged, text.as_bytes())
             .and_then(|()| fs::rename(&staged, home.join(FILE)))
             .with_context(|| format!("cannot write to {}", home.display()))
     }

@@ -9,6 +9,10 @@ use abide_api::metrics::Metrics;
 use abide_daemon::{Daemon, Desk, Habits, World};
 use abide_domain::time::Seconds;
 use abide_ports::{store::Store, watch::Watcher};
+use abide_store::{
+    Loss,
+    registry::{self, Opened, Opening},
+};
 use abide_terminal::Handle;
 use anyhow::Context;
 
@@ -19,6 +23,7 @@ use crate::{
     home,
     processes::{Keepers, Readiness},
     retention::Keeping,
+    store,
     watched::{Watched, Writers},
     workspace::Folders,
 };
@@ -27,10 +32,16 @@ use crate::{
 pub(super) async fn daemon(
     config: &Config,
     home: &Path,
+    loss: Loss,
     metrics: &Metrics,
     watchers: Vec<Arc<dyn Watcher>>,
 ) -> anyhow::Result<(Daemon, Keeping)> {
-    let store = abide_store::registry::open(&config.store).await.context("cannot open the store")?;
+    let opening = Opening { home: Some(home.to_owned()), loss, only_looks: false };
+    let Opened { store, notes } =
+        registry::open_with(&config.store, opening).await.map_err(store::refused)?;
+    for note in notes {
+        tracing::warn!(note, "store opened");
+    }
     // A database file is this daemon's alone; a server may have several.
     let writers = if config.store.starts_with("sqlite:") { Writers::Alone } else { Writers::Shared };
     let watched = Watched::open(store, writers, watchers).await.context("cannot read the store")?;
@@ -54,6 +65,7 @@ pub(super) async fn daemon(
         }),
         workspaces: Arc::new(Folders),
         private: home.join("runs").to_string_lossy().into_owned(),
+        recovery_max: Seconds(config.recovery.max_sec),
     };
     let habits = Habits {
         stall_after: Seconds(config.stall_after_sec),
@@ -78,6 +90,5 @@ pub(super) fn terminals(config: &Config) -> anyhow::Result<Handle> {
     Handle::start(home::terminal(config, false)?).context("cannot start the terminal runtime")
 }
 
-/// How many bytes of a turn's output are kept. More than any turn prints; a turn whose first output is gone cannot be
-/// read again after a restart.
+/// How many bytes of a process's output are kept for the daemon. Beyond that the process waits, also while no daemon runs.
 const RETENTION: u64 = 1 << 30;

@@ -4,18 +4,19 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File, OpenOptions},
+    fs::{File, OpenOptions},
     io::{BufRead, BufReader, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use abide_keeper::background::Background;
+use abide_store::Loss;
 use anyhow::Context;
 use rustix::event::Timespec;
 
 use super::{Address, lock};
-use crate::{config::Given, home, text, trouble::Trouble};
+use crate::{config::Given, home, private, text, trouble::Trouble};
 
 /// A daemon that takes requests.
 #[derive(Debug)]
@@ -35,18 +36,23 @@ pub(crate) const BACKGROUND: &str = "background";
 
 /// The daemon of this home; started with these settings if there is none.
 pub(crate) fn find_or_start(home: &Path, given: &[Given]) -> anyhow::Result<Started> {
+    find_or_start_with(home, given, Loss::Refuse)
+}
+
+/// The same, for a store that may have lost acknowledged input.
+pub(super) fn find_or_start_with(home: &Path, given: &[Given], loss: Loss) -> anyhow::Result<Started> {
     if let Some(address) = Address::find(home) {
         return Ok(Started { address, fresh: false });
     }
-    fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
+    private::home(home)?;
     let _until_it_is_there = lock::starting(home)?;
     if let Some(address) = Address::find(home) {
         return Ok(Started { address, fresh: false });
     }
-    start(home, given)
+    start(home, given, loss)
 }
 
-fn start(home: &Path, given: &[Given]) -> anyhow::Result<Started> {
+fn start(home: &Path, given: &[Given], loss: Loss) -> anyhow::Result<Started> {
     let log = Log::open(home)?;
     let (ready, tell) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
@@ -54,7 +60,9 @@ fn start(home: &Path, given: &[Given]) -> anyhow::Result<Started> {
     let told = serde_json::to_vec(given).context("cannot pass the settings on")?;
     let (input, settings) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
-    let arguments = ["up".to_owned(), format!("--{BACKGROUND}")].map(OsString::from);
+    let accept_loss = (loss == Loss::Accept).then(|| "--accept-loss".to_owned());
+    let arguments = ["up".to_owned(), format!("--{BACKGROUND}")].into_iter().chain(accept_loss);
+    let arguments: Vec<OsString> = arguments.map(OsString::from).collect();
     let directory = home::variable("HOME").map(PathBuf::from).filter(|path| path.is_dir());
     let mut child = Background {
         program: own.as_os_str(),
@@ -141,8 +149,8 @@ impl Log {
     fn open(home: &Path) -> anyhow::Result<Self> {
         let path = home.join("logs").join("background.log");
         let open = || {
-            fs::create_dir_all(home.join("logs"))?;
-            let file = OpenOptions::new().create(true).append(true).read(true).open(&path)?;
+            private::directory(&home.join("logs"))?;
+            let file = private::open(OpenOptions::new().create(true).append(true).read(true), &path)?;
             if file.metadata()?.len() > MOST_LOG {
                 file.set_len(0)?;
             }

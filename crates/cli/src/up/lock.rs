@@ -14,7 +14,7 @@ use rustix::{
 };
 
 use super::{Address, background::pause};
-use crate::trouble::Trouble;
+use crate::{private, trouble::Trouble};
 
 /// How long a moment is, and how many of them are waited for the lock.
 const MOMENT: Duration = Duration::from_millis(20);
@@ -22,11 +22,11 @@ const TRIES: u32 = 5;
 
 /// The right to be this home's daemon.
 #[derive(Debug)]
-pub(super) struct HomeLock(#[expect(dead_code, reason = "it is held, not used")] File);
+pub(crate) struct HomeLock(#[expect(dead_code, reason = "it is held, not used")] File);
 
 impl HomeLock {
     /// Takes it, or says who has it.
-    pub(super) fn take(home: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn take(home: &Path) -> anyhow::Result<Self> {
         let file = open(&home.join("daemon.lock"))?;
         // A daemon that is going, or somebody who only looks, holds it for a moment.
         for _ in 0..TRIES {
@@ -67,10 +67,6 @@ pub(super) fn starting(home: &Path) -> anyhow::Result<File> {
 }
 
 fn open(path: &Path) -> anyhow::Result<File> {
-    OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path)
+    private::open(OpenOptions::new().create(true).truncate(false).write(true), path)
         .with_context(|| format!("cannot use {}", path.display()))
 }

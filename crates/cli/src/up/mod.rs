@@ -4,6 +4,7 @@ mod address;
 mod assembly;
 pub(crate) mod background;
 mod browser;
+mod health;
 mod lock;
 mod notify;
 pub(crate) mod token;
@@ -15,6 +16,7 @@ use abide_api::{
     metrics::Metrics,
 };
 use abide_ports::watch::Watcher;
+use abide_store::Loss;
 use anyhow::Context;
 use tokio::{
     net::TcpListener,
@@ -28,12 +30,14 @@ use crate::{
     exit::SUCCEEDED,
     home,
     logs::{self, Destination},
+    private,
     processes::Outliving,
     traces::Traces,
     trouble::note,
 };
 
 pub(crate) use address::Address;
+pub(crate) use lock::HomeLock;
 
 /// Runs the daemon until it is told to stop, or starts it in the background.
 pub(crate) fn run(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
@@ -68,13 +72,18 @@ pub(crate) fn run(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
 
 /// Finds or starts the daemon and prints where it is.
 fn detach(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
-    let started = background::find_or_start(&home::home()?, given)?;
+    let started = background::find_or_start_with(&home::home()?, given, loss(arguments))?;
     if !started.fresh {
         let with = if given.is_empty() { "" } else { ", with the settings that it was started with" };
         note(format_args!("abide: it runs already, as pid {}{with}", started.address.process.pid));
     }
     said(arguments, &started.address)?;
     Ok(SUCCEEDED)
+}
+
+/// What is to happen if acknowledged input is missing.
+fn loss(arguments: &Up) -> Loss {
+    if arguments.accept_loss { Loss::Accept } else { Loss::Refuse }
 }
 
 /// Says where the daemon is.
@@ -100,7 +109,7 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
         config.listen,
     );
     let home = home::home()?;
-    std::fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
+    private::home(&home)?;
     let _for_as_long_as_we_live = lock::HomeLock::take(&home)?;
     let token = token::of(&home)?;
     let listener = TcpListener::bind(config.listen).await.with_context(|| {
@@ -116,7 +125,7 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     let mut watchers: Vec<Arc<dyn Watcher>> = vec![Arc::new(metrics.clone())];
     let traces = Traces::start(&config.otel.endpoint, &metrics)?;
     watchers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn Watcher>));
-    let (daemon, keeping) = assembly::daemon(config, &home, &metrics, watchers).await?;
+    let (daemon, keeping) = assembly::daemon(config, &home, loss(arguments), &metrics, watchers).await?;
     let terminals = Arc::new(assembly::terminals(config)?);
     address.publish(&home)?;
     let (stop, mut stopping) = watch::channel(Stop::No);
@@ -136,9 +145,11 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     }));
     daemon.reconcile().await.context("cannot take up what an earlier daemon left")?;
     let time = daemon.keep_time();
+    let collecting = daemon.collect_capabilities();
     let outliving =
         Outliving::beside(&home.join("keepers")).for_ever(keeping.store.clone(), daemon.changes());
     let outliving = tokio::spawn(outliving);
+    let health = tokio::spawn(health::watch(keeping.store.clone()));
     let keeping = tokio::spawn(keeping.for_ever());
     tracing::info!(listen = %address.listen, version = address.version, "ready");
     said(arguments, &address)?;
@@ -152,7 +163,10 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     if how == Stop::Orderly {
         daemon.stop().await.context("cannot stop in order")?;
     }
+    daemon.leave().await;
     time.abort();
+    collecting.abort();
+    health.abort();
     keeping.abort();
     outliving.abort();
     served.await.context("the interface ended badly")?.context("the interface ended badly")?;

@@ -2,12 +2,14 @@
 
 use std::{
     fs,
-    io::{self, Write},
+    io::{self, Read, Write},
     os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
 use anyhow::Context;
+
+use crate::{private, trouble::note};
 
 /// The file in the home.
 const FILE: &str = "token";
@@ -23,7 +25,7 @@ pub(crate) fn of(home: &Path) -> anyhow::Result<String> {
             Ok(token)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let token = fs::read_to_string(&path).with_context(failed)?;
+            let token = read(&path).with_context(failed)?;
             let token = token.trim();
             anyhow::ensure!(
                 !token.is_empty(),
@@ -34,6 +36,28 @@ pub(crate) fn of(home: &Path) -> anyhow::Result<String> {
         }
         Err(error) => Err(error).with_context(failed),
     }
+}
+
+/// Reads a token that is there. Who can read it can do anything that this user's daemon can, so a file of another user
+/// is refused, and one that others can read is closed to them.
+fn read(path: &Path) -> anyhow::Result<String> {
+    let mut file = fs::File::open(path)?;
+    anyhow::ensure!(
+        private::is_ours(&file.metadata()?),
+        "it belongs to another user; delete it, and the next start makes a new one"
+    );
+    let was_open = private::close_to_others(&file)
+        .context("other users can read it, and its mode cannot be changed; make it private: chmod 600")?;
+    if was_open {
+        note(format_args!(
+            "abide: other users could read {}; it is private now, but one of them may know it: to be sure, stop the \
+             daemon and delete the file, and the next start makes a new one",
+            path.display()
+        ));
+    }
+    let mut token = String::new();
+    file.read_to_string(&mut token)?;
+    Ok(token)
 }
 
 /// 256 random bits.

@@ -24,6 +24,8 @@ use std::{
 use abide_engines::asking::patch::{ARTIFACTS, skill_patch};
 use abide_ports::workspace::{Preparation, Skill, Unusable, Workspaces};
 
+use crate::private;
+
 /// Workspaces on this machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Folders;
@@ -46,7 +48,7 @@ impl Workspaces for Folders {
         let named = Path::new(preparation.workspace);
         // A directory with the run's own name is the run's own, and made for it.
         if named.file_name().is_some_and(|name| name == preparation.run) {
-            let _seen_below = fs::create_dir_all(named);
+            let _seen_below = make_own(named);
         }
         let workspace = fs::canonicalize(preparation.workspace)
             .ok()
@@ -59,6 +61,14 @@ impl Workspaces for Folders {
             None => Ok(()),
         }
     }
+}
+
+/// Makes a run's own directory. The folder of all of them is private; inside, the person's umask decides.
+fn make_own(workspace: &Path) -> io::Result<()> {
+    if let Some(all) = workspace.parent() {
+        private::missing_directories(all)?;
+    }
+    fs::create_dir_all(workspace)
 }
 
 fn unusable(workspace: &str) -> Unusable {

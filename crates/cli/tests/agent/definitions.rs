@@ -1,19 +1,21 @@
 //! From `abide agent init` to an answer without editing anything, as the guide has it; and what mistakes look like.
 
-use std::{fs, path::Path, process::Command, process::Stdio};
+use std::{fs, path::Path, process::Stdio};
 
-use abide_testkit::model::{Answer, ModelServer, Script};
+use abide_testkit::{
+    environment,
+    model::{Answer, ModelServer, Script},
+};
 use serde_json::{Value, json};
 
-use crate::stage::{Ended, ended, results, script, shell};
+use crate::stage::{Ended, Stage, ended, results, script, shell};
 
 /// A command of the real binary in a folder, with a model at this address.
-#[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
 fn abide(folder: &Path, model: &str, words: &[&str]) -> Ended {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_abide"));
+    let mut command = environment::abide(env!("CARGO_BIN_EXE_abide"));
     command.args(words).current_dir(folder).stdin(Stdio::null()).env("ABIDE_HOME", folder.join("home"));
     command.env("ABIDE_MODEL_BASE_URL", model).env("ABIDE_MODEL", "stub");
-    command.env_remove("ABIDE_MODEL_API_KEY").env_remove("OPENAI_API_KEY");
+    command.env_remove("OPENAI_API_KEY");
     ended(command)
 }
 
@@ -107,4 +109,46 @@ fn nobody_at_the_models_address_is_told_and_the_same_command_goes_on() {
     );
     let _back = ModelServer::start_on(port, Script::new().then(Answer::say("late, and well")));
     assert_eq!(abide(folder.path(), &base, &words).expect(0).stdout.trim_end(), "late, and well");
+}
+
+#[test]
+fn no_tool_sees_the_key_of_a_model_whatever_names_it() {
+    let shown = "import os; print(' '.join(sorted(name for name in os.environ if name.startswith('T_'))))";
+    let stage = Stage::new(Script::new());
+    stage.configure("  name: loopback", "  name: loopback\n  api_key_env: T_KEY");
+    let key = "sk-0123456789abcdef";
+    fs::write(stage.work().join("key.txt"), key).unwrap();
+    let header = format!("Bearer {key}");
+    for elsewhere in [true, false] {
+        stage.model.follow(script([
+            shell(
+                "echo key: $T_KEY $T_COPY $T_HEADER $ABIDE_MODEL_API_KEY; env | grep -o '^T_[A-Z]*' | sort",
+            ),
+            Answer::call("python", json!({ "code": shown })),
+            shell("cat key.txt"),
+            Answer::say("done"),
+        ]));
+        let mut command = stage.command(&["--message", if elsewhere { "go" } else { "again" }]);
+        command.env("T_KEY", key).env("T_COPY", key).env("T_HEADER", &header).env("T_OTHER", "1");
+        if elsewhere {
+            // The same server under another address: the key is not for it, and no business of tools either.
+            command.env("ABIDE_MODEL_BASE_URL", stage.model.url("/v1/"));
+        } else {
+            command.env("ABIDE_MODEL_API_KEY", "sk-another-key-0123");
+        }
+        ended(command).expect(0);
+        let last = stage.model.heard().pop().unwrap();
+        let expected = if elsewhere { None } else { Some("sk-another-key-0123") };
+        assert_eq!(last.key.as_deref(), expected);
+        let seen = results(&last);
+        let seen = &seen[seen.len() - 3..];
+        assert!(seen[0].contains("key:\nT_OTHER\n"), "{seen:#?}");
+        assert!(
+            seen[1].contains("T_OTHER") && !seen[1].contains("T_KEY") && !seen[1].contains("T_COPY"),
+            "{seen:#?}"
+        );
+        assert!(seen[2].starts_with("***"), "{seen:#?}");
+        let journal = fs::read_to_string(stage.state().join("journal.jsonl")).unwrap();
+        assert!(!journal.contains(key), "{journal}");
+    }
 }

@@ -110,24 +110,23 @@ impl House {
         }
     }
 
-    /// Kills the process of turn 2 so many moments after it was seen, if it is still there.
-    fn kill_at(&self, run: &str, moments: u64) {
+    /// Kills the process of turn 2, which cannot end by itself, when it was given so many moments.
+    fn kill_second(&self, run: &str, moment: impl FnOnce()) {
         let path = format!("/v1/runs/{run}/turns");
         for _ in 0..LOOKS {
+            let seen = self.feed.seen().len();
             let turns = self.home.client().unwrap().get(&path).unwrap().body["items"].clone();
             let pid = turns.as_array().unwrap().iter().find_map(|turn| {
                 (turn["turn_index"] == 2).then(|| turn["attempts"][0]["pid"].as_u64()).flatten()
             });
-            if let Some(pid) = pid.and_then(|pid| i32::try_from(pid).ok()) {
-                self.moments(moments);
-                let pid = rustix::process::Pid::from_raw(pid).unwrap();
-                let _it_may_be_over = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            if let Some(pid) = pid {
+                moment();
+                kill(u32::try_from(pid).unwrap());
                 return;
             }
-            if self.run(run)["turn_index"] == 2 && self.run(run)["status"] == "idle" {
-                return;
-            }
+            self.feed.wait_shortly_beyond(seen);
         }
+        panic!("turn 2 of {run} has no process");
     }
 
     /// Waits until no process that was there for these sessions is left.
@@ -257,11 +256,20 @@ fn the_agent_is_killed_in_a_call_and_the_chat_goes_on_with_what_is_known() {
     house.until_gone(&ours);
 }
 
-/// Asks once, and is done when it has the answer.
-fn asks_once() -> Script {
-    Script::new().decide(|heard| {
-        Some(if heard.tool_results().is_empty() { ask("Which number?") } else { Answer::say("done") })
+/// Asks once, and is done when it has the answer and the gate is open.
+fn asks_once(gate: &Gate) -> Script {
+    let gate = gate.clone();
+    Script::new().decide(move |heard| {
+        let is_answered = !heard.tool_results().is_empty();
+        Some(if is_answered { Answer::say("done").held(&gate) } else { ask("Which number?") })
     })
+}
+
+/// A gate that stands open.
+fn open_gate() -> Gate {
+    let gate = Gate::new();
+    gate.open();
+    gate
 }
 
 /// The answers that the agent has journalled.
@@ -273,18 +281,22 @@ fn answers(house: &House, run: &str) -> Vec<String> {
 
 #[test]
 fn wherever_the_agent_is_killed_with_an_answer_in_hand_no_other_words_are_taken_for_it() {
-    for moment in 0..8 {
-        let (house, _daemon) = House::new(asks_once());
+    // The last time, the agent has taken the answer and waits for the model; before that, it may be anywhere.
+    for moment in 0..=8 {
+        let gate = Gate::new();
+        let (house, _daemon) = House::new(asks_once(&gate));
         let run = house.begin("chat", "begin");
         house.until(&run, "waiting_user");
         house.reply(&run, "7");
-        house.kill_at(&run, moment);
+        house.kill_second(&run, || if moment < 8 { house.moments(moment) } else { gate.reached() });
+        gate.open();
         house.until_it(&run, "rest", |found| found["status"] == "idle" && found["turn_index"] == 2);
         house.say(&run, "m3", "go on");
         let after = house.until_it(&run, "turn 3", |found| {
             (found["status"] == "idle" || found["status"] == "waiting_user") && found["turn_index"] == 3
         });
         if after["status"] == "waiting_user" {
+            assert!(moment < 8, "the answer was taken, and is asked for again");
             // The answer was never heard, so the same is asked again.
             assert_eq!(answers(&house, &run), [""; 0], "moment {moment}");
             house.reply(&run, "7");
@@ -299,7 +311,7 @@ fn wherever_the_agent_is_killed_with_an_answer_in_hand_no_other_words_are_taken_
 #[test]
 fn wherever_the_daemon_is_killed_with_an_answer_in_hand_the_agent_hears_it_once() {
     for moment in 0..8 {
-        let (house, daemon) = House::new(asks_once());
+        let (house, daemon) = House::new(asks_once(&open_gate()));
         let run = house.begin("interactive", "begin");
         house.until(&run, "waiting_user");
         house.reply(&run, "7");
@@ -381,6 +393,27 @@ fn a_sensitive_answer_is_in_the_ledger_and_the_model_and_nowhere_else() {
     let ledger = |name: &str| name.starts_with("abide.db");
     let holding = holding(house.home.path(), secret.as_bytes());
     assert!(holding.iter().all(|name| ledger(name)), "{holding:?}");
+}
+
+#[test]
+fn the_key_of_the_model_reaches_the_model_and_neither_tools_nor_files() {
+    let key = "sk-0123456789-native";
+    let (house, daemon) = House::new(script([
+        shell("echo key: $T_KEY $T_COPY; env | grep -o '^T_[A-Z]*'"),
+        Answer::call("look", json!({})),
+        Answer::say("done"),
+    ]));
+    let path = house.home.path().join("agent").join("config.yaml");
+    let config = fs::read_to_string(&path).unwrap();
+    fs::write(path, config.replace("  name: loopback", "  name: loopback\n  api_key_env: T_KEY")).unwrap();
+    daemon.kill();
+    let _daemon = house.home.start_with(&[("T_KEY", key), ("T_COPY", key), ("T_OTHER", "1")]);
+    let run = house.begin("interactive", "look");
+    house.until(&run, "succeeded");
+    assert_eq!(house.model.heard()[0].key.as_deref(), Some(key));
+    let seen = last_results(&house);
+    assert!(seen[0].contains("key:\nT_OTHER\n"), "{seen:?}");
+    assert_eq!(holding(house.home.path(), key.as_bytes()), [""; 0]);
 }
 
 #[test]

@@ -2,10 +2,12 @@
 
 use std::fs;
 
+use std::os::unix::fs::PermissionsExt;
+
 use abide_testkit::model::Answer;
 use serde_json::json;
 
-use super::stage::{Stage, script};
+use super::stage::{Stage, results, runs, script, shell};
 
 /// A stage whose run waits for an answer, and the path of its journal.
 fn waiting() -> (Stage, std::path::PathBuf) {
@@ -58,4 +60,81 @@ fn a_journal_that_an_editor_formatted_is_refused_with_the_reason() {
         text.lines().map(pretty).collect()
     });
     assert!(said.contains("line 1:") && said.contains("reformatted"), "{said}");
+}
+
+#[test]
+fn a_journal_in_one_line_is_refused_and_the_session_lives_on() {
+    let stage = Stage::new(script([
+        shell("x=1"),
+        Answer::call("ask_human", json!({ "question": "?" })),
+        shell("echo x is ${x:-unset}"),
+        Answer::say("done"),
+    ]));
+    stage.run(&["--message", "go"]).expect(101);
+    let path = stage.state().join("journal.jsonl");
+    let good = fs::read_to_string(&path).unwrap();
+    let sessions = stage.sessions();
+    let lines: Vec<&str> = good.lines().collect();
+    for text in [
+        lines.concat(),
+        lines.join(" "),
+        format!("[{}]", lines.join(",")),
+        format!("\u{feff}{}", lines.concat()),
+    ] {
+        fs::write(&path, &text).unwrap();
+        let files = fs::read_dir(stage.state()).unwrap().count();
+        for words in [["--answer", "yes"], ["--message", "go"]] {
+            let refused = stage.run(&words);
+            refused.expect(1);
+            assert!(refused.stderr.contains("journal.jsonl, line 1: "), "{}", refused.stderr);
+            assert!(refused.stderr.contains("was left as it is"), "{}", refused.stderr);
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        assert_eq!(fs::read_dir(stage.state()).unwrap().count(), files);
+        assert_eq!(stage.sessions(), sessions);
+        assert!(runs(sessions[0].1));
+    }
+    fs::write(&path, good).unwrap();
+    stage.run(&["--answer", "yes"]).expect(0);
+    let seen = results(&stage.model.heard().pop().unwrap());
+    assert!(seen[2].contains("x is 1"), "{seen:?}");
+}
+
+#[test]
+fn everything_in_the_state_folder_is_private() {
+    let ask = Answer::call("ask_human", json!({ "question": "?", "sensitive": true }));
+    let note = Answer::call("note", json!({ "text": "x" }));
+    let stage = Stage::new(script([shell("x=1"), note, ask.clone(), ask]));
+    stage.run(&["--message", "go"]).expect(101);
+    stage.run(&["--answer", "first"]).expect(101);
+    let state = stage.state();
+    let path = state.join("journal.jsonl");
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let check = |label: &str| {
+        let mut folders = vec![state.clone()];
+        while let Some(folder) = folders.pop() {
+            assert_eq!(mode(&folder), 0o700, "{label}: {}", folder.display());
+            for entry in fs::read_dir(folder).unwrap() {
+                let entry = entry.unwrap();
+                let kind = entry.file_type().unwrap();
+                if kind.is_dir() {
+                    folders.push(entry.path());
+                } else if kind.is_file() {
+                    let found = mode(&entry.path());
+                    assert_eq!(found & 0o077, 0, "{label}: {} is {found:o}", entry.path().display());
+                }
+            }
+        }
+    };
+    check("fresh");
+    // As an earlier version left it.
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
+    for name in ["journal.jsonl", "lock"] {
+        fs::set_permissions(state.join(name), fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    let torn = fs::read_to_string(&path).unwrap() + r#"{"seq":12,"ts":"2026-"#;
+    fs::write(&path, torn).unwrap();
+    stage.run(&["--message", "more"]).expect(101);
+    assert!(state.join("journal.torn-1").exists());
+    check("tightened");
 }

@@ -1,6 +1,6 @@
 //! Budgets, and models that make mistakes.
 
-use abide_testkit::model::{Answer, Script};
+use abide_testkit::model::{Answer, Gate, Script};
 use serde_json::json;
 
 use super::stage::{Stage, results, script};
@@ -63,12 +63,124 @@ fn old_observations_make_room_when_the_window_is_full() {
     let note = Answer::call("note", json!({ "text": long }));
     let model = script(std::iter::repeat_n(note, 12)).otherwise(Answer::say("done"));
     let stage = Stage::new(model);
-    let agent = stage.work().with_file_name("agent").join("config.yaml");
-    let config = std::fs::read_to_string(&agent).unwrap();
-    std::fs::write(&agent, config.replace("  max_retries: 1", "  max_retries: 1\n  context_tokens: 12000"))
-        .unwrap();
+    stage.configure("  max_retries: 1", "  max_retries: 1\n  context_tokens: 12000");
     stage.run(&["--message", "go"]).expect(0);
     let longest = stage.model.heard().iter().map(|heard| heard.raw.to_string().len()).max().unwrap();
     assert!(longest < 12_000 * 4, "{longest}");
     stage.assert_in_order();
+}
+
+/// A tool that prints as many bytes as it is told.
+const DUMP: &str = r#"
+  - name: dump
+    description: Prints many bytes.
+    command: [sh, -c, 'head -c "$1" /dev/zero | tr "\\0" x', dump]
+    parameters:
+      - { name: bytes, type: integer, description: How many., inject_as: argument }
+"#;
+
+fn dump(calls: usize, bytes: u64) -> Answer {
+    let arguments = json!({ "bytes": bytes });
+    (1..calls).fold(Answer::call("dump", arguments.clone()), |answer, _| {
+        answer.then_call("dump", arguments.clone())
+    })
+}
+
+/// A server that refuses requests of more bytes.
+fn narrow(script: Script, most: usize) -> Script {
+    let body = r#"{"error":{"code":"context_length_exceeded","message":"maximum context length exceeded"}}"#;
+    script.when(move |heard| heard.raw.to_string().len() > most, Answer::raw(400, body))
+}
+
+#[test]
+fn one_large_batch_is_shortened_and_the_run_goes_on() {
+    for (calls, bytes, context) in [(4, 16_000, 8_000), (1, 16_000, 2_600), (30, 5_000, 4_000)] {
+        let answers = script([dump(calls, bytes), Answer::say("done")]);
+        let stage = Stage::with(narrow(answers, context * 4), DUMP);
+        stage.configure("  max_retries: 1", &format!("  max_retries: 1\n  context_tokens: {context}"));
+        assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, "done\n");
+        let seen = results(&stage.model.heard().pop().unwrap());
+        let last = seen.last().unwrap();
+        assert!(
+            last.contains("are in .abide/executions/act_") || last.contains("is in .abide/executions/act_"),
+            "{last}"
+        );
+        let outputs = std::fs::read_dir(stage.state().join("executions")).unwrap().count();
+        assert_eq!(outputs, calls);
+        stage.assert_in_order();
+    }
+}
+
+#[test]
+fn a_run_that_failed_for_its_length_says_what_to_change_and_goes_on_when_it_fits() {
+    let too_long =
+        r#"{"error":{"code":"context_length_exceeded","message":"maximum context length exceeded"}}"#;
+    let stage = Stage::with(script([dump(4, 16_000)]).otherwise(Answer::raw(400, too_long)), DUMP);
+    stage.configure("  max_retries: 1", "  max_retries: 1\n  context_tokens: 8000");
+    let failed = stage.run(&["--message", "go"]);
+    failed.expect(1);
+    for part in
+        ["maximum context length exceeded", "system_prompt.md", "model.context_tokens: 8000", "larger window"]
+    {
+        assert!(failed.stderr.contains(part), "{}", failed.stderr);
+    }
+    stage.model.follow(narrow(script([Answer::say("done")]), 32_000));
+    assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, "done\n");
+}
+
+#[test]
+fn arguments_of_any_depth_leave_a_journal_that_can_be_read() {
+    for depth in [63, 64, 126, 127, 128, 1_000, 100_000] {
+        let nested = format!("{}1{}", "[".repeat(depth - 1), "]".repeat(depth - 1));
+        let text = format!(r#"{{"text":{nested}}}"#);
+        // As text, and as the object itself, which some servers send.
+        for arguments in [json!(text).to_string(), text.clone()] {
+            let call = format!(
+                r#"{{"id":"c1","type":"function","function":{{"name":"note","arguments":{arguments}}}}}"#
+            );
+            let message =
+                format!(r#"{{"role":"assistant","content":"{}","tool_calls":[{call}]}}"#, "[{".repeat(200));
+            let body =
+                format!(r#"{{"choices":[{{"index":0,"message":{message},"finish_reason":"tool_calls"}}]}}"#);
+            let ask = Answer::call("ask_human", json!({ "question": "?" }));
+            let stage = Stage::new(script([Answer::raw(200, body), ask, Answer::say("done")]));
+            stage.run(&["--message", "go"]).expect(101);
+            let seen = results(&stage.model.heard().pop().unwrap());
+            let expected = if depth <= 64 { "text" } else { "nested more than 64 levels deep" };
+            assert!(seen[0].contains(expected), "{depth}: {seen:?}");
+            assert_eq!(stage.run(&["--answer", "yes"]).expect(0).stdout, "done\n");
+            stage.abide(&["agent", "show"]).expect(0);
+            stage.assert_in_order();
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_was_cut_at_its_length_is_told_whole() {
+    let parts = ["Once upon ", "a time there", " was a model", "."];
+    let cut = |text: &str| Answer::say(text).finishing("length");
+    let gate = Gate::new();
+    let stage = Stage::new(script([
+        cut("This is not part of it."),
+        Answer::call("note", json!({ "text": "x" })),
+        cut(parts[0]),
+        cut(parts[1]),
+        Answer::say("lost").held(&gate),
+    ]));
+    let mut child = stage.start(&["--message", "go"]);
+    gate.reached();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    gate.open();
+    // A failure between two parts does no harm either.
+    stage.model.follow(script([cut(parts[2]), Answer::status(400, "no")]));
+    stage.run(&["--message", "go"]).expect(1);
+    stage.model.follow(script([Answer::say(parts[3])]));
+    let whole = parts.concat();
+    assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, format!("{whole}\n"));
+    assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, format!("{whole}\n"));
+    assert_eq!(stage.events("RUN_END").pop().unwrap()["answer"], whole.as_str());
+    // What is said next is another answer.
+    stage.model.follow(script([Answer::say("Yes.")]));
+    assert_eq!(stage.run(&["--message", "really?"]).expect(0).stdout, "Yes.\n");
 }

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use abide_testkit::model::{Answer, Script};
 use serde_json::json;
 
-use super::stage::{Stage, results, script};
+use super::stage::{Ended, Stage, results, script};
 
 fn ask(question: &str) -> Answer {
     Answer::call("ask_human", json!({ "question": question }))
@@ -68,4 +68,83 @@ fn nothing_to_do_is_a_mistake_of_whoever_typed() {
     stage.run(&[]).expect(2);
     stage.run(&["--message", " "]).expect(2);
     assert_eq!(stage.model.heard().len(), 0);
+}
+
+/// Answers over standard input, as a program does with what is sensitive.
+fn answer(stage: &Stage, text: &str) -> Ended {
+    let mut command = stage.command(&["--answer", "-"]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ended { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+}
+
+#[test]
+fn sensitive_answers_reach_the_model_and_tools_exactly_whatever_they_are() {
+    let sensitive =
+        |question: &str| Answer::call("ask_human", json!({ "question": question, "sensitive": true }));
+    for (first, second) in [
+        ("secret", "hunter2"),
+        ("hunter2", "secret"),
+        ("secret", "sec"),
+        ("in JSON", "JSON"),
+        ("t", "xt"),
+        ("⟦x⟧", "⟦"),
+        ("a\"b\\q", "b\\"),
+        ("12", "2"),
+    ] {
+        let stage = Stage::new(script([sensitive("First?"), sensitive("Second?")]));
+        stage.run(&["--message", "go"]).expect(101);
+        answer(&stage, first).expect(101);
+        let both = format!("{first} and {second}, as a secret in JSON [secret act_1] {first}{second}");
+        let use_them = {
+            let (first, second, both) = (first.to_owned(), second.to_owned(), both.clone());
+            move |heard: &abide_testkit::model::Heard| {
+                let seen = results(heard);
+                let is_exact = seen.len() == 2 && seen[0] == first && seen[1] == second;
+                is_exact.then(|| Answer::call("note", json!({ "text": both })))
+            }
+        };
+        stage.model.follow(Script::new().decide(use_them).otherwise(Answer::say(format!("done: {both}"))));
+        let done = answer(&stage, second);
+        done.expect(0);
+        let last = stage.events("THOUGHT").pop().unwrap()["text"].clone();
+        assert_eq!(stage.events("RUN_END").pop().unwrap()["answer"], last);
+        assert_eq!(done.stdout, format!("{}\n", last.as_str().unwrap()));
+        let noted = std::fs::read_to_string(stage.work().join("notes.txt"));
+        assert_eq!(noted.unwrap_or_default(), format!("{both}\n"), "{first:?} {second:?}");
+        let seen = results(&stage.model.heard().pop().unwrap());
+        assert!(seen[2].starts_with(&format!("noted {both}\n")), "{}", seen[2]);
+        let journal = std::fs::read_to_string(stage.state().join("journal.jsonl")).unwrap();
+        let answers = stage.events("ACTION_RESULT");
+        for (result, text) in answers.iter().zip([first, second]) {
+            let recorded = result["observation_content"].as_str().unwrap();
+            assert!(recorded.starts_with('⟦') && recorded.ends_with('⟧') && recorded != text, "{recorded}");
+        }
+        for text in [first, second].iter().filter(|text| text.len() > 5 && **text != "in JSON") {
+            assert!(!journal.contains(*text), "{text}: {journal}");
+        }
+    }
+}
+
+#[test]
+fn the_number_of_an_option_stands_for_its_text() {
+    let ask = Answer::call("ask_human", json!({ "question": "Which?", "options": ["tea", "coffee", "1"] }));
+    let stage = Stage::new(script([ask.clone(), ask.clone(), ask.clone(), ask.clone(), ask]));
+    let waiting = stage.run(&["--message", "go"]);
+    assert!(waiting.expect(101).stderr.contains("2) coffee"), "{}", waiting.stderr);
+    stage.run(&["--answer", "2"]).expect(101);
+    stage.run(&["--answer", "4"]).expect(101);
+    // An option that is called so takes precedence over the option with this number.
+    stage.run(&["--answer", "1"]).expect(101);
+    stage.run(&["--answer", "=2"]).expect(101);
+    stage.model.follow(Script::new().otherwise(Answer::say("done")));
+    stage.run(&["--answer", "2"]).expect(0);
+    // The same command again gives the same answer again.
+    assert_eq!(stage.run(&["--answer", "2"]).expect(0).stdout, "done\n");
+    assert_eq!(stage.run(&["--answer", "coffee"]).expect(0).stdout, "done\n");
+    stage.run(&["--answer", "1"]).expect(2);
+    assert_eq!(results(&stage.model.heard().pop().unwrap()), ["coffee", "4", "1", "2", "coffee"]);
 }

@@ -2,10 +2,14 @@
 
 use std::os::unix::process::ExitStatusExt;
 
-use abide_testkit::model::{Answer, Gate, Script};
+use abide_testkit::{
+    environment,
+    model::{Answer, Gate, Script},
+    wait,
+};
 use serde_json::json;
 
-use super::stage::{Stage, kill, results, runs, script, shell};
+use super::stage::{Stage, ended, kill, results, runs, script, shell};
 
 fn ask() -> Answer {
     Answer::call("ask_human", json!({ "question": "Go on?" }))
@@ -69,7 +73,7 @@ fn a_call_under_way_when_we_are_killed_is_ended_and_told_to_be_unknown() {
         Stage::new(script([Answer::call("linger", json!({})).then_call("note", json!({ "text": "after" }))]));
     let mut child = stage.start(&["--message", "go"]);
     let lingering = stage.work().join("lingering.txt");
-    wait_for(|| lingering.exists());
+    wait::until("the tool lingers", || lingering.exists());
     child.kill().unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(9));
     stage.model.follow(Script::new().otherwise(Answer::say("I see")).demand_order());
@@ -83,8 +87,120 @@ fn a_call_under_way_when_we_are_killed_is_ended_and_told_to_be_unknown() {
     assert!(!stage.work().join("notes.txt").exists());
     let statuses: Vec<_> = stage.events("ACTION_RESULT").iter().map(|r| r["status"].clone()).collect();
     assert_eq!(statuses, ["unknown", "unknown"]);
+    // What was begun has a folder with what is known of it; what was not begun has none (B4).
+    let places: Vec<_> = stage.events("ACTION_RESULT").iter().map(|r| r["execution_ref"].clone()).collect();
+    let place = places[0].as_str().expect("a result names its folder");
+    assert!(stage.state().join(place).join("call.json").exists() && places[1].is_null(), "{places:?}");
     assert_eq!(processes_in(&stage.work()), [0_u32; 0]);
     stage.assert_in_order();
+}
+
+#[test]
+fn b8_an_interpreter_that_works_on_while_we_are_killed_is_told_to_be_at_work() {
+    let python = |code: &str| Answer::call("python", json!({ "code": code }));
+    let work = "open('begun', 'w').close()\nimport os, time\n\
+                while not os.path.exists('go'): time.sleep(0.01)\n\nprint('the work is done')\n";
+    let stage = Stage::new(script([python("x = 6"), python(work)]));
+    let mut child = stage.start(&["--message", "go"]);
+    let begun = stage.work().join("begun");
+    wait::until("the interpreter is at work", || begun.exists());
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    let (id, pid) = stage.sessions().remove(0);
+    stage.model.follow(
+        script([
+            Answer::call("note", json!({ "text": "x" })),
+            Answer::call("note", json!({ "text": "y" })),
+            python("print('x is', x)"),
+            Answer::say("I see"),
+        ])
+        .demand_order(),
+    );
+    std::fs::write(stage.work().join("go"), "").unwrap();
+    assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, "I see\n");
+    let seen = results(&stage.model.heard().pop().unwrap());
+    assert!(seen[1].contains("The outcome of this call is unknown"), "{seen:#?}");
+    assert!(!seen[1].contains("nothing of it runs any more"), "{seen:#?}");
+    assert!(seen[1].contains(&format!("Session {id} is alive")), "{seen:#?}");
+    // The state of the interpreter is kept, and what it printed for the earlier call is not this call's answer.
+    let (_, answer) = seen[4].rsplit_once("output]\n").unwrap_or(("", &seen[4]));
+    assert_eq!(answer, "x is 6", "{seen:#?}");
+    assert_eq!(seen.iter().filter(|text| text.contains("the work is done")).count(), 1, "{seen:#?}");
+    let result = &stage.events("ACTION_RESULT")[1];
+    assert_eq!((&result["status"], &result["session_id"]), (&json!("unknown"), &json!(id)));
+    let call = stage.state().join(result["execution_ref"].as_str().unwrap()).join("call.json");
+    let call: serde_json::Value = serde_json::from_slice(&std::fs::read(call).unwrap()).unwrap();
+    assert_eq!(call["session"], id.as_str());
+    assert!(!runs(pid), "the run is over");
+    stage.assert_in_order();
+}
+
+#[test]
+fn a_run_that_goes_on_after_its_end_is_told_that_its_sessions_were_ended() {
+    let look = || shell("pwd; echo x is ${x:-unset}");
+    let stage = Stage::new(script([
+        shell("cd / && x=1"),
+        Answer::status(500, "no"),
+        Answer::status(500, "no"),
+        look(),
+        Answer::say("first"),
+        look(),
+        Answer::say("second"),
+    ]));
+    stage.run(&["--message", "go"]).expect(1);
+    assert_eq!(stage.sessions(), []);
+    assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, "first\n");
+    assert_eq!(stage.run(&["--message", "and then?"]).expect(0).stdout, "second\n");
+    let last = stage.model.heard().pop().unwrap();
+    let notices: Vec<String> = last
+        .user_texts()
+        .into_iter()
+        .filter(|text| text.contains("was ended when the run stopped"))
+        .collect();
+    assert_eq!(notices.len(), 2, "{notices:#?}");
+    let directory = stage.work().canonicalize().unwrap();
+    let seen = results(&last);
+    for (notice, result) in notices.iter().zip(&seen[1..]) {
+        assert!(notice.contains(&format!("starts a new session in {}.", stage.work().display())), "{notice}");
+        assert!(result.contains("Session started") && result.contains("x is unset"), "{result}");
+        assert!(result.contains(&*directory.to_string_lossy()), "{result}");
+    }
+    stage.assert_in_order();
+}
+
+#[test]
+fn a_tool_that_kills_its_keeper_leaves_nothing_running() {
+    let leave = "(env -i setsid sleep 71951 &) ; sleep 71951 & kill -9 $PPID; sleep 71951";
+    let more = format!(
+        "  - name: killer\n    description: Kills its keeper.\n    command: [sh, -c, '{leave}']\n\
+         \x20 - name: killing_session\n    description: The same.\n    stateful: true\n\
+         \x20   command: [sh, -c, '{leave}']\n    parameters:\n\
+         \x20     - {{ name: text, type: string, description: Text., inject_as: stdin, required: false }}\n"
+    );
+    let call = |tool: &str| Answer::call(tool, json!({}));
+    let killers = std::iter::repeat_with(|| [call("killer"), call("killing_session")]).take(5).flatten();
+    let stage = Stage::with(script(killers.chain([Answer::say("done")])), &more);
+    stage.run(&["--message", "go"]).expect(0);
+    assert_eq!(processes_in(&stage.work()), [0_u32; 0]);
+    for seen in results(&stage.model.heard().pop().unwrap()) {
+        assert!(seen.contains("was killed") && !seen.contains(&*stage.work().to_string_lossy()), "{seen}");
+    }
+}
+
+#[test]
+fn a_background_job_of_the_shell_that_became_the_agent_is_left_alone() {
+    let more =
+        "  - name: killer\n    description: Kills its keeper.\n    command: [sh, -c, 'kill -9 $PPID']\n";
+    let killer = || Answer::call("killer", json!({}));
+    let stage = Stage::with(script([shell("true"), killer(), Answer::say("done")]), more);
+    let agent = stage.command(&["--message", "go"]);
+    let mut command = environment::abide("sh");
+    command.args(["-c", "sleep 71952 >/dev/null 2>&1 & echo $! > job.txt; exec \"$@\"", "sh"]);
+    command.arg(agent.get_program()).args(agent.get_args()).current_dir(stage.work());
+    ended(command).expect(0);
+    let job: u32 = std::fs::read_to_string(stage.work().join("job.txt")).unwrap().trim().parse().unwrap();
+    assert!(runs(job), "a process that is not the agent's was ended");
+    kill(job);
 }
 
 #[test]
@@ -97,7 +213,7 @@ fn a_person_who_presses_ctrl_c_ends_the_tool_and_keeps_the_session() {
     ]));
     let mut child = stage.start(&["--message", "go"]);
     let lingering = stage.work().join("lingering.txt");
-    wait_for(|| lingering.exists());
+    wait::until("the tool lingers", || lingering.exists());
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
@@ -137,13 +253,6 @@ fn two_processes_in_one_directory_are_refused() {
     gate.open();
     let first = first.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&first.stdout), "done\n");
-}
-
-/// Looks again and again until it is so.
-fn wait_for(is_so: impl Fn() -> bool) {
-    while !is_so() {
-        std::thread::yield_now();
-    }
 }
 
 /// The processes that work below a directory.

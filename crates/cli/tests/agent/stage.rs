@@ -6,7 +6,10 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use abide_testkit::model::{Answer, Heard, ModelServer, Script};
+use abide_testkit::{
+    environment,
+    model::{Answer, Heard, ModelServer, Script},
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -42,6 +45,14 @@ impl Stage {
         Self { folder, model }
     }
 
+    /// Replaces a part of the agent's configuration.
+    pub(crate) fn configure(&self, from: &str, to: &str) {
+        let path = self.folder.path().join("agent").join("config.yaml");
+        let config = fs::read_to_string(&path).unwrap();
+        assert!(config.contains(from), "{config}");
+        fs::write(&path, config.replacen(from, to, 1)).unwrap();
+    }
+
     pub(crate) fn work(&self) -> PathBuf {
         self.folder.path().join("work")
     }
@@ -51,13 +62,11 @@ impl Stage {
     }
 
     /// The command with these words after `abide agent run`.
-    #[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
     pub(crate) fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_abide"));
+        let mut command = environment::abide(env!("CARGO_BIN_EXE_abide"));
         command.args(["agent", "run", "--agent"]).arg(self.folder.path().join("agent"));
         command.arg("--workdir").arg(self.work()).args(words);
-        command.env("ABIDE_HOME", self.folder.path().join("home")).env_remove("ABIDE_MODEL_BASE_URL");
-        command.env_remove("ABIDE_MODEL").env_remove("ABIDE_MODEL_API_KEY");
+        command.env("ABIDE_HOME", self.folder.path().join("home"));
         command.current_dir(self.folder.path()).stdin(Stdio::null());
         command
     }
@@ -71,10 +80,10 @@ impl Stage {
         self.abide_with(words, &[])
     }
 
-    #[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
     pub(crate) fn abide_with(&self, words: &[&str], env: &[(&str, &str)]) -> Ended {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_abide"));
-        command.args(words).current_dir(self.work()).stdin(Stdio::null()).envs(env.iter().copied());
+        let mut command = environment::abide(env!("CARGO_BIN_EXE_abide"));
+        command.args(words).current_dir(self.work()).stdin(Stdio::null());
+        command.env("ABIDE_HOME", self.folder.path().join("home")).envs(env.iter().copied());
         ended(command)
     }
 

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use abide_testkit::environment;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -45,9 +46,8 @@ impl House {
     }
 
     /// A command of this house, with a plain environment: no colours wanted or unwanted, no settings of ours.
-    #[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
     pub(crate) fn command<S: AsRef<OsStr>>(&self, words: &[S]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_abide"));
+        let mut command = environment::abide(env!("CARGO_BIN_EXE_abide"));
         command
             .args(words)
             .env("ABIDE_HOME", self.path())

@@ -16,3 +16,11 @@ mod questions;
 mod service;
 #[cfg(test)]
 mod talking;
+
+#[test]
+fn settings_of_the_shell_do_not_reach_the_binary_under_test() {
+    abide_testkit::environment::assert_not_inherited_by(&[
+        "service::a_home_has_one_daemon",
+        "questions::a_question_is_asked_on_the_terminal_and_answered_by_number",
+    ]);
+}

@@ -45,7 +45,7 @@ fn everything_is_there_as_json_in_the_shapes_of_the_interface() {
     assert_eq!(house.json(&["cancel", "last"])["accepted"], false);
     let mut parts = fields(&house.json(&["down"])).into_iter().map(str::to_owned).collect::<Vec<_>>();
     parts.sort_unstable();
-    assert_eq!(parts, ["sessions", "turns", "waits"]);
+    assert_eq!(parts, ["runs", "sessions", "turns", "waits"]);
 }
 
 #[test]
@@ -113,12 +113,27 @@ fn whoever_stops_reading_is_not_complained_to() {
 }
 
 #[test]
-fn wide_characters_keep_the_columns() {
+fn wide_characters_count_twice_where_a_line_is_cut_to_the_terminal() {
     let house = House::new();
-    assert_eq!(house.abide(&["run", "parrot", "say 数据库已经迁移完成"]).code, 0);
-    assert_eq!(house.abide(&["run", "parrot", "say plain"]).code, 0);
-    let listed = house.abide(&["ls"]).out;
-    assert!(listed.contains("数据库已经迁移完成"), "{listed}");
+    let wide = "数据库已经迁移完成".repeat(20);
+    assert_eq!(house.abide(&["run", "parrot", &format!("say {wide}")]).code, 0);
+    assert_eq!(house.abide(&["run", "parrot", &format!("say {}", "plain ".repeat(40))]).code, 0);
+    let mut person = Person::runs(&house, &["ls"]);
+    assert_eq!(person.ends(), Some(0));
+    // Without what only colours.
+    let seen: String = person.all.split('\x1b').enumerate().fold(String::new(), |text, (number, part)| {
+        text + if number == 0 { part } else { part.split_once('m').map_or("", |(_, rest)| rest) }
+    });
+    let columns = |line: &str| -> usize { line.chars().map(|c| if c >= '\u{2e80}' { 2 } else { 1 }).sum() };
+    let rows: Vec<(usize, &str)> = seen
+        .lines()
+        .filter(|line| line.starts_with("run_"))
+        .map(|line| (columns(line.trim_end()), line))
+        .collect();
+    assert_eq!(rows.len(), 2, "{seen}");
+    for (columns, line) in rows {
+        assert!((155..=160).contains(&columns), "{columns} of 160 columns: {line}");
+    }
 }
 
 #[test]
@@ -162,24 +177,32 @@ fn the_settings_of_a_run_are_part_of_its_story() {
 #[test]
 fn every_command_has_examples() {
     let house = House::new();
-    for command in [
-        "up",
-        "down",
-        "status",
-        "run",
-        "ls",
-        "show",
-        "logs",
-        "attach",
-        "inbox",
-        "reply",
-        "send",
-        "interrupt",
-        "cancel",
-        "completions",
-    ] {
-        let help = house.abide(&[command, "--help"]);
-        assert_eq!(help.code, 0);
-        assert!(help.out.contains("Example"), "{command}: {}", help.out);
+    let commands = subcommands(&house, &[]);
+    for known in
+        ["up", "run", "reply", "agent", "rpc", "mcp", "sessions", "config", "doctor", "verify", "backup"]
+    {
+        assert!(commands.iter().any(|command| command == known), "{known}: {commands:?}");
     }
+    let mut without = vec![];
+    for command in &commands {
+        let help = house.abide(&[command.as_str(), "--help"]);
+        assert_eq!(help.code, 0, "{command}");
+        // A command with commands of its own may leave the examples to them.
+        let parts = subcommands(&house, &[command]);
+        let shown = |words: &[&str]| house.abide(&[words, &["--help"]].concat()).out.contains("Example");
+        let in_parts = !parts.is_empty() && parts.iter().all(|part| shown(&[command, part]));
+        if !help.out.contains("Example") && !in_parts {
+            without.push(command.clone());
+        }
+    }
+    assert_eq!(without, [""; 0]);
+}
+
+/// The commands that the help of a command lists.
+fn subcommands(house: &House, words: &[&str]) -> Vec<String> {
+    let help = house.abide(&[words, &["--help"]].concat()).out;
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let names = listed.take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
+    let names = names.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split(' ').next());
+    names.filter(|name| *name != "help").map(str::to_owned).collect()
 }

@@ -5,6 +5,7 @@ use std::{
     process::Child,
 };
 
+use abide_testkit::environment;
 use pty_process::{
     Size,
     blocking::{Command, Pty},
@@ -30,7 +31,10 @@ impl Person {
     pub(crate) fn runs_with(house: &House, words: &[&str], env: &[(&str, &str)]) -> Self {
         let (terminal, inside) = pty_process::blocking::open().unwrap();
         terminal.resize(Size::new(40, 160)).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_abide"))
+        let program = Command::new(env!("CARGO_BIN_EXE_abide"));
+        let child = environment::inherited_settings()
+            .into_iter()
+            .fold(program, Command::env_remove)
             .args(words)
             .env("ABIDE_HOME", house.path())
             .env("TERM", "xterm")

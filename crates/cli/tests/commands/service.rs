@@ -1,7 +1,8 @@
 //! The daemon as people meet it: started when it is needed, one for each home, and stopped.
 
-use std::{net::TcpListener, process::Stdio};
+use std::{net::TcpListener, os::unix::fs::PermissionsExt, process::Stdio};
 
+use abide_testkit::wait;
 use serde_json::Value;
 
 use crate::house::House;
@@ -155,4 +156,20 @@ fn completions_are_there_for_every_shell() {
         assert!(done.out.contains("inbox"), "{shell}");
     }
     assert_eq!(house.abide(&["completions", "tcsh"]).code, 2);
+}
+
+#[test]
+fn up_opens_the_page_in_the_persons_browser() {
+    let house = House::new();
+    let (browser, opened) = (house.path().join("browser"), house.path().join("opened"));
+    // Renamed when it is whole, so that it is never read half.
+    let script = format!("#!/bin/sh\necho \"$1\" > {0}.part && mv {0}.part {0}\n", opened.display());
+    std::fs::write(&browser, script).unwrap();
+    std::fs::set_permissions(&browser, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = house.command(&["up", "--detach", "--open"]);
+    command.env("BROWSER", &browser);
+    let done = House::done(command);
+    assert_eq!(done.code, 0, "{}", done.err);
+    let url = wait::until_some("the browser is started", || std::fs::read_to_string(&opened).ok());
+    assert!(url.starts_with(done.out.trim()) && url.starts_with("http://127.0.0.1:"), "{url} {}", done.out);
 }

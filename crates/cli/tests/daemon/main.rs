@@ -3,7 +3,16 @@
 //! Each story is told over a restart in the middle of the wait: once after a kill, once after an orderly end that leaves
 //! everything to the keepers.
 
+mod attempts;
+mod damage;
+mod deaths;
 mod gates;
+mod keepers;
+mod output;
 mod policies;
+mod postgres;
+mod probes;
+mod shutdown;
 mod stage;
+mod stops;
 mod waits;

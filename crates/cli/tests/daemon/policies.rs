@@ -30,6 +30,31 @@ fn the_engine_decides_for_itself() {
         assert_eq!(question["auto_decide_reason"], "user_no_reply");
         let lines = stage.lines();
         assert!(lines.len() == 2 && lines[1].contains("Decide this yourself"), "{engine}: {lines:?}");
+        // The envelope of the automatic reply (D6): in the events, in `abide logs` and in the daemon's log.
+        let events = stage.get(&format!("/v1/runs/{run}/events"));
+        let replies: Vec<&Value> = events["items"]
+            .as_array()
+            .expect("a page")
+            .iter()
+            .filter(|it| it["type"] == "reply_arrived")
+            .collect();
+        let [reply] = replies[..] else { panic!("{events:#}") };
+        let envelope =
+            ["source", "interaction_id", "reason", "policy"].map(|name| reply["data"][name].clone());
+        let expected = [
+            json!("auto_decide_timeout"),
+            question["interaction_id"].clone(),
+            json!("user_no_reply"),
+            json!("engine_judgement"),
+        ];
+        assert_eq!(envelope, expected, "{reply}");
+        let instruction = reply["data"]["instruction"].as_str().unwrap_or_default();
+        assert!(instruction.contains("Decide this yourself"), "{reply}");
+        let logs = stage.home.run(&["logs", &run]).stdout;
+        for word in ["auto_decide_timeout", "user_no_reply", "engine_judgement", instruction] {
+            assert!(logs.contains(word), "{word}: {logs}");
+            assert!(stage.home.log_text().contains(word), "{word}");
+        }
         stage.wait_for_no_keeper();
     }
 }

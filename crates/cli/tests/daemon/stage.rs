@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use abide_testkit::daemon::{Feed, Home, Running};
+use abide_testkit::{
+    daemon::{Feed, Home, Left, Running},
+    wait,
+};
 use serde_json::{Value, json};
 
 pub(crate) struct Stage {
@@ -32,8 +35,14 @@ pub(crate) enum Door {
 
 impl Stage {
     pub(crate) fn new() -> Self {
+        Self::with(&[])
+    }
+
+    /// A daemon with these settings in its environment.
+    pub(crate) fn with(settings: &[(&str, &str)]) -> Self {
         let program = Path::new(env!("CARGO_BIN_EXE_abide"));
         let home = Home::new(program).with("ABIDE_SLOTS_MAX_RUNNING", "4");
+        let home = settings.iter().fold(home, |home, (name, value)| home.with(name, value));
         let daemon = Some(home.start());
         let feed = Feed::open("/v1/events", home.finder());
         Self { home, daemon, feed }
@@ -73,6 +82,83 @@ impl Stage {
         created.text("/run_id").to_owned()
     }
 
+    /// A run in this mode.
+    pub(crate) fn create_in(&self, mode: &str, engine: &str, prompt: &str) -> String {
+        let body = json!({
+            "engine": engine, "prompt": prompt, "execution_mode": mode, "workspace": self.home.workspace("w"),
+        });
+        let created = self.home.client().and_then(|client| client.post("/v1/runs", &body));
+        let created = created.expect("the daemon answers");
+        assert_eq!(created.status, 201, "{}", created.body);
+        created.text("/run_id").to_owned()
+    }
+
+    /// Says something to a run.
+    pub(crate) fn send(&self, run: &str, text: &str, on_busy: &str) -> String {
+        let body = json!({ "text": text, "on_busy": on_busy });
+        let path = format!("/v1/runs/{run}/messages");
+        let sent = self.home.client().and_then(|client| client.post(&path, &body)).expect("it answers");
+        assert_eq!(sent.status, 202, "{}", sent.body);
+        sent.text("/message_id").to_owned()
+    }
+
+    /// Asks something of a run that has no answer but that it was taken.
+    pub(crate) fn order(&self, run: &str, what: &str) {
+        let path = format!("/v1/runs/{run}/{what}");
+        let done = self.home.client().and_then(|client| client.post(&path, &json!({}))).expect("it answers");
+        assert_eq!(done.status, 200, "{}", done.body);
+    }
+
+    /// Waits until the run's engine has reported this as progress.
+    pub(crate) fn wait_for_progress(&self, run: &str, text: &str) {
+        loop {
+            let seen = self.feed.seen();
+            let told = |event: &Value| {
+                event["run_id"] == run && event["type"] == "progressed" && event["data"]["text"] == text
+            };
+            if seen.iter().any(|seen| told(&seen.event)) {
+                return;
+            }
+            assert!(self.feed.wait_beyond(seen.len()), "{run} never says {text}");
+        }
+    }
+
+    /// Ends the daemon in order, with everything that it runs, and says what it printed.
+    pub(crate) fn shut_down(&mut self) -> Value {
+        let end = self.home.run(&["down", "--json"]);
+        assert_eq!(end.code, Some(0), "{end:?}");
+        self.forget_daemon();
+        serde_json::from_str(&end.stdout).expect("it prints JSON")
+    }
+
+    /// The daemon was ended by somebody else.
+    pub(crate) fn forget_daemon(&mut self) {
+        if let Some(daemon) = self.daemon.take() {
+            daemon.wait();
+        }
+    }
+
+    /// Waits until the run asks a question of this asker.
+    pub(crate) fn wait_for_question(&self, run: &str, asked_by: &str) -> Value {
+        loop {
+            let seen = self.feed.seen().len();
+            let state = self.get(&format!("/v1/runs/{run}"));
+            let pending = &state["pending_interaction_id"];
+            let asks =
+                |question: &Value| question["interaction_id"] == *pending && question["asked_by"] == asked_by;
+            if self.questions(run).iter().any(asks) {
+                return state;
+            }
+            assert!(self.feed.wait_beyond(seen), "{run} does not ask: {state}");
+        }
+    }
+
+    /// A run's turns, the first first.
+    pub(crate) fn turns(&self, run: &str) -> Vec<Value> {
+        let listed = self.get(&format!("/v1/runs/{run}/turns"));
+        listed["items"].as_array().cloned().expect("a list has items")
+    }
+
     pub(crate) fn get(&self, path: &str) -> Value {
         let response = self.home.client().and_then(|client| client.get(path)).expect("the daemon answers");
         assert_eq!(response.status, 200, "{path}: {}", response.body);
@@ -108,6 +194,24 @@ impl Stage {
         attempts.filter_map(|attempt| attempt["pid"].as_u64()).collect()
     }
 
+    /// Waits until the keeper of a run's first attempt is there.
+    pub(crate) fn wait_for_keeper(&self, run: &str) -> Left {
+        wait::until_some("the keeper is there", || self.home.keeper_of(run, 1))
+    }
+
+    /// Waits until a run's last turn has this execution status.
+    pub(crate) fn wait_for_turn(&self, run: &str, status: &str) -> Value {
+        loop {
+            let seen = self.feed.seen().len();
+            let turns = self.get(&format!("/v1/runs/{run}/turns"));
+            let turn = turns["items"].as_array().and_then(|turns| turns.last()).cloned().unwrap_or_default();
+            if turn["execution_status"] == status {
+                return turn;
+            }
+            assert!(self.feed.wait_beyond(seen), "{run}'s turn does not come to {status}: {turn}");
+        }
+    }
+
     /// Answers the open question.
     pub(crate) fn reply(&self, run: &Value, text: &str, door: Door) {
         let interaction = run["pending_interaction_id"].as_str().expect("a question is open");
@@ -133,6 +237,18 @@ impl Stage {
     pub(crate) fn lines(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.home.workspace("w").join("log")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
+    }
+
+    /// Waits until something is there, looking again after every event and every moment.
+    pub(crate) fn wait_for<T>(&self, look: impl Fn(&Self) -> Option<T>) -> T {
+        for _ in 0..LOOKS {
+            let seen = self.feed.seen().len();
+            if let Some(found) = look(self) {
+                return found;
+            }
+            let _or_after_a_moment = self.feed.wait_shortly_beyond(seen);
+        }
+        panic!("it does not come");
     }
 
     /// Waits until no process of a run is held any more.

@@ -4,6 +4,7 @@
 //! `cargo xtask test` installs the programs and says where they are. A program that is not there is reported as not
 //! verified; with `ABIDE_REQUIRE_ENGINES=1` it is a failure.
 
+mod busy;
 mod dressing;
 mod parrots;
 mod programs;
@@ -12,12 +13,13 @@ mod skills;
 mod special;
 mod stage;
 mod stories;
+mod texts;
 
 /// The stories that every engine has to live through, each as a test of its own.
 macro_rules! engine {
     ($module:ident, $name:literal) => {
         mod $module {
-            use crate::stories;
+            use crate::{busy, stories, texts};
 
             #[test]
             fn it_asks_is_answered_by_a_new_process_and_asks_again() {
@@ -65,6 +67,45 @@ macro_rules! engine {
             fn twenty_turns_in_a_row_carry_the_whole_history() {
                 stories::twenty_turns_in_a_row_carry_the_whole_history($name);
                 crate::record::seen($name, "twenty_turns_in_a_row_carry_the_whole_history");
+            }
+
+            #[test]
+            fn an_interrupted_turn_is_over_and_the_chat_goes_on() {
+                busy::an_interrupted_turn_is_over_and_the_chat_goes_on($name);
+                crate::record::seen($name, "an_interrupted_turn_is_over_and_the_chat_goes_on");
+            }
+
+            #[test]
+            fn e9_a_newer_message_supersedes_the_turn_at_work() {
+                busy::e9_a_newer_message_supersedes_the_turn_at_work($name);
+                crate::record::seen($name, "e9_a_newer_message_supersedes_the_turn_at_work");
+            }
+
+            #[test]
+            fn e6_an_answer_during_the_end_of_a_process_leaves_no_attempt_without_its_end() {
+                busy::e6_an_answer_during_the_end_of_a_process_leaves_no_attempt_without_its_end($name);
+                crate::record::seen(
+                    $name,
+                    "e6_an_answer_during_the_end_of_a_process_leaves_no_attempt_without_its_end",
+                );
+            }
+
+            #[test]
+            fn a_very_long_answer_arrives_whole() {
+                texts::a_very_long_answer_arrives_whole($name);
+                crate::record::seen($name, "a_very_long_answer_arrives_whole");
+            }
+
+            #[test]
+            fn a_prompt_that_looks_like_an_option_is_a_prompt() {
+                texts::a_prompt_that_looks_like_an_option_is_a_prompt($name);
+                crate::record::seen($name, "a_prompt_that_looks_like_an_option_is_a_prompt");
+            }
+
+            #[test]
+            fn a_model_that_repeats_itself_is_no_success_without_an_answer() {
+                texts::a_model_that_repeats_itself_is_no_success_without_an_answer($name);
+                crate::record::seen($name, "a_model_that_repeats_itself_is_no_success_without_an_answer");
             }
         }
     };

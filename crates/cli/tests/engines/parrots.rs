@@ -4,7 +4,7 @@ use abide_domain::{
     engine::ProfileKind,
     failure::FailureCode,
     interaction::{Asker, Kind},
-    run::Status,
+    run::{RunState, Status, Working},
     settings::{
         ExecutionMode::{Chat, Interactive},
         OnBusy,
@@ -80,15 +80,20 @@ fn a_parrot_that_fails_crashes_or_hangs_is_no_success() {
     stage.wait_until(run, "the end of all processes", |_| stage.held().is_empty());
 }
 
+/// The message goes into the turn at work: it has no turn of its own, and its words are in that turn's answer.
 #[test]
 fn a_message_steers_a_parrot_at_work() {
-    let stage = stage("parrot");
-    let run = stage.start_with(Chat, "gate Ready?\nsay First.", |settings| settings.on_busy = OnBusy::Steer);
-    stage.wait_until(run, "a gate", |run| run.status() == Status::WaitingUser);
-    stage.reply(run, "yes");
-    let done = stage.wait(run, Status::Idle);
-    assert_eq!(done.result.as_deref().map(str::trim), Some("First."));
-    stage.say(run, "say Second.");
-    let done = stage.wait_until(run, "turn 2", |run| run.status() == Status::Idle && run.turn_index == 2);
-    assert_eq!(done.result.as_deref().map(str::trim), Some("Second."));
+    for engine in ["parrot", "parrot-sticky"] {
+        let stage = stage(engine);
+        let run = stage.start(Chat, "say First.\nprogress Busy.\nsleep 5\nsay Last.");
+        stage.wait_until(run, "work", |run| {
+            // Its session is named before anything else, so it reads what it is told.
+            matches!(run.state, RunState::Running(Working::Active(_))) && run.handle.is_some()
+        });
+        stage.break_in(run, "say Second.", OnBusy::Steer);
+        let done = stage.wait(run, Status::Idle);
+        assert_eq!(done.turn_index, 1, "{engine}: the message started no turn");
+        let answer = done.result.unwrap_or_default();
+        assert!(answer.contains("First.") && answer.contains("Second."), "{engine}: {answer:?}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use abide_testkit::skip::skip;
 use serde::Deserialize;
 
 /// An installed program.
@@ -59,6 +60,6 @@ fn stand_in(name: &str) -> Option<Program> {
 
 fn not_verified(name: &str, reason: &str, required: bool) -> Option<Program> {
     assert!(!required, "{name} is NOT VERIFIED: {reason}");
-    eprintln!("{name} is NOT VERIFIED: {reason}");
+    skip(&format!("{name} is not installed: {reason}"));
     None
 }

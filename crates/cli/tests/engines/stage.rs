@@ -108,6 +108,7 @@ impl Stage {
                 processes: processes.clone(),
                 workspaces: Arc::new(Folders),
                 private: home.path().join("runs").to_string_lossy().into_owned(),
+                recovery_max: abide_domain::time::Seconds(300),
             });
             (desk, performer)
         });
@@ -143,7 +144,13 @@ impl Stage {
             labels: BTreeMap::new(),
         };
         alter(&mut settings);
-        let new = NewRun { run_id, settings, message: message(prompt), idempotency: None };
+        let new = NewRun {
+            run_id,
+            settings,
+            message: message(prompt),
+            idempotency: None,
+            rules: abide_domain::run::RULES,
+        };
         self.runtime.block_on(async {
             let outcome = self.desk.create(new).await.expect("the run is taken");
             self.performer.follow_up(&outcome).await;
@@ -155,6 +162,23 @@ impl Stage {
     pub(crate) fn say(&self, run: RunId, text: &str) {
         self.runtime.block_on(async {
             let outcome = self.desk.message(run, message(text), None).await.expect("the message is taken");
+            self.performer.follow_up(&outcome).await;
+        });
+    }
+
+    /// Says something to a run whose turn is at work.
+    pub(crate) fn break_in(&self, run: RunId, text: &str, on_busy: OnBusy) {
+        self.runtime.block_on(async {
+            let taken = self.desk.message(run, message(text), Some(on_busy)).await;
+            self.performer.follow_up(&taken.expect("the message is taken")).await;
+        });
+    }
+
+    /// Stops the turn at work.
+    pub(crate) fn interrupt(&self, run: RunId) {
+        self.runtime.block_on(async {
+            let event = Event::InterruptRequested { by: "tester".to_owned() };
+            let outcome = self.desk.take(run, event).await.expect("the wish is taken");
             self.performer.follow_up(&outcome).await;
         });
     }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use abide_testkit::environment;
 use serde_json::{Value, json};
 
 /// Longer than anything takes.
@@ -20,9 +21,8 @@ pub(crate) struct Daemon {
 }
 
 /// The binary on this home.
-#[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
 pub(crate) fn abide(home: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_abide"));
+    let mut command = environment::abide(env!("CARGO_BIN_EXE_abide"));
     command.current_dir(home).env("ABIDE_HOME", home).stdin(Stdio::null());
     command
 }

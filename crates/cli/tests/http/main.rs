@@ -3,3 +3,8 @@
 mod daemon;
 mod story;
 mod terminals;
+
+#[test]
+fn settings_of_the_shell_do_not_reach_the_binary_under_test() {
+    abide_testkit::environment::assert_not_inherited_by(&["story::a_stop_says_what_it_ended"]);
+}

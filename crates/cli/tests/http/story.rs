@@ -82,3 +82,32 @@ fn a_stop_says_what_it_ended() {
     let stopped: Value = daemon.stop();
     assert_eq!(stopped["turns"], json!([run]));
 }
+
+#[test]
+fn engines_are_listed_with_how_they_wait_and_what_they_can_do() {
+    let home = tempfile::tempdir().unwrap();
+    let config = "[engines.codex]\nenabled = false\n[engines.claude]\ncommand = [\"/no/such/claude\"]\n";
+    std::fs::write(home.path().join("config.toml"), config).unwrap();
+    let daemon = Daemon::start(home.path());
+    let engines = daemon.get("/v1/engines")["items"].clone();
+    let engine = |name: &str| {
+        let found = engines.as_array().unwrap().iter().find(|engine| engine["name"] == name);
+        found.unwrap_or_else(|| panic!("{name} is not in {engines}")).clone()
+    };
+    let parrot = engine("parrot");
+    assert_eq!((&parrot["available"], &parrot["waits"]), (&json!(true), &json!("resumable")), "{parrot}");
+    assert_eq!(parrot["version"], env!("CARGO_PKG_VERSION"), "{parrot}");
+    assert!(parrot["abilities"].as_array().unwrap().contains(&json!("resume")), "{parrot}");
+    let sticky = engine("parrot-sticky");
+    assert_eq!(
+        (&sticky["available"], &sticky["waits"]),
+        (&json!(true), &json!("sticky_process")),
+        "{sticky}"
+    );
+    assert!(!sticky["abilities"].as_array().unwrap().contains(&json!("resume")), "{sticky}");
+    let missing = engine("claude");
+    assert_eq!((&missing["available"], &missing["waits"]), (&json!(false), &json!(null)), "{missing}");
+    assert!(missing["probe"].as_str().unwrap().contains("/no/such/claude"), "{missing}");
+    assert!(!engines.to_string().contains("codex"), "what is switched off is not listed");
+    daemon.stop();
+}

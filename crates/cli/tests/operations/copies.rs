@@ -29,11 +29,17 @@ fn a_backup_of_a_running_daemon_verifies_and_holds_its_runs() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("abide down --keep"), "{}", text(&refused.stderr));
     // Put in the place of the store, it goes on where it was copied.
+    let later = daemon.run("say later");
+    daemon.reaches(&later, "succeeded");
+    let refused = place.abide(&["restore", copy.to_str().unwrap(), "--json"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("ALREADY_RUNNING"), "{}", text(&refused.stderr));
     daemon.down(&place);
-    for file in ["abide.db", "abide.db-wal", "abide.db-shm"] {
-        let _not_there_after_an_orderly_stop = std::fs::remove_file(place.path().join(file));
-    }
-    std::fs::rename(&copy, place.path().join("abide.db")).unwrap();
+    let restored: Value =
+        serde_json::from_str(&place.told(&["restore", copy.to_str().unwrap(), "--json"])).unwrap();
+    let kept = restored["kept"].as_str().unwrap();
+    assert_eq!(verified(&place, kept)["runs"], 2, "what was there is kept: {restored}");
+    assert_eq!(restored["missing"]["first"].as_u64(), restored["entries"].as_u64().map(|it| it + 1));
     let again = place.up(&[]);
     let found = again.reaches(&run, "waiting_user");
     let question = found["pending_interaction_id"].as_str().unwrap();

@@ -5,6 +5,13 @@
 mod copies;
 mod figures;
 mod logs;
+mod losses;
+mod modes;
 mod place;
 mod secrets;
 mod traces;
+
+#[test]
+fn settings_of_the_shell_do_not_reach_the_binary_under_test() {
+    abide_testkit::environment::assert_not_inherited_by(&["figures::figures_need_the_token"]);
+}

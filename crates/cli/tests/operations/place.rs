@@ -6,12 +6,15 @@ use std::{
     process::{Child, Command, Output, Stdio},
 };
 
+use abide_testkit::{environment, wait};
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// A home.
 pub(crate) struct Place {
     folder: TempDir,
+    home: PathBuf,
+    umask: Option<String>,
 }
 
 /// A daemon in the foreground; it is ended when this is let go of.
@@ -28,17 +31,39 @@ impl Place {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("config.toml"), format!("listen = \"127.0.0.1:0\"\n{config}"))
             .unwrap();
-        Self { folder }
+        let home = folder.path().to_owned();
+        Self { folder, home, umask: None }
+    }
+
+    /// The same home in a folder that is not there yet.
+    pub(crate) fn below(mut self, name: &str) -> Self {
+        self.home = self.folder.path().join(name);
+        self
+    }
+
+    /// Programs are started with this umask.
+    pub(crate) fn with_umask(mut self, umask: &str) -> Self {
+        self.umask = Some(umask.to_owned());
+        self
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.folder.path()
+        &self.home
     }
 
-    #[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
     fn program(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_abide"));
-        command.current_dir(self.path()).env("ABIDE_HOME", self.path()).stdin(Stdio::null());
+        let own = env!("CARGO_BIN_EXE_abide");
+        let mut command = match &self.umask {
+            None => environment::abide(own),
+            Some(umask) => {
+                let mut shell = environment::abide("/bin/sh");
+                shell.args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\""), own]);
+                // There is no file with settings yet.
+                shell.env("ABIDE_LISTEN", "127.0.0.1:0");
+                shell
+            }
+        };
+        command.current_dir(self.folder.path()).env("ABIDE_HOME", self.path()).stdin(Stdio::null());
         command
     }
 
@@ -57,8 +82,13 @@ impl Place {
 
     /// Starts the daemon and waits until it is ready.
     pub(crate) fn up(&self, env: &[(&str, &str)]) -> Running {
+        self.up_with(&[], env)
+    }
+
+    /// The same with more arguments.
+    pub(crate) fn up_with(&self, words: &[&str], env: &[(&str, &str)]) -> Running {
         let mut command = self.program();
-        command.arg("up").envs(env.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.arg("up").args(words).envs(env.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut complaints = child.stderr.take().unwrap();
         let complaints = std::thread::spawn(move || {
@@ -113,6 +143,30 @@ impl Running {
         serde_json::from_str(&answer.unwrap().body_mut().read_to_string().unwrap()).unwrap()
     }
 
+    /// The status and the body of the answer to a GET, or to a POST if there is something to send.
+    pub(crate) fn answer(&self, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let (url, token) = (format!("{}{path}", self.url), format!("Bearer {}", self.token));
+        let answer = match body {
+            Some(body) => agent
+                .post(url)
+                .header("Authorization", token)
+                .header("Content-Type", "application/json")
+                .send(body.to_string()),
+            None => agent.get(url).header("Authorization", token).header("Accept", "application/json").call(),
+        };
+        let mut answer = answer.unwrap();
+        let text = answer.body_mut().read_to_string().unwrap();
+        (answer.status().as_u16(), serde_json::from_str(&text).unwrap_or(Value::Null))
+    }
+
+    /// Kills it, and gives what it wrote to standard error.
+    pub(crate) fn kill(mut self) -> String {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.complaints.take().unwrap().join().unwrap()
+    }
+
     /// Starts a run on the parrot.
     pub(crate) fn run(&self, script: &str) -> String {
         let body =
@@ -122,16 +176,15 @@ impl Running {
 
     /// Waits until a run's events have brought it to this status, and gives the run.
     pub(crate) fn reaches(&self, run: &str, status: &str) -> Value {
-        loop {
+        wait::until_some(&format!("{run} is {status}"), || {
             let found: Value = serde_json::from_str(&self.get(&format!("/v1/runs/{run}"))).unwrap();
             if found["status"] == status {
-                return found;
+                return Some(found);
             }
             let ended = ["succeeded", "failed", "canceled"].iter().any(|it| found["status"] == **it);
             assert!(!ended, "the run ended otherwise: {found}");
-            // One page of events comes at once; the next request is the wait.
-            self.get(&format!("/v1/runs/{run}/turns"));
-        }
+            None
+        })
     }
 
     /// Stops it in order and gives what it wrote to standard error.

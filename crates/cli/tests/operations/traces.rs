@@ -6,6 +6,7 @@ use std::{
     sync::mpsc::{Receiver, channel},
 };
 
+use abide_testkit::wait;
 use serde_json::Value;
 
 use crate::place::{Place, text};
@@ -63,7 +64,7 @@ fn a_run_its_turn_and_its_attempt_are_spans_within_each_other() {
     daemon.reaches(&run, "succeeded");
     let mut found: Vec<Value> = vec![];
     while !found.iter().any(|span| span["name"] == "run") {
-        let (first, request) = requests.recv().unwrap();
+        let (first, request) = requests.recv_timeout(wait::LIMIT).unwrap();
         assert!(first.starts_with("POST /v1/traces "), "{first}");
         let service = &request["resourceSpans"][0]["resource"]["attributes"][0];
         assert_eq!(service["value"]["stringValue"], "abide");
@@ -121,9 +122,9 @@ fn a_collector_that_is_away_costs_spans_and_nothing_else() {
     let daemon = place.up(&[]);
     let run = daemon.run("say hello");
     daemon.reaches(&run, "succeeded");
-    while !daemon.get("/metrics").contains("abide_dropped_total{kind=\"span\"} 3") {
-        daemon.get("/healthz");
-    }
+    wait::until("three spans are counted as dropped", || {
+        daemon.get("/metrics").contains("abide_dropped_total{kind=\"span\"} 3")
+    });
     daemon.down(&place);
 }
 

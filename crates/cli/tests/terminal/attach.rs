@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Child;
 
+use abide_testkit::environment;
 use pty_process::Size;
 use pty_process::blocking::{Command, Pty};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,7 +26,10 @@ impl Person {
     fn attach(home: &Path, session: &str) -> Self {
         let (terminal, inside) = pty_process::blocking::open().unwrap();
         terminal.resize(Size::new(33, 99)).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_abide"))
+        let program = Command::new(env!("CARGO_BIN_EXE_abide"));
+        let child = environment::inherited_settings()
+            .into_iter()
+            .fold(program, Command::env_remove)
             .args(["sessions", "attach", session])
             .env("ABIDE_HOME", home)
             .spawn(inside)

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use crate::support::{Rpc, SHELLS, home, survivors};
+use abide_testkit::wait;
 use serde_json::{Value, json};
+
+use crate::support::{Rpc, SHELLS, home, survivors};
 
 /// A runtime that keeps house all the time.
 fn tidy(home: &Path, more: &[(&str, &str)]) -> Rpc {
@@ -30,7 +32,9 @@ fn c9_an_idle_session_is_ended_then_forgotten_and_one_that_works_is_not() {
     let (idle, busy) = (rpc.create("/bin/sh"), rpc.create("bash"));
     let command = "mkfifo gate; read x < gate; echo $x";
     let working = rpc.send("exec.run", json!({ "session_id": busy, "command": command }));
-    while rpc.call("session.info", json!({ "session_id": idle })).is_ok() {}
+    wait::until("the idle session is forgotten", || {
+        rpc.call("session.info", json!({ "session_id": idle })).is_err()
+    });
     assert_eq!(
         rpc.refused("session.info", json!({ "session_id": idle })),
         "SESSION_NOT_FOUND",
@@ -50,7 +54,9 @@ fn c9_an_ended_session_is_kept_for_reading_and_then_collected() {
     assert_eq!(rpc.run(&session, "echo last words; exit 3")["exit_code"], 3);
     let range = json!({ "session_id": session, "exec_id": "e-1", "offset": 0, "limit": 100 });
     assert_eq!(rpc.ok("exec.output", range)["data"], "last words\n");
-    while rpc.call("session.info", json!({ "session_id": session })).is_ok() {}
+    wait::until("the ended session is forgotten", || {
+        rpc.call("session.info", json!({ "session_id": session })).is_err()
+    });
     assert!(!home.path().join("keepers").join(&session).exists());
 }
 
@@ -65,7 +71,7 @@ fn c8_a_living_runtime_adopts_the_sessions_of_one_that_dies_beside_it_and_of_no_
     let mut heir = tidy(home.path(), &[]);
     let own = heir.create("bash");
     dying.kill();
-    while !listed(&mut heir).contains(&orphan) {}
+    wait::until("the orphan is adopted", || listed(&mut heir).contains(&orphan));
     assert_eq!(heir.stdout(&orphan, "echo $kept"), "1\n");
     let mut expected = [own, orphan];
     expected.sort();
@@ -86,14 +92,71 @@ fn c8_what_a_dead_keeper_left_behind_is_swept() {
     dying.kill();
     kill(keeper);
     let mut heir = tidy(home.path(), &[]);
-    while place.exists() {
+    wait::until("the dead keeper's folder is swept", || {
         heir.ok("system.ping", json!({}));
-    }
+        !place.exists()
+    });
     let lives = || std::fs::read_link(format!("/proc/{shell}/exe")).is_ok();
-    while lives() {
+    wait::until("the shell is ended", || {
         heir.ok("system.ping", json!({}));
-    }
+        !lives()
+    });
     assert_eq!(listed(&mut heir), Vec::<String>::new());
+}
+
+/// A session whose runtime and keeper were killed at once.
+fn dead_session(home: &Path) -> std::path::PathBuf {
+    let mut dying = Rpc::start(home);
+    let session = dying.create("bash");
+    let keeper: i32 = dying.stdout(&session, "echo $PPID").trim().parse().unwrap();
+    dying.kill();
+    kill(keeper);
+    home.join("keepers").join(session)
+}
+
+#[test]
+fn c8_a_runtime_sweeps_sessions_and_never_what_a_dead_keeper_of_a_run_left() {
+    let home = home();
+    let (session, other) = (dead_session(home.path()), dead_session(home.path()));
+    // Where runs were kept among the sessions, and where they are kept now.
+    let former = home.path().join("keepers/run_00000000000000000000000001-1");
+    let present = home.path().join("keepers/runs/run_00000000000000000000000002-1");
+    std::fs::create_dir_all(present.parent().unwrap()).unwrap();
+    std::fs::rename(other, &former).unwrap();
+    std::fs::rename(dead_session(home.path()), &present).unwrap();
+    let mut heir = tidy(home.path(), &[]);
+    wait::until("the dead session is swept", || {
+        heir.ok("system.ping", json!({}));
+        !session.exists()
+    });
+    drop(heir);
+    let mut heir = Rpc::start(home.path());
+    heir.ok("session.list", json!({}));
+    assert!(former.join("identity").exists() && present.join("identity").exists());
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "what is claimed is a duration")]
+fn c8_a_session_whose_keeper_does_not_answer_holds_up_nobody_and_is_adopted_when_it_does() {
+    let home = home();
+    let mut dying = Rpc::start(home.path());
+    let session = dying.create("bash");
+    let keeper: i32 = dying.stdout(&session, "x=kept; echo $PPID").trim().parse().unwrap();
+    dying.kill();
+    let signal = |signal| {
+        rustix::process::kill_process(rustix::process::Pid::from_raw(keeper).unwrap(), signal).unwrap();
+    };
+    signal(rustix::process::Signal::STOP);
+    let mut heir = tidy(home.path(), &[]);
+    let own = heir.create("bash");
+    let began = std::time::Instant::now();
+    for _ in 0..20 {
+        assert_eq!(heir.stdout(&own, "echo here"), "here\n");
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
+    signal(rustix::process::Signal::CONT);
+    wait::until("it is adopted", || listed(&mut heir).len() == 2);
+    assert_eq!(heir.stdout(&session, "echo $x"), "kept\n");
 }
 
 #[test]
@@ -102,26 +165,14 @@ fn a_runtime_that_dies_leaves_no_waiting_keeper_behind() {
     let mut rpc = Rpc::start(home.path());
     rpc.create("/bin/sh");
     // With nothing to do, a keeper is started for the next session.
-    let waiting = loop {
-        let waiting: Vec<u32> =
-            children(rpc.pid()).into_iter().filter(|pid| children(*pid).is_empty()).collect();
-        if let [pid] = waiting.as_slice() {
-            break *pid;
-        }
-    };
+    let waiting = waiting_keeper(rpc.pid());
     let next = rpc.ok("session.create", json!({}));
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", next["pid"])).unwrap();
     let parent = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap();
     assert_eq!(parent, waiting.to_string(), "the waiting keeper holds the next session");
-    let spare = loop {
-        let idle: Vec<u32> =
-            children(rpc.pid()).into_iter().filter(|pid| children(*pid).is_empty()).collect();
-        if let [pid] = idle.as_slice() {
-            break *pid;
-        }
-    };
+    let spare = waiting_keeper(rpc.pid());
     rpc.kill();
-    while std::fs::read_link(format!("/proc/{spare}/exe")).is_ok() {}
+    wait::until("the waiting keeper ends", || std::fs::read_link(format!("/proc/{spare}/exe")).is_err());
     // The sessions live on; whoever comes next takes them along in order.
     assert_eq!(Rpc::start(home.path()).close(), Some(0));
     assert!(survivors(home.path()).is_empty());
@@ -195,6 +246,15 @@ fn sleeps_without_limit(pid: u32) -> bool {
 fn parent(pid: u32) -> u32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+/// The keeper that a runtime has started for its next session: the one child without a child.
+fn waiting_keeper(runtime: u32) -> u32 {
+    wait::until_some("a keeper waits for the next session", || {
+        let waiting: Vec<u32> =
+            children(runtime).into_iter().filter(|pid| children(*pid).is_empty()).collect();
+        if let [pid] = waiting.as_slice() { Some(*pid) } else { None }
+    })
 }
 
 fn children(pid: u32) -> Vec<u32> {

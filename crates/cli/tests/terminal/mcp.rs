@@ -1,5 +1,6 @@
 //! `abide mcp` against a client that knows only the protocol: handshake, tools, a session's life.
 
+use abide_testkit::wait;
 use serde_json::{Value, json};
 
 use crate::support::{Rpc, home, survivors};
@@ -35,7 +36,9 @@ fn the_terminal_is_offered_as_mcp_tools() {
         "tools/call",
         json!({ "name": "terminal_run", "arguments": { "session_id": session, "command": "while :; do :; done" } }),
     );
-    while tool(&mut client, "terminal_cancel", json!({ "session_id": session }))["isError"] == true {}
+    wait::until("there is a command to cancel", || {
+        tool(&mut client, "terminal_cancel", json!({ "session_id": session }))["isError"] != true
+    });
     assert_eq!(client.answer(running).unwrap()["structuredContent"]["cancelled"], true);
     let missing = tool(&mut client, "terminal_run", json!({ "session_id": "s-000000", "command": "true" }));
     assert_eq!(

@@ -1,15 +1,15 @@
 //! `abide sessions` as people and scripts use it.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
+use abide_testkit::environment;
 use serde_json::{Value, json};
 
 use crate::support::{Rpc, home, survivors};
 
-#[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
 pub(crate) fn abide(home: &Path, words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_abide")).args(words).env("ABIDE_HOME", home).output().unwrap()
+    environment::abide(env!("CARGO_BIN_EXE_abide")).args(words).env("ABIDE_HOME", home).output().unwrap()
 }
 
 pub(crate) fn text(bytes: &[u8]) -> &str {
@@ -41,6 +41,24 @@ fn a_session_for_people_outlives_every_command_and_no_runtime_takes_it() {
     );
     assert_eq!(text(&abide(home, &["sessions", "rm", id]).stdout), format!("{id}\n"));
     assert!(survivors(home).is_empty());
+}
+
+#[test]
+fn control_characters_in_a_name_are_shown_and_not_obeyed() {
+    let home = home();
+    let home = home.path();
+    let name = "red \u{1b}[31m\u{1b}]0;title\u{7}\u{9b}2J\nnext";
+    let made = abide(home, &["sessions", "new", "--name", name, "--shell", "bash", "--json"]);
+    let made: Value = serde_json::from_slice(&made.stdout).unwrap();
+    let id = made["session_id"].as_str().unwrap();
+    let listed = abide(home, &["sessions", "ls"]);
+    let listed = text(&listed.stdout);
+    assert!(!listed.chars().any(|c| c.is_control() && c != '\n'), "{listed:?}");
+    assert_eq!(listed.lines().count(), 2, "{listed:?}");
+    assert!(listed.contains("red ␛[31m"), "{listed:?}");
+    let missing = abide(home, &["sessions", "exec", "no\u{1b}[31m", "true"]);
+    assert!(!text(&missing.stderr).contains('\u{1b}'), "{:?}", text(&missing.stderr));
+    assert_eq!(abide(home, &["sessions", "rm", id]).status.code(), Some(0));
 }
 
 #[test]

@@ -28,6 +28,27 @@ fn garbage_is_told_off_and_the_next_request_is_served() {
 }
 
 #[test]
+fn a_notification_has_no_answer_whatever_it_asks_for() {
+    let home = home();
+    let mut rpc = Rpc::start(home.path());
+    for line in [
+        "{\"jsonrpc\":\"2.0\",\"method\":\"no.such.method\"}",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"system.ping\"}",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"session.info\",\"params\":{}}",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"session.info\",\"params\":{\"session_id\":\"s-none\"}}",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"session.list\"}",
+    ] {
+        rpc.write(format!("{line}\n").as_bytes());
+    }
+    // `null` is an id, so this is the only line of these that is answered.
+    rpc.write(b"{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"no.such.method\"}\n");
+    let answer = rpc.notice();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(null), &json!(-32601)));
+    assert_eq!(rpc.ok("system.ping", json!({})), json!({ "pong": true }));
+    assert!(rpc.has_heard_nothing_else());
+}
+
+#[test]
 fn a_line_of_a_hundred_megabytes_is_refused_without_being_kept() {
     let home = home();
     let mut rpc = Rpc::start(home.path());
@@ -68,4 +89,17 @@ fn a_half_line_at_the_end_of_input_is_answered_before_the_end() {
     let mut rpc = Rpc::start(home.path());
     rpc.write(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"system.ping\"}");
     assert_eq!(rpc.close(), Some(0));
+}
+
+#[test]
+fn stats_count_sessions_by_state_and_commands() {
+    let home = home();
+    let mut rpc = Rpc::with(home.path(), &[("ABIDE_TERMINAL_MAX_SESSIONS", "7")]);
+    let (idle, ended) = (rpc.create("/bin/sh"), rpc.create("bash"));
+    rpc.run(&idle, "true");
+    rpc.run(&ended, "exit 3");
+    let stats = rpc.ok("system.stats", json!({}));
+    let figures = ["sessions", "running", "terminated", "max_sessions", "commands", "adopted"];
+    let figures = figures.map(|name| stats[name].as_u64());
+    assert_eq!(figures, [1, 0, 1, 7, 2, 0].map(Some), "{stats}");
 }

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use crate::support::{Rpc, SHELLS, home, survivors};
+use abide_testkit::wait;
 use serde_json::{Value, json};
+
+use crate::support::{Rpc, SHELLS, home, survivors};
 
 #[test]
 fn c2_a_session_that_cannot_begin_says_why_and_leaves_nothing_behind() {
@@ -223,16 +225,14 @@ fn c8_fifty_running_commands_survive_kill_9_without_a_byte_missing_or_doubled() 
 /// Reads a command's output as it grows, until the command has ended and all of it has been read.
 fn read_to_end(rpc: &mut Rpc, session: &str, stream: &str) -> (String, Value) {
     let mut text = String::new();
-    loop {
+    wait::until_some("the command has ended", || {
         let piece = rpc.ok("exec.output", json!({
             "session_id": session, "exec_id": "e-1", "stream": stream, "offset": text.len(), "limit": 1000,
         }));
         assert_eq!(piece["offset"].as_u64(), Some(text.len() as u64));
         text.push_str(piece["data"].as_str().unwrap());
-        if piece["end"] == true {
-            return (text, piece);
-        }
-    }
+        (piece["end"] == true).then(|| (std::mem::take(&mut text), piece))
+    })
 }
 
 #[test]
@@ -271,12 +271,10 @@ fn a_terminal_session_has_a_screen_a_size_and_takes_keys() {
     rpc.ok("session.resize", json!({ "session_id": session, "rows": 12, "cols": 60 }));
     assert_eq!(rpc.run(&session, "stty size")["stdout"], "12 60\r\n");
     rpc.ok("exec.input", json!({ "session_id": session, "data": "printf 'ty%s\\n' ped\r" }));
-    let screen = loop {
+    let screen = wait::until_some("what was typed is on the screen", || {
         let screen = rpc.ok("session.screen", json!({ "session_id": session }));
-        if screen["text"].as_str().unwrap().contains("typed") {
-            break screen;
-        }
-    };
+        screen["text"].as_str().unwrap().contains("typed").then_some(screen)
+    });
     assert_eq!((&screen["rows"], &screen["cols"]), (&json!(12), &json!(60)));
     let plain = rpc.create("/bin/sh");
     assert_eq!(rpc.refused("session.screen", json!({ "session_id": plain })), "INVALID_PARAMS");

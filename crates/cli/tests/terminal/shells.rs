@@ -207,10 +207,15 @@ fn a_function_or_alias_in_the_place_of_a_builtin_deceives_nobody() {
             let function = format!("{word}() {{ /bin/echo fake; return 9; }}");
             let made = rpc.call("exec.run", json!({ "session_id": session, "command": function }));
             // What such a function hides from us is called unknown, and never guessed.
-            if let Err(error) = made {
+            let command = json!({ "session_id": session, "command": "/bin/echo $kept; (exit 7)" });
+            let mut after = rpc.call("exec.run", command.clone());
+            for error in [made.err(), after.clone().err()].into_iter().flatten() {
                 assert_eq!((word, &error["data"]["code"]), ("builtin", &json!("SHELL_FAILED")), "{shell}");
             }
-            let after = rpc.run(session, "/bin/echo $kept; (exit 7)");
+            if after.is_err() {
+                after = rpc.call("exec.run", command);
+            }
+            let after = after.unwrap();
             assert_eq!(
                 (after["stdout"].as_str(), after["exit_code"].as_i64()),
                 (Some("1\n"), Some(7)),
@@ -332,7 +337,7 @@ fn c5_a_command_that_takes_no_notice_of_sigterm_is_killed_after_the_grace() {
 }
 
 #[test]
-fn c5_a_shell_that_cannot_be_brought_back_is_given_up_within_the_ladder() {
+fn c5_a_shell_that_cannot_be_brought_back_is_replaced_within_the_ladder() {
     on_every_shell(|rpc, session, shell| {
         let result = rpc.timed(session, "trap '' URG INT TERM; echo begun; while :; do :; done", 200);
         assert_eq!(
@@ -340,7 +345,8 @@ fn c5_a_shell_that_cannot_be_brought_back_is_given_up_within_the_ladder() {
             (Some(true), Some("begun\n")),
             "{shell}"
         );
-        assert_eq!(rpc.state(session), "TERMINATED", "{shell}");
+        assert_eq!(result["shell_restarted"], true, "{shell}");
+        assert_eq!(rpc.state(session), "IDLE", "{shell}");
     });
 }
 

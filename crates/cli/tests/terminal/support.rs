@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
+use abide_testkit::environment;
 use serde_json::{Value, json};
 
 /// The shells that everything has to work on.
@@ -40,9 +41,8 @@ impl Rpc {
         Self::subcommand("rpc", home, env)
     }
 
-    #[expect(clippy::disallowed_methods, reason = "tests start the binary that they test")]
     pub(crate) fn subcommand(name: &str, home: &Path, env: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_abide"))
+        let mut child = environment::abide(env!("CARGO_BIN_EXE_abide"))
             // What commands leave lying about goes with the home.
             .current_dir(home)
             .arg(name)
@@ -111,6 +111,11 @@ impl Rpc {
             self.take_line();
         }
         self.chunks.remove(0)
+    }
+
+    /// Whether every line so far was an answer to a request, or was taken by [`Self::notice`].
+    pub(crate) fn has_heard_nothing_else(&self) -> bool {
+        self.chunks.is_empty()
     }
 
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Result<Value, Value> {

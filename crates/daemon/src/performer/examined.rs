@@ -70,14 +70,19 @@ impl Examined {
         }
     }
 
+    /// What is known of an engine's program as it is now.
+    pub(super) fn known(&self, entry: &Entry) -> Option<Health> {
+        let program = self.program(entry)?;
+        let seen = lock(&self.seen);
+        seen.iter().find(|(known, _)| *known == program).map(|(_, health)| health.clone())
+    }
+
     /// The answer to a run's order to examine its engine, if it is known and the run has such an order.
     pub(super) fn foresee(&self, run: &Run) -> Option<Event> {
         let Effect::Probe { .. } = run.owed.first()?.effect else { return None };
         let entry = self.catalogue.engine(&run.settings.engine)?;
-        let program = self.program(&entry)?;
-        let seen = lock(&self.seen);
-        let (_, health) = seen.iter().find(|(known, _)| *known == program)?;
-        Some(self.resolved(&entry, health, &run.settings))
+        let health = self.known(&entry)?;
+        Some(self.resolved(&entry, &health, &run.settings))
     }
 
     /// What a healthy engine means for a run.
@@ -90,6 +95,7 @@ impl Examined {
                 session_timeout_sec: settings.session_timeout_sec,
             },
             abilities: health.abilities.for_domain(),
+            command: Some(entry.command_to_keep()),
             handle: health.resume.supported.then(|| entry.engine.name_session(&fresh)).flatten(),
         }
     }

@@ -37,6 +37,7 @@ pub(super) struct Launched {
     sandbox: Option<Sandbox>,
     skill: Option<Skill>,
     session_since: Option<Timestamp>,
+    resume_detail: String,
     prompted: Prompted,
 }
 
@@ -46,8 +47,10 @@ impl Launched {
     pub(super) fn of(run: &Run, turn: &Turn, attempt: Attempt, skills_folder: &str) -> Option<Self> {
         let record = turn.attempts.iter().find(|record| record.attempt == attempt)?;
         let settings = &run.settings;
+        let profile = run.profile.as_ref()?;
         Some(Self {
-            kind: run.profile.as_ref()?.kind,
+            kind: profile.kind,
+            resume_detail: profile.reason.clone(),
             session: record.session.clone()?,
             prompt: turn.prompt.clone(),
             workspace: settings.workspace.clone(),
@@ -78,6 +81,7 @@ impl Launched {
             sandbox: self.sandbox,
             skill: self.skill.as_ref().map(|skill| skill.copy.as_str()),
             session_since: self.session_since,
+            resume_detail: &self.resume_detail,
             prompted: self.prompted,
         }
     }
@@ -116,6 +120,7 @@ impl Starting {
         catch_unwind(AssertUnwindSafe(|| self.start(processes, workspaces))).unwrap_or_else(|_| {
             match processes.find(&self.name) {
                 Found::Held(process) => Ok(process),
+                Found::Silent => Err(Trouble::Process(StartError::Silent)),
                 Found::Gone => Err(Trouble::Process(StartError::Gone)),
                 Found::Never => Err(Trouble::Process(StartError::System(BROKE.to_owned()))),
             }
@@ -143,12 +148,16 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
-    /// The same as news of the run.
-    pub(super) fn told(self, attempt: Attempt) -> Event {
-        match self {
+    /// The same as news of the run. None if whether it was started is not known yet, and has to be found out later.
+    pub(super) fn told(self, attempt: Attempt) -> Option<Event> {
+        Some(match self {
+            Self::Process(StartError::Silent) => return None,
             Self::Workspace(Unusable(reason)) => never(attempt, FailureCode::WorkspaceUnusable, reason),
             Self::Process(StartError::Program(program)) => {
-                let message = format!("cannot start {program}; see `abide doctor`");
+                let message = format!(
+                    "cannot start {program}, with which this run was begun; install it again, or start a new run with \
+                     the present engines.NAME.command (see `abide doctor`)"
+                );
                 never(attempt, FailureCode::EngineNotFound, message)
             }
             Self::Process(StartError::Directory(directory)) => {
@@ -160,7 +169,7 @@ impl Trouble {
                 let failure = Failure::new(FailureCode::EngineFailed, reason);
                 Event::LaunchFailed { attempt, failure, retry: Retry::Later }
             }
-        }
+        })
     }
 }
 
@@ -179,7 +188,9 @@ impl Performer {
 
     fn starting(&self, run: &Run, attempt: Attempt) -> Result<Starting, Box<Carried>> {
         let never = |code, message| Box::new(Carried::Told(never(attempt, code, message)));
-        let Some(Entry { engine, installation }) = self.world.catalogue.engine(&run.settings.engine) else {
+        let entry = self.world.catalogue.engine(&run.settings.engine);
+        let entry = entry.map(|entry| entry.called_as(run.command.as_ref()));
+        let Some(Entry { engine, installation, .. }) = entry else {
             let message = format!("there is no engine {} any more; see `abide doctor`", run.settings.engine);
             return Err(never(FailureCode::EngineNotFound, message));
         };

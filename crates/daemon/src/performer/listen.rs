@@ -1,5 +1,7 @@
 //! Starts one process, or finds it again, and listens to it until it is over, on a thread of its own.
 //!
+//! After a restart it begins at the last checkpoint, or at the first byte if there is none that can be used.
+//!
 //! What has been heard is committed together: everything that is there already, and never anything that would have to
 //! be waited for. Writing to the process comes after the commit of what was heard before it.
 
@@ -8,9 +10,15 @@ use std::{
     time::Duration,
 };
 
-use abide_domain::{event::Event, id::RunId, process::Attempt, run::Run, turn::Turn};
+use abide_domain::{
+    event::Event,
+    id::RunId,
+    process::{Attempt, Position},
+    run::Run,
+    turn::Turn,
+};
 use abide_ports::{
-    processes::{Follow, Heard, Lost, Write},
+    processes::{Follow, Heard, Lost, Offsets, Write},
     store::Page,
 };
 use tokio::sync::OwnedMutexGuard;
@@ -23,7 +31,7 @@ use super::{
 use crate::{
     error::DeskError,
     failpoint::{self, Point},
-    talk::{Deed, Talk},
+    talk::{Checkpoint, Deed, Talk},
 };
 
 /// How long a process may take to go after its last word. Some wait for their own children or for telemetry.
@@ -32,6 +40,8 @@ const LINGER: Duration = Duration::from_secs(10);
 const CATCHING_UP: Duration = Duration::from_secs(1);
 /// How long to wait before news that could not be committed is offered again.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How long to wait before a launch is tried again whose keeper does not answer.
+const SILENT_PAUSE: Duration = Duration::from_secs(2);
 /// How many turns one process may have been given.
 const TURNS_AT_ONCE: usize = 10_000;
 /// How many pieces are heard before what they said is committed, however much more is there.
@@ -39,6 +49,14 @@ const PIECES_AT_ONCE: usize = 64;
 
 /// The same for what they said. One piece may say more, and is not taken apart.
 const EVENTS_AT_ONCE: usize = 256;
+
+/// After how much output a checkpoint is stored. Less is read again in no time.
+const CHECKPOINT_EVERY: u64 = 16 << 20;
+
+/// How many bytes lie between two places.
+fn beyond(from: Offsets, to: Offsets) -> u64 {
+    to.stdout.saturating_sub(from.stdout) + to.stderr.saturating_sub(from.stderr)
+}
 
 /// A run's lane, while nobody else may perform or tell anything of it.
 type Lane = OwnedMutexGuard<()>;
@@ -52,12 +70,29 @@ impl Performer {
         }
         let Some(mut talk) = self.talk(run, attempt).await else { return };
         talk.falls_behind();
+        let refused = self.restore(run, attempt, &mut talk).await;
         if is_being_stopped(run) {
             let _was_told_before = talk.interrupt();
         }
-        if !self.begin(run.run_id, attempt, talk, Listener::listen) {
+        if !self.begin(run.run_id, attempt, talk, |listener| listener.listen(refused)) {
             self.look_later(run.run_id, PAUSE);
         }
+    }
+
+    /// Has a new talk go on from the checkpoint of an earlier one, or says why it has to begin at the first byte.
+    async fn restore(&self, run: &Run, attempt: Attempt, talk: &mut Talk) -> Option<String> {
+        let (processes, name) = (self.world.processes.clone(), name(run.run_id, attempt));
+        let stored = self.blocking(move || processes.checkpoint(&name)).await?;
+        let Some(checkpoint) = Checkpoint::from_bytes(&stored) else {
+            return Some("the reader's checkpoint is damaged".to_owned());
+        };
+        let committed = run.live().map_or_else(Position::default, |live| live.heard);
+        let refused = talk.restore(&checkpoint, committed).err();
+        if let Some(reason) = &refused {
+            let run = run.run_id;
+            tracing::warn!(%run, attempt = attempt.0, reason, "a checkpoint is not used");
+        }
+        refused
     }
 
     /// Starts the process of a turn and listens to it. The thread that does so has the run's lane until it has told
@@ -92,7 +127,7 @@ impl Performer {
         let listed = self.world.store.turns_of(run.run_id, page).await.ok()?;
         let given = |turn: &Turn| turn.attempts.iter().any(|record| record.attempt == attempt);
         let turns: Vec<Turn> = listed.items.into_iter().filter(given).collect();
-        let entry = self.world.catalogue.engine(&run.settings.engine)?;
+        let entry = self.world.catalogue.engine(&run.settings.engine)?.called_as(run.command.as_ref());
         let launched = Launched::of(run, turns.first()?, attempt, entry.engine.skills_folder())?;
         let interpreter =
             entry.engine.interpreter(&launched.order(&entry.installation, &self.private(run.run_id)));
@@ -122,6 +157,29 @@ struct News {
     lane: Option<Lane>,
 }
 
+/// Why a process could not be heard to its end.
+enum Unheard {
+    /// It cannot be reached.
+    Lost(Lost),
+    /// A part of what it said is gone for good.
+    Missing(String),
+}
+
+impl Unheard {
+    fn reason(&self) -> &str {
+        match self {
+            Self::Lost(lost) => &lost.reason,
+            Self::Missing(reason) => reason,
+        }
+    }
+}
+
+impl From<Lost> for Unheard {
+    fn from(lost: Lost) -> Self {
+        Self::Lost(lost)
+    }
+}
+
 impl Listener {
     /// Starts the process, and goes on to listen. That it was started is news like any other: what it says at once is
     /// committed with it.
@@ -134,46 +192,76 @@ impl Listener {
             Ok(process) => {
                 failpoint::reach(Point::OrderCarriedOut);
                 news.events.push(Event::AttemptStarted { attempt: self.attempt, process });
-                self.listen_on(news);
+                self.listen_on(news, None);
             }
             Err(trouble) => {
                 lock(&self.performer.shared.talks).remove(&(self.run, self.attempt));
-                news.events.push(trouble.told(self.attempt));
-                self.commit(&mut news);
+                match trouble.told(self.attempt) {
+                    Some(event) => {
+                        news.events.push(event);
+                        self.commit(&mut news);
+                        // It never ran, or its keeper is dead. The next try has another name, so nothing else clears
+                        // away what is left of this one before the next start.
+                        world.processes.end(&name(self.run, self.attempt)).ok();
+                    }
+                    // It is still owed. Nobody else waits meanwhile, so it may be cancelled.
+                    None => self.performer.look_later(self.run, SILENT_PAUSE),
+                }
             }
         }
     }
 
-    fn listen(self) {
-        self.listen_on(News::default());
+    /// Listens to a process that is there already. If a checkpoint could not be used, `refused` says why.
+    fn listen(self, refused: Option<String>) {
+        self.listen_on(News::default(), refused);
     }
 
-    fn listen_on(self, mut news: News) {
+    fn listen_on(self, mut news: News, refused: Option<String>) {
         let name = name(self.run, self.attempt);
         let processes = self.performer.world.processes.clone();
-        let heard_out = match processes.follow(&name) {
+        let from = lock(&self.talk).fed();
+        let heard_out = match processes.follow(&name, from) {
             Ok(mut follow) => self.hear_out(&mut *follow, &mut news),
-            Err(lost) => Err(lost),
+            Err(lost) => Err(lost.into()),
         };
         // Whatever was heard before contact was lost has happened.
         self.commit(&mut news);
-        lock(&self.performer.shared.talks).remove(&(self.run, self.attempt));
+        let forget = || lock(&self.performer.shared.talks).remove(&(self.run, self.attempt));
         match heard_out {
-            // Everything that it said is committed, so it may be forgotten, with whatever it left behind.
+            // Everything that it said is committed, so it may be forgotten, with whatever it left behind. The talk is
+            // listed until then: an orderly stop waits for the end of its keeper.
             Ok(()) => {
                 let _swept_at_the_next_start = processes.end(&name);
+                forget();
                 self.performer.shared.changed.send_modify(|changes| *changes += 1);
             }
-            Err(_) => {
-                news.events.push(Event::ContactLost { attempt: self.attempt });
+            Err(unheard) => {
+                forget();
+                let (run, attempt) = (self.run, self.attempt);
+                tracing::warn!(%run, attempt = attempt.0, reason = unheard.reason(), "contact lost");
+                let within = Some(self.performer.world.recovery_max);
+                news.events.push(Event::ContactLost { attempt, within });
+                // Looking for the process again would find it, and the same hole in its output.
+                if let Unheard::Missing(missing) = unheard {
+                    let reason = match refused {
+                        Some(refused) => {
+                            format!("{missing}, and its reader cannot go on from a checkpoint: {refused}")
+                        }
+                        None => missing,
+                    };
+                    news.events.push(Event::RecoveryFailed { attempt, reason });
+                }
                 self.commit(&mut news);
             }
         }
     }
 
     /// Listens until the process is over. What it says last is left to be committed.
-    fn hear_out(&self, follow: &mut dyn Follow, news: &mut News) -> Result<(), Lost> {
+    fn hear_out(&self, follow: &mut dyn Follow, news: &mut News) -> Result<(), Unheard> {
         let mut patience = None;
+        let every = CHECKPOINT_EVERY.min(self.performer.world.processes.kept_bytes() / 4);
+        let mut stored = lock(&self.talk).fed();
+        let mut tried = stored;
         loop {
             // With news in hand nobody waits: what is there already goes with it, what is not comes later.
             let behind = lock(&self.talk).is_behind();
@@ -193,6 +281,7 @@ impl Listener {
                     self.perform(deeds, news);
                     return Ok(());
                 }
+                Heard::Missing(reason) => return Err(Unheard::Missing(reason)),
                 Heard::Nothing if !news.events.is_empty() => {
                     self.commit(news);
                     continue;
@@ -217,6 +306,45 @@ impl Listener {
             news.pieces += 1;
             if news.pieces >= PIECES_AT_ONCE || news.events.len() >= EVENTS_AT_ONCE {
                 self.commit(news);
+            }
+            let fed = lock(&self.talk).fed();
+            if beyond(tried, fed) >= every {
+                self.commit(news);
+                (stored, tried) = (self.store_checkpoint(follow, stored), fed);
+            }
+        }
+    }
+
+    /// Stores how far the process has been heard, when everything up to there is committed, so that the output before it
+    /// need not be kept any more. Says up to where it is stored now.
+    fn store_checkpoint(&self, follow: &mut dyn Follow, stored: Offsets) -> Offsets {
+        let performer = &self.performer;
+        let committed = performer.runtime.block_on(performer.world.desk.latest(self.run));
+        let live = committed.ok().flatten().and_then(|run| run.live().cloned());
+        let Some(live) = live.filter(|live| live.attempt == self.attempt) else { return stored };
+        let (saved, fed) = {
+            let talk = lock(&self.talk);
+            (talk.checkpoint(live.heard), talk.fed())
+        };
+        let (checkpoint, at) = match saved {
+            Some((checkpoint, at)) if at != stored => (checkpoint, at),
+            // Half a line, or too much that is understood. There is room for a while; then the process must not be held
+            // up for ever, and who comes next is told why it cannot go on.
+            Some(_) | None if beyond(stored, fed) < performer.world.processes.kept_bytes() / 2 => {
+                return stored;
+            }
+            Some(_) | None => {
+                let (run, attempt) = (self.run, self.attempt.0);
+                tracing::warn!(%run, attempt, "too much output without a checkpoint: a restart would lose this turn");
+                (Checkpoint::impossible(fed), fed)
+            }
+        };
+        match follow.store_checkpoint(&checkpoint.to_bytes(), at) {
+            Ok(()) => at,
+            Err(error) => {
+                let (run, attempt) = (self.run, self.attempt.0);
+                tracing::warn!(%run, attempt, %error, "a checkpoint could not be stored");
+                stored
             }
         }
     }

@@ -10,32 +10,40 @@ mod launch;
 mod listen;
 mod orders;
 mod probe;
+mod set_aside;
 mod threads;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use abide_domain::{
     deadline::DeadlineKind,
-    effect::EffectNumber,
+    effect::{Effect, EffectNumber},
     event::Event,
     id::RunId,
     process::{Attempt, Exit, Position},
     run::{Run, RunState, Working},
-    time::Timestamp,
+    time::{Seconds, Timestamp},
 };
 use abide_ports::{
     catalogue::Catalogue,
     clock::Clock,
     processes::{Found, Processes},
-    store::Store,
+    store::{Store, StoreError},
     workspace::Workspaces,
 };
 use examined::Examined;
-use tokio::{runtime::Handle, sync::watch};
+use tokio::{
+    runtime::Handle,
+    sync::{Semaphore, watch},
+    task::JoinSet,
+};
 
 use crate::{
     desk::{Desk, Outcome},
@@ -61,6 +69,8 @@ pub struct World {
     pub workspaces: Arc<dyn Workspaces>,
     /// The directory in which each run has its private one.
     pub private: String,
+    /// How long a turn that is out of contact is searched for, over all losses of its process (E8).
+    pub recovery_max: Seconds,
 }
 
 /// Performs orders. Cheap to clone; all clones are one.
@@ -82,6 +92,11 @@ struct Shared {
     examined: Arc<Examined>,
     /// Runs whose orders are being performed, and whether to look again afterwards.
     busy: Mutex<BTreeMap<RunId, Again>>,
+    examinations: probe::Examinations,
+    /// Runs that are left alone for a while.
+    set_aside: set_aside::SetAside,
+    /// Whether the daemon is about to go.
+    closing: AtomicBool,
     /// Wakes whoever waits for something to change.
     changed: tokio::sync::watch::Sender<u64>,
 }
@@ -100,6 +115,8 @@ enum Carried {
     NotBefore(Timestamp),
     /// It is a process that takes a while to start.
     Starts(Box<launch::Starting>),
+    /// It has to wait for the next daemon.
+    Closing,
     /// It is for a process that has not been heard as far as its run has, so nobody knows yet how to speak to it.
     Unheard(watch::Receiver<Position>, Position),
 }
@@ -123,24 +140,30 @@ impl Performer {
             lanes: lane::RunLanes::default(),
             talks: Mutex::default(),
             busy: Mutex::default(),
+            examinations: probe::Examinations::default(),
+            set_aside: set_aside::SetAside::default(),
+            closing: AtomicBool::new(false),
             changed: tokio::sync::watch::channel(0).0,
         };
         Self { world, shared: Arc::new(shared), runtime: Handle::current() }
     }
 
     /// Start-up is no special case: what is found dead comes in as an event, what lives is listened to, what is owed
-    /// is performed.
+    /// is performed. A keeper that does not answer costs its own run only: what is not done in time goes on meanwhile.
     pub async fn reconcile(&self) -> Result<(), DeskError> {
         // Before anything is performed: a check that this daemon begins is no stranger.
         let processes = self.world.processes.clone();
         let found = self.blocking(move || processes.names()).await;
-        let mut cursor = None;
+        let at_once = Arc::new(Semaphore::new(RECONCILED_AT_ONCE));
+        let mut tasks = JoinSet::new();
         for (run, _) in self.world.store.occupying().await? {
-            self.perform_owed(run).await;
-            if let Some(run) = self.world.store.run(run).await? {
-                self.find_again(&run).await?;
-            }
+            let (performer, at_once) = (self.clone(), at_once.clone());
+            tasks.spawn(async move {
+                let _permit = at_once.acquire().await;
+                performer.take_up(run).await
+            });
         }
+        let mut cursor = None;
         loop {
             let owed = self.world.store.owed(cursor, OWED_AT_ONCE).await?;
             let Some((run, last)) = owed.last() else { break };
@@ -150,7 +173,35 @@ impl Performer {
                 self.look_after(run);
             }
         }
-        self.forget_strangers(found).await
+        let performer = self.clone();
+        let all = self.runtime.spawn(async move {
+            while let Some(done) = tasks.join_next().await {
+                if let Err(error) = done {
+                    tracing::error!(%error, "a run could not be taken up");
+                }
+            }
+            // Now it is known which processes runs still count on.
+            performer.forget_strangers(found).await
+        });
+        match tokio::time::timeout(RECONCILE_BOUND, all).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(error)) => {
+                tracing::error!(%error, "not everything could be taken up");
+                Ok(())
+            }
+            Err(_) => {
+                tracing::warn!("some keepers do not answer; their runs are taken up when they do");
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes up one run that an earlier daemon left. One that cannot be read is set aside.
+    async fn take_up(&self, run: RunId) {
+        self.perform_owed(run).await;
+        if let Err(error) = self.find_again(run).await {
+            self.shared.set_aside.put(run, &error.to_string(), self.world.clock.stamp().at);
+        }
     }
 
     /// Takes news of a run to the desk, and performs what follows. Requests of people go to the desk directly: they may
@@ -178,18 +229,51 @@ impl Performer {
     }
 
     /// Lets deadlines pass, and performs what follows. A turn that may have ended in time, while nobody listened, is
-    /// heard out first.
+    /// heard out first. A run that cannot be changed is tried again later, and stops no other.
     pub async fn ring(&self) -> Result<(), DeskError> {
         let now = self.world.clock.stamp().at;
-        for (run, deadline) in self.world.store.due(now, DUE_AT_ONCE).await? {
+        let set_aside = self.shared.set_aside.count();
+        for (run, deadline) in self.world.store.due(now, DUE_AT_ONCE.saturating_add(set_aside)).await? {
+            if self.shared.set_aside.until(run).is_some_and(|until| until > now) {
+                continue;
+            }
             if let DeadlineKind::Turn(attempt) = deadline.kind
                 && self.talk_of(run, attempt).is_some_and(|talk| lock(&talk).is_behind())
             {
                 continue;
             }
-            self.take(run, Event::DeadlinePassed { deadline: deadline.kind }).await?;
+            // On a task of its own: a broken assumption about one run must not end the deadlines of all.
+            let performer = self.clone();
+            let passed = self.runtime.spawn(async move {
+                performer.take(run, Event::DeadlinePassed { deadline: deadline.kind }).await
+            });
+            let trouble = match passed.await {
+                Ok(Ok(_)) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some("its deadline broke an assumption; the log says which".to_owned()),
+            };
+            match trouble {
+                Some(reason) => self.shared.set_aside.put(run, &reason, now),
+                None => self.shared.set_aside.take_back(run),
+            }
         }
         Ok(())
+    }
+
+    /// When the next deadline is to be looked at, if there is one: that of a run that was set aside not before its time.
+    pub(crate) async fn next_deadline(&self) -> Result<Option<Timestamp>, StoreError> {
+        let most = self.shared.set_aside.count().saturating_add(1);
+        let due = self.world.store.due(Timestamp(i64::MAX), most).await?;
+        let looks = due.iter().map(|(run, deadline)| match self.shared.set_aside.until(*run) {
+            Some(until) => until.max(deadline.at),
+            None => deadline.at,
+        });
+        Ok(looks.min())
+    }
+
+    /// Runs that are left alone for a while because something could not be done for them, and why.
+    pub(crate) fn set_aside(&self) -> Vec<(RunId, String)> {
+        self.shared.set_aside.all()
     }
 
     /// Something that changes whenever a run does.
@@ -235,11 +319,15 @@ impl Performer {
                 }
             };
             let Some(owed) = state.owed.first() else { return };
+            if self.is_closing() && matches!(owed.effect, Effect::Launch { .. } | Effect::Probe { .. }) {
+                return;
+            }
             let wait = self.wait_until(owed.due_at);
             if !wait.is_zero() {
                 return self.look_later(run, wait);
             }
             match self.carry_out(&state, owed).await {
+                Carried::Closing => return,
                 Carried::NotBefore(at) => return self.look_later(run, self.wait_until(at)),
                 // Listening needs the lane, so it is not waited for here.
                 Carried::Unheard(progress, wanted) => return self.look_when_heard(run, progress, wanted),
@@ -306,20 +394,72 @@ impl Performer {
         });
     }
 
-    /// Ends every process that a run still holds, and takes the news of it.
-    pub(crate) async fn end_held(&self) -> Result<(), DeskError> {
-        for (run, _) in self.world.store.occupying().await? {
-            let Some(attempt) = self.world.store.run(run).await?.and_then(|run| run.attempt()) else {
-                continue;
-            };
-            self.end(run, attempt).await;
-            self.take(run, Event::ProcessExited { attempt, exit: Exit::Unseen }).await?;
+    /// From now on no process is started: the daemon is about to go. What is owed to processes that live is still done.
+    pub(crate) fn close(&self) {
+        self.shared.closing.store(true, Ordering::Release);
+    }
+
+    /// Waits until the order of this run that is being carried out is done.
+    pub(crate) async fn finish_order(&self, run: RunId) {
+        drop(self.shared.lanes.enter(run).await);
+    }
+
+    fn is_closing(&self) -> bool {
+        self.shared.closing.load(Ordering::Acquire)
+    }
+
+    /// Whether a process of these runs is held, being started or being ended, or one of any run is being ended.
+    pub(crate) async fn holds_processes(
+        &self,
+        runs: impl IntoIterator<Item = RunId>,
+    ) -> Result<bool, DeskError> {
+        for run in runs {
+            let Some(state) = self.world.desk.latest(run).await? else { continue };
+            let starting = |attempt| lock(&self.shared.talks).contains_key(&(run, attempt));
+            if state.live().is_some() || state.attempt().is_some_and(starting) {
+                return Ok(true);
+            }
+            if state.owed.iter().any(|owed| matches!(owed.effect, Effect::Terminate { .. })) {
+                return Ok(true);
+            }
         }
-        Ok(())
+        Ok(false)
+    }
+
+    /// Waits, for a bounded time, until every process that is being ended is gone with its keeper. A run that waits for a
+    /// person holds no slot, but its last process may still be on its way out.
+    pub(crate) async fn wait_for_ends(&self, patience: Duration) -> Result<(), DeskError> {
+        let mut changes = self.changes();
+        let waited = tokio::time::timeout(patience, async {
+            loop {
+                changes.mark_unchanged();
+                if lock(&self.shared.talks).is_empty() && !self.owes_an_end().await? {
+                    return Ok(());
+                }
+                let _the_performer_itself_keeps_it_open = changes.changed().await;
+            }
+        });
+        waited.await.unwrap_or_else(|_| {
+            tracing::warn!("some processes did not end in time; the next start ends them");
+            Ok(())
+        })
+    }
+
+    async fn owes_an_end(&self) -> Result<bool, DeskError> {
+        let mut cursor = None;
+        loop {
+            let owed = self.world.store.owed(cursor, OWED_AT_ONCE).await?;
+            let Some((run, last)) = owed.last() else { return Ok(false) };
+            cursor = Some((*run, last.number));
+            if owed.iter().any(|(_, owed)| matches!(owed.effect, Effect::Terminate { .. })) {
+                return Ok(true);
+            }
+        }
     }
 
     /// A process that a run still counts on is listened to, or reported gone.
-    async fn find_again(&self, run: &Run) -> Result<(), DeskError> {
+    async fn find_again(&self, run: RunId) -> Result<(), DeskError> {
+        let Some(run) = self.world.store.run(run).await? else { return Ok(()) };
         let Some(attempt) = run.live().map(|live| live.attempt) else { return Ok(()) };
         if lock(&self.shared.talks).contains_key(&(run.run_id, attempt)) {
             return Ok(());
@@ -331,7 +471,11 @@ impl Performer {
             })
             .await
         {
-            Found::Held(_) => self.listen(run).await,
+            Found::Held(_) => self.listen(&run).await,
+            Found::Silent => {
+                let within = Some(self.world.recovery_max);
+                self.take(run.run_id, Event::ContactLost { attempt, within }).await?;
+            }
             Found::Gone | Found::Never => {
                 self.take(run.run_id, Event::ProcessExited { attempt, exit: Exit::Unseen }).await?;
             }
@@ -344,15 +488,29 @@ impl Performer {
         for name in found {
             let forgotten = match parse(&name) {
                 Some((run, attempt)) => {
-                    let state = self.world.store.run(run).await?;
-                    state.is_none_or(|state| state.attempt() != Some(attempt))
+                    match self.world.store.run(run).await {
+                        Ok(Some(state)) => state.attempt() != Some(attempt),
+                        // A store that was restored, or that has lost input, knows less than the keepers.
+                        Ok(None) => {
+                            tracing::warn!(%run, attempt = attempt.0, "ending the process of a run that the store does not know");
+                            true
+                        }
+                        // Nobody knows whether its run counts on it.
+                        Err(StoreError::Damaged { .. }) => false,
+                        Err(error) => return Err(error.into()),
+                    }
                 }
                 // A check of an earlier daemon; what else lies here, such as terminals, is not ours.
                 None => crate::probe::is_check(&name),
             };
             if forgotten {
                 let processes = self.world.processes.clone();
-                let _tried_again_at_the_next_start = self.blocking(move || processes.end(&name)).await;
+                // Not one after the other: one that does not answer takes a while.
+                self.runtime.spawn_blocking(move || {
+                    if let Err(error) = processes.end(&name) {
+                        tracing::warn!(name, %error, "what no run counts on is left until the next start");
+                    }
+                });
             }
         }
         Ok(())
@@ -394,6 +552,11 @@ impl Drop for Looking {
         }
     }
 }
+
+/// How long start-up waits for keepers.
+const RECONCILE_BOUND: Duration = Duration::from_secs(1);
+/// How many runs are taken up at the same time.
+const RECONCILED_AT_ONCE: usize = 64;
 
 /// How many orders and runs are read at once.
 const OWED_AT_ONCE: usize = 500;

@@ -1,6 +1,9 @@
 //! Carries out one order and says what became of it.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use abide_domain::{
     delivery::Certainty,
@@ -9,10 +12,11 @@ use abide_domain::{
     id::RunId,
     process::{Attempt, Exit},
     run::Run,
+    time::{Span, Timestamp},
 };
 use abide_ports::{
     engine::{Answer, Leave, Stop, Unsupported},
-    processes::{Found, Write},
+    processes::{Found, Heard, Offsets, Processes, Write},
 };
 
 use super::{Carried, Performer, key, lock, name};
@@ -61,14 +65,17 @@ impl Performer {
                 self.interrupt(run_id, *attempt, key(number)).await;
                 performed
             }
+            // The attempt's record gets its exit together with the end of the order. News of it may come from the
+            // reader too, and the first one counts.
             Effect::Terminate { attempt } => {
-                self.end(run_id, *attempt).await;
-                performed
+                Event::ProcessExited { attempt: *attempt, exit: self.end(run_id, *attempt).await }
             }
             Effect::Recover { attempt, .. } => {
                 let (processes, name) = (self.world.processes.clone(), name(run_id, *attempt));
                 match self.blocking(move || processes.find(&name)).await {
                     Found::Held(process) => Event::ContactRestored { attempt: *attempt, process },
+                    // It may answer again at any time; how long it is searched for is the domain's to say.
+                    Found::Silent => return Carried::NotBefore(self.next_look(owed.due_at)),
                     Found::Gone | Found::Never => Event::RecoveryFailed {
                         attempt: *attempt,
                         reason: "the process and its output are gone".to_owned(),
@@ -80,6 +87,14 @@ impl Performer {
                 Event::DeliveryFailed { delivery_id: *delivery_id, certainty: Certainty::Failed }
             }
         })
+    }
+
+    /// When to look again for a process that is searched for since then: first soon, then less and less often.
+    fn next_look(&self, since: Timestamp) -> Timestamp {
+        let now = self.world.clock.stamp().at;
+        let searched = Duration::from_micros(since.until(now).0);
+        let pause = (searched / 2).clamp(SHORTEST_LOOK, LONGEST_LOOK);
+        now.after(Span(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX)))
     }
 
     /// Whether something is to be said to a process that has not been heard as far as its run has: after a restart it is
@@ -135,11 +150,12 @@ impl Performer {
             .await;
     }
 
-    /// Asks a process to go if it has nothing in hand, and ends it if it does not.
-    pub(super) async fn end(&self, run: RunId, attempt: Attempt) {
+    /// Asks a process to go if it has nothing in hand, and ends it if it does not. Returns how it ended. A keeper that
+    /// does not answer is left to the next start, and how its process ended is then unknown.
+    pub(super) async fn end(&self, run: RunId, attempt: Attempt) -> Exit {
         let leave = self.talk_of(run, attempt).and_then(|talk| lock(&talk).leave());
         let (processes, name) = (self.world.processes.clone(), name(run, attempt));
-        let _swept_at_the_next_start = self
+        let ended = self
             .blocking(move || {
                 match leave {
                     Some(Leave::CloseInput) => {
@@ -156,6 +172,10 @@ impl Performer {
                 processes.end(&name)
             })
             .await;
+        ended.unwrap_or_else(|lost| {
+            tracing::warn!(%run, attempt = attempt.0, reason = lost.reason, "process not ended");
+            Exit::Unseen
+        })
     }
 
     pub(super) fn talk_of(&self, run: RunId, attempt: Attempt) -> Option<Arc<Mutex<Talk>>> {
@@ -170,19 +190,22 @@ enum Written {
     Unsupported,
 }
 
+/// How soon, and how late at the most, a process that does not answer is looked for again.
+const SHORTEST_LOOK: Duration = Duration::from_millis(500);
+const LONGEST_LOOK: Duration = Duration::from_secs(15);
+
 /// The key of the end of input.
 const LAST_INPUT: u64 = (1 << 63) | (1 << 40);
 
 /// How long a process may take to go after its input has ended.
-const LEAVING: std::time::Duration = std::time::Duration::from_secs(5);
+const LEAVING: Duration = Duration::from_secs(5);
 
-fn wait_for_exit(processes: &dyn abide_ports::processes::Processes, name: &str) {
-    let Ok(mut follow) = processes.follow(name) else { return };
+fn wait_for_exit(processes: &dyn Processes, name: &str) {
+    let Ok(mut follow) = processes.follow(name, Offsets::END) else { return };
     loop {
         match follow.next(Some(LEAVING)) {
-            Ok(abide_ports::processes::Heard::Exited(_) | abide_ports::processes::Heard::Nothing)
-            | Err(_) => return,
-            Ok(_) => {}
+            Ok(Heard::Exited(_) | Heard::Missing(_) | Heard::Nothing) | Err(_) => return,
+            Ok(Heard::Stdout(_) | Heard::Stderr(_)) => {}
         }
     }
 }

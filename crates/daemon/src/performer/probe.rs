@@ -1,15 +1,48 @@
-//! Finds out what an engine's program can do, before a run's first turn (A3), where that is not known already. How it is
-//! examined is [`crate::probe`]'s trade, what is remembered of that is in `examined.rs`.
+//! Finds out what an engine's program can do, at start-up and before a run's first turn (A3), where that is not known
+//! already. How it is examined is [`crate::probe`]'s trade, what is remembered of that is in `examined.rs`.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use abide_domain::{
     event::Event,
     failure::{Failure, FailureCode},
     run::Run,
 };
-use abide_ports::{catalogue::Entry, engine::Health};
+use abide_ports::{
+    catalogue::Entry,
+    engine::{Health, Installation},
+};
 
-use super::{Carried, Performer};
+use super::{Carried, Performer, lock};
 use crate::probe::{self, Examination};
+
+/// Examinations that are under way, one at a time for each engine.
+#[derive(Debug, Default)]
+pub(super) struct Examinations {
+    engines: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Latest>>>>,
+    /// How many there are.
+    count: AtomicUsize,
+}
+
+/// How many examinations of an engine have ended, and the result of the last one.
+#[derive(Debug, Default)]
+struct Latest {
+    ended: u64,
+    result: Option<(Installation, Health)>,
+}
+
+/// How long the engines are left alone after a start: turns that wait for the daemon come first.
+const COLLECT_AFTER: Duration = Duration::from_millis(500);
+
+/// How long a check may take whose result somebody waits for in front of a screen.
+const SHOWN_WITHIN: Duration = Duration::from_secs(20);
 
 impl Performer {
     pub(super) async fn probe(&self, run: &Run) -> Carried {
@@ -24,29 +57,79 @@ impl Performer {
             return unusable(Failure::new(FailureCode::EngineNotFound, message));
         };
         // Where it is asked makes no difference; whether the workspace can be used shows when a turn is launched in it.
-        let health = self.examine(&entry, "/").await;
+        let Some(health) = self.examine(&entry, None).await else { return Carried::Closing };
         Carried::Told(match health.trouble {
             Some(trouble) => Event::EngineUnusable { failure: trouble },
             None => self.shared.examined.resolved(&entry, &health, settings),
         })
     }
 
-    /// Runs an engine's checks and judges them, whatever is remembered of earlier ones.
-    pub async fn examine(&self, entry: &Entry, directory: &str) -> Health {
-        let (processes, examined) = (self.world.processes.clone(), self.shared.examined.clone());
-        let (entry, directory) = (entry.clone(), directory.to_owned());
-        let stamp = self.world.clock.stamp().fresh;
-        self.blocking(move || {
-            let unique = stamp.to_string();
-            let examination = Examination { directory: &directory, unique: &unique, patience: None };
-            let program = examined.program(&entry);
-            let (health, lasts) = probe::look(&*processes, &entry, &examination);
-            if let Some(program) = program.filter(|_| lasts) {
-                examined.remember(program, health.clone());
+    /// Examines every engine, one after the other, so that most runs need not wait for that (A3).
+    pub(crate) async fn collect_capabilities(&self) {
+        tokio::time::sleep(COLLECT_AFTER).await;
+        for name in self.world.catalogue.names() {
+            let Some(entry) = self.world.catalogue.engine(&name) else { continue };
+            if self.shared.examined.known(&entry).is_some() {
+                continue;
             }
-            health
-        })
-        .await
+            let Some(health) = self.examine(&entry, None).await else { return };
+            let (version, resume) = (health.version.unwrap_or_default(), health.resume.supported);
+            let missing = health.trouble.is_some();
+            tracing::debug!(engine = name, version, resume, missing, "engine examined");
+        }
+    }
+
+    /// What is known of an engine, or found out while somebody waits.
+    pub(crate) async fn health(&self, entry: &Entry) -> Option<Health> {
+        match self.shared.examined.known(entry) {
+            Some(known) => Some(known),
+            None => self.examine(entry, Some(SHOWN_WITHIN)).await,
+        }
+    }
+
+    /// Runs an engine's checks and judges them. A result that came while this waited for another examination of the same
+    /// engine is taken as it is. None if the daemon is about to go.
+    async fn examine(&self, entry: &Entry, patience: Option<Duration>) -> Option<Health> {
+        let name = entry.engine.name();
+        let latest = lock(&self.shared.examinations.engines).entry(name.to_owned()).or_default().clone();
+        let ended_before = latest.try_lock().map(|latest| latest.ended).ok();
+        let mut latest = latest.lock().await;
+        if let Some((installation, health)) = &latest.result
+            && ended_before != Some(latest.ended)
+            && *installation == entry.installation
+        {
+            return Some(health.clone());
+        }
+        let health = self.examine_now(entry, patience).await?;
+        latest.ended += 1;
+        latest.result = Some((entry.installation.clone(), health.clone()));
+        Some(health)
+    }
+
+    async fn examine_now(&self, entry: &Entry, patience: Option<Duration>) -> Option<Health> {
+        let (processes, shared, entry) = (self.world.processes.clone(), self.shared.clone(), entry.clone());
+        let stamp = self.world.clock.stamp().fresh;
+        shared.examinations.count.fetch_add(1, Ordering::AcqRel);
+        let health = self
+            .blocking(move || {
+                let unique = stamp.to_string();
+                let cancel = &shared.closing;
+                let examination = Examination { directory: "/", unique: &unique, patience, cancel };
+                let program = shared.examined.program(&entry);
+                let (health, lasts) = probe::look(&*processes, &entry, &examination);
+                if let Some(program) = program.filter(|_| lasts) {
+                    shared.examined.remember(program, health.clone());
+                }
+                health
+            })
+            .await;
+        self.shared.examinations.count.fetch_sub(1, Ordering::AcqRel);
+        (!self.is_closing()).then_some(health)
+    }
+
+    /// Whether an engine is being examined.
+    pub(crate) fn examines(&self) -> bool {
+        self.shared.examinations.count.load(Ordering::Acquire) > 0
     }
 }
 

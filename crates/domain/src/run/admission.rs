@@ -3,7 +3,7 @@
 use super::{News, RunState, Working, draft::Draft};
 use crate::{
     effect::Effect,
-    engine::{Abilities, Handle, Profile},
+    engine::{Abilities, EngineCommand, Handle, Profile},
     failure::Failure,
     refused::Refused,
 };
@@ -29,6 +29,7 @@ impl Draft {
         profile: &Profile,
         abilities: Abilities,
         handle: Option<&Handle>,
+        command: Option<&EngineCommand>,
     ) -> News {
         match &self.run.state {
             RunState::Running(Working::Probing) => {
@@ -36,6 +37,7 @@ impl Draft {
                 self.run.profile = Some(profile.clone());
                 self.run.abilities = abilities;
                 self.run.handle = handle.cloned();
+                self.run.command = command.cloned();
                 self.launch(1, self.at);
                 News::Changed
             }

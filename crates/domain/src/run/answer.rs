@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     approval::verdict,
+    event::Event,
     failure::{Failure, FailureCode},
     interaction::{Asker, Closing, Interaction, InteractionState, Parked, Purpose},
     policy::{self, AutoReason, Decision, MOST_AUTO_DECISIONS_IN_A_ROW},
@@ -55,6 +56,10 @@ impl Draft {
             Decision::Abort => {
                 self.abort(String::from("nobody answered, and the question's policy is to abort"))
             }
+            // The answer is an event of its own, so that it is journalled and shown (D6).
+            Decision::Answer(auto) if self.answers_are_events() => {
+                self.then = Some(Event::ReplyArrived { reply: auto.into_reply() });
+            }
             Decision::Answer(auto) => {
                 let taken = self.reply_arrived(&auto.into_reply());
                 debug_assert!(taken.is_ok(), "an open question takes the policy's answer");
@@ -70,7 +75,7 @@ impl Draft {
     fn count_decision(&mut self, by: &Answerer) {
         match by {
             Answerer::Person(_) => self.run.auto_decisions_in_a_row = 0,
-            Answerer::Policy(_) => {
+            Answerer::Policy { .. } => {
                 self.run.auto_decision_count += 1;
                 self.run.auto_decisions_in_a_row += 1;
                 self.run.last_auto_decision_at = Some(self.at);
@@ -112,6 +117,17 @@ impl Draft {
                 }
                 _ => self.continue_with(interaction, reply.text.clone()),
             },
+            Asker::Abide(Parked::RequestVoid) => {
+                let prompt = "The process of the last turn ended while it waited for a request of yours to be \
+                              answered. No answer reached it, and nothing was approved. Look at what is there \
+                              first, then go on from it, and ask again where you need to.";
+                self.go_on_after_loss(interaction, reply, prompt);
+            }
+            Asker::Abide(Parked::StoppedByShutdown) => {
+                let prompt = "The last turn was stopped before its end because the machine's agent runtime was \
+                              shut down. Look at what is there first, then go on from it.";
+                self.go_on_after_loss(interaction, reply, prompt);
+            }
             Asker::Abide(Parked::FailedRepeatedly) => {
                 // No engine has heard this prompt, whatever else the session holds.
                 let unheard = self.turn().prompt.clone();
@@ -124,11 +140,24 @@ impl Draft {
         }
     }
 
+    /// A person decides about a turn whose process ended in the middle of it.
+    fn go_on_after_loss(&mut self, interaction: &Interaction, reply: &Reply, prompt: &str) {
+        let text = match reply.text.trim().to_lowercase().as_str() {
+            GIVE_UP => return self.given_up(&reply.by),
+            CONTINUE => String::from(prompt),
+            _ => reply.text.clone(),
+        };
+        // A session that lived in the process that ended, or never came to be, has not heard the task.
+        let unheard = !self.run.has_history && (self.run.is_sticky() || !self.run.handle_announced);
+        let task = self.turn().prompt.clone();
+        self.next_turn(interaction, if unheard { format!("{task}\n\n{text}") } else { text });
+    }
+
     /// A turn that was lost or could not be started is left at that. A chat outlives it (decision 0009).
     fn given_up(&mut self, by: &Answerer) {
         let by = match by {
             Answerer::Person(name) => name.as_str(),
-            Answerer::Policy(_) => "policy",
+            Answerer::Policy { .. } => "policy",
         };
         match self.run.settings.execution_mode {
             ExecutionMode::Chat => self.go_on(None),

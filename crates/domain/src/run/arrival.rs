@@ -67,7 +67,7 @@ impl Draft {
             RunState::Running(Working::Stopping(stopping)) => {
                 let replaced = match stopping.reason {
                     StopReason::Superseded => self.run.next_message().map(|next| next.cause),
-                    StopReason::Interrupted => None,
+                    StopReason::Interrupted | StopReason::Shutdown => None,
                 };
                 let mut stopping = stopping.clone();
                 stopping.reason = StopReason::Superseded;

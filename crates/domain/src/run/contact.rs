@@ -2,15 +2,15 @@
 //!
 //! A restart of the daemon is nothing else: what it finds dead or alive comes in through here.
 
-use alloc::format;
+use alloc::{format, string::String};
 
-use super::{Active, Hold, News, Recovering, RunState, Working, draft::Draft};
+use super::{Active, Hold, News, Recovering, RunState, Waiting, Working, draft::Draft};
 use crate::{
-    deadline::RECOVERY_BOUND,
+    deadline::{MAX_LOSSES, RECOVERY_BOUND},
     effect::Effect,
     failure::{Failure, FailureCode},
-    process::{Attempt, Exit, Live, Position, Process},
-    time::Span,
+    process::{Attempt, Exit, Live, Losses, Position, Process},
+    time::{Seconds, Span},
     turn::{ExecutionStatus, RuntimeStatus},
 };
 
@@ -34,7 +34,7 @@ impl Draft {
                         let message = format!("the engine ended with code {code} before its turn was over");
                         self.turn_failed(Failure::new(FailureCode::EngineFailed, message));
                     }
-                    Exit::Unseen if self.run.abilities.recover => self.search(),
+                    Exit::Unseen if self.run.abilities.recover => self.search(RECOVERY_BOUND),
                     Exit::Unseen => {
                         self.leave_dead_process();
                         self.outcome_unknown("the engine's process is gone and nobody saw how it ended");
@@ -51,6 +51,10 @@ impl Draft {
                 self.leave_dead_process();
                 self.let_go("the chat's engine has ended; start a new one to go on");
             }
+            RunState::WaitingUser(Waiting { hold: Hold::Turn { .. }, .. }) if self.voids_requests() => {
+                self.leave_dead_process();
+                self.request_void(&ended_at_request(exit));
+            }
             RunState::WaitingUser(_) | RunState::Idle { .. } => {
                 self.leave_dead_process();
                 self.fail(Failure::new(
@@ -64,18 +68,20 @@ impl Draft {
     }
 
     /// Connection trouble is ours, not the task's (E11): a question stays open, a turn is searched for.
-    pub(super) fn contact_lost(&mut self, attempt: Attempt) -> News {
+    pub(super) fn contact_lost(&mut self, attempt: Attempt, within: Option<Seconds>) -> News {
         if self.run.attempt() != Some(attempt) || self.is_searching() {
             return News::Absorbed;
         }
         match &self.run.state {
             RunState::Running(Working::Active(_)) => {
-                self.search();
+                self.search(within.unwrap_or(RECOVERY_BOUND));
                 News::Changed
             }
+            // Nothing is at work that could be searched for too long: a wait ends only with its process (A12).
             RunState::WaitingUser(_) | RunState::Idle { .. } => {
+                let pause = self.count_loss();
                 let turn_id = self.turn_id();
-                self.owe(Effect::Recover { attempt, turn_id });
+                self.owe_at(self.at.after(pause), Effect::Recover { attempt, turn_id });
                 News::Changed
             }
             // A launch is found out by performing it again; a stop has its own deadline.
@@ -94,11 +100,19 @@ impl Draft {
         let found = self.forgive(|effect| matches!(effect, Effect::Recover { .. }));
         match &self.run.state {
             RunState::Running(Working::Recovering(recovering)) => {
-                let known = recovering.live.as_ref();
-                let heard = known.map_or(Position::default(), |live| live.heard);
-                let must_confirm = known.map_or(self.run.has_history, |live| live.must_confirm);
+                let known = recovering.found(self.at);
                 let turn_deadline = recovering.work_left.map(|left| self.at.after(left));
-                let live = Live { attempt, process: process.clone(), heard, must_confirm };
+                let process = process.clone();
+                let live = match known {
+                    Some(known) => Live { process, ..known },
+                    None => Live {
+                        attempt,
+                        process,
+                        heard: Position::default(),
+                        must_confirm: self.run.has_history,
+                        losses: Losses::default(),
+                    },
+                };
                 self.run.state = RunState::Running(Working::Active(Active { live, turn_deadline }));
                 let turn = self.turn();
                 turn.execution_status = ExecutionStatus::Running;
@@ -130,6 +144,12 @@ impl Draft {
                 self.outcome_unknown(reason);
                 News::Changed
             }
+            RunState::WaitingUser(Waiting { hold: Hold::Turn { .. }, .. }) if self.voids_requests() => {
+                self.end_process();
+                self.leave_dead_process();
+                self.request_void(reason);
+                News::Changed
+            }
             RunState::WaitingUser(_) | RunState::Idle { .. } => {
                 self.fail(Failure::new(FailureCode::InteractionProcessLost, reason));
                 News::Changed
@@ -154,9 +174,22 @@ impl Draft {
         self.run.owed.iter().any(|owed| matches!(owed.effect, Effect::Recover { .. }))
     }
 
-    /// Looks for the turn, for a bounded time (E8).
-    fn search(&mut self) {
+    /// One more loss, and how long to wait before the process is looked for.
+    fn count_loss(&mut self) -> Span {
+        let Some(live) = self.run.live_mut() else { return Span(0) };
+        live.losses.count = live.losses.count.saturating_add(1);
+        live.losses.pause()
+    }
+
+    /// Looks for the turn, for a bounded time over all searches for this attempt (E8).
+    fn search(&mut self, bound: Seconds) {
         let Some(attempt) = self.run.attempt() else { return };
+        let pause = self.count_loss();
+        let losses = self.run.live().map_or(Losses::default(), |live| live.losses);
+        let left = Span::from(bound).less(losses.searched);
+        if left == Span(0) || losses.count > MAX_LOSSES {
+            return self.outcome_unknown("contact with the engine was lost again and again");
+        }
         let work_left = match &self.run.state {
             RunState::Running(Working::Active(active)) => self.work_left(active),
             RunState::Running(_)
@@ -165,24 +198,32 @@ impl Draft {
             | RunState::Idle { .. }
             | RunState::Finished(_) => self.run.settings.turn_timeout_sec.map(Span::from),
         };
-        let (live, until) = (self.run.live().cloned(), self.at.plus(RECOVERY_BOUND));
+        let (live, until, since) = (self.run.live().cloned(), self.at.after(left), Some(self.at));
         self.run.state =
-            RunState::Running(Working::Recovering(Recovering { attempt, live, until, work_left }));
+            RunState::Running(Working::Recovering(Recovering { attempt, live, until, work_left, since }));
         let turn = self.turn();
         turn.execution_status = ExecutionStatus::PendingRecovery;
         turn.runtime_status = RuntimeStatus::Lost;
         let turn_id = turn.turn_id;
         self.forgive(|effect| matches!(effect, Effect::Launch { .. }));
-        self.owe(Effect::Recover { attempt, turn_id });
+        self.owe_at(self.at.after(pause), Effect::Recover { attempt, turn_id });
     }
 
     /// There is nothing to end: what the state names is dead.
-    fn leave_dead_process(&mut self) {
+    pub(super) fn leave_dead_process(&mut self) {
         match &mut self.run.state {
             RunState::WaitingUser(waiting) => waiting.hold = Hold::Nothing,
             RunState::Idle { held } => *held = None,
             RunState::Running(working) => *working = Working::Probing,
             RunState::Queued { .. } | RunState::Finished(_) => {}
         }
+    }
+}
+
+/// How a process ended that had a request open.
+fn ended_at_request(exit: Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("the engine ended with code {code} while it waited for an answer"),
+        Exit::Unseen => String::from("the process that waited for an answer is gone"),
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     delivery::{Content, DeliveryStatus, Notice},
     effect::{Effect, EffectNumber, Owed, Session},
     engine::{Abilities, ProbeDepth, ProfileKind},
-    event::NewRun,
+    event::{Event, NewRun},
     failure::{Failure, FailureCode},
     id::{Fresh, TurnId},
     inbound::{Inbound, InboundStatus, Message},
@@ -32,6 +32,8 @@ pub(super) struct Draft {
     fresh: Fresh,
     minted: u8,
     effects: Vec<Owed>,
+    /// See [`Step::then`].
+    pub(super) then: Option<Event>,
 }
 
 impl Draft {
@@ -46,6 +48,8 @@ impl Draft {
             state: RunState::Queued { since: stamp.at, next: NextTurn::from_message(&new.message) },
             profile: None,
             abilities: Abilities::default(),
+            command: None,
+            rules: new.rules,
             handle: None,
             handle_announced: false,
             has_history: false,
@@ -65,7 +69,7 @@ impl Draft {
             owed: Vec::new(),
         };
         run.receive(&new.message, stamp.at);
-        Self { run, at: stamp.at, fresh: stamp.fresh, minted: 0, effects: Vec::new() }
+        Self { run, at: stamp.at, fresh: stamp.fresh, minted: 0, effects: Vec::new(), then: None }
     }
 
     /// A run to which something happens. What was finished before is dropped: the ledger has it.
@@ -74,11 +78,11 @@ impl Draft {
         run.forget_settled();
         run.revision += 1;
         run.updated_at = stamp.at;
-        Self { run, at: stamp.at, fresh: stamp.fresh, minted: 0, effects: Vec::new() }
+        Self { run, at: stamp.at, fresh: stamp.fresh, minted: 0, effects: Vec::new(), then: None }
     }
 
     pub(super) fn into_step(self) -> Step {
-        Step { run: self.run, effects: self.effects, news: News::Changed }
+        Step { run: self.run, effects: self.effects, news: News::Changed, then: self.then }
     }
 
     /// A number for a new id.
@@ -122,18 +126,28 @@ impl Draft {
         self.owe(Effect::Terminate { attempt });
     }
 
-    /// Notes how a process ended, for the ledger; nothing is left to be ordered of it.
+    /// Notes how a process ended, for the ledger; nothing is left to be ordered of it. An exit code that is found out
+    /// later takes the place of an unknown end.
     pub(super) fn note_exit(&mut self, attempt: Attempt, exit: Exit) -> bool {
         let forgiven = self.forgive(|effect| effect.attempt() == Some(attempt));
-        let at = self.at;
+        let (at, corrects) = (self.at, self.corrects_exits());
         let mut noted = false;
         for turn in &mut self.run.turns {
-            if !turn.attempts.iter().any(|record| record.attempt == attempt && record.exit.is_none()) {
+            let is_news = |record: &AttemptRecord| {
+                let known = match record.exit {
+                    Some(Exit::Unseen) if corrects => exit == Exit::Unseen,
+                    Some(_) => true,
+                    None => false,
+                };
+                record.attempt == attempt && !known
+            };
+            if !turn.attempts.iter().any(is_news) {
                 continue;
             }
             let turn = Arc::make_mut(turn);
             let Some(record) = turn.attempt_mut(attempt) else { continue };
-            (record.exit, record.ended_at) = (Some(exit), Some(at));
+            record.exit = Some(exit);
+            record.ended_at.get_or_insert(at);
             turn.runtime_status = RuntimeStatus::Ended;
             noted = true;
         }
@@ -228,8 +242,9 @@ impl Draft {
         }
         let session = match (self.run.handle.clone(), self.run.has_history) {
             (_, true) if self.run.is_sticky() => {
+                let code = self.code_of_lost_session();
                 return self.fail(Failure::new(
-                    FailureCode::SessionResumeFailed,
+                    code,
                     "the engine's process is gone and its session cannot be resumed",
                 ));
             }
@@ -279,9 +294,22 @@ impl Draft {
         turn.execution_status = status;
         turn.result_persisted_at.get_or_insert(at);
         let turn_id = turn.turn_id;
+        if status == ExecutionStatus::RecoveryRequired {
+            self.keep_session_of_lost_process();
+        }
         let becomes = status.of_its_messages();
         for inbound in self.run.inbox.iter_mut().filter(|inbound| inbound.turn_id == Some(turn_id)) {
             Arc::make_mut(inbound).becomes(becomes, at);
+        }
+    }
+
+    /// A lost process may have begun a session under the id that we chose. Beginning it again would be refused, or would
+    /// do the work twice. From now on it is resumed; if it never came to be, the resume fails and says so (A11).
+    fn keep_session_of_lost_process(&mut self) {
+        let unannounced = self.run.handle.is_some() && !self.run.handle_announced;
+        let may_have_run = |record: &AttemptRecord| record.process.is_some() || record.exit.is_some();
+        if unannounced && self.resumes_lost_sessions() && self.turn().attempts.iter().any(may_have_run) {
+            self.run.handle_announced = true;
         }
     }
 
@@ -314,6 +342,7 @@ impl Draft {
 
     /// The run cannot go on.
     pub(super) fn fail(&mut self, failure: Failure) {
+        let failure = self.failure_of_its_path(failure);
         self.end_process();
         self.close_questions(Closing::RunFailed);
         if self.has_turn_at_work() {

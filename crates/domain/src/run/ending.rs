@@ -36,17 +36,30 @@ impl Draft {
         if !self.is_latest_turn(turn_id) || !self.hears_the_end(attempt, position) {
             return News::Absorbed;
         }
+        if let (RunState::WaitingUser(_), Ending::Failed { failure }, Aftermath::Exited(exit)) =
+            (&self.run.state, ending, aftermath)
+            && self.voids_requests()
+        {
+            // It did not go on without the answer: its process ended while it waited (A10).
+            self.note_exit(attempt, exit);
+            self.leave_dead_process();
+            self.request_void(&failure.message);
+            return News::Changed;
+        }
         // The engine went on without an answer that it had asked for.
         self.run.waiting_gates.clear();
         self.close_questions(Closing::Withdrawn);
         let unconfirmed = self.is_unconfirmed();
         let live = self.settle_process(attempt, aftermath);
         let by = stop.as_ref().map(|(_, by)| by.clone()).unwrap_or_default();
-        match stop.map(|(reason, _)| reason) {
+        let reason = stop.map(|(reason, _)| reason);
+        let is_shutdown = reason == Some(StopReason::Shutdown);
+        match reason {
             Some(StopReason::Superseded) => self.replace_superseded(live),
             // It was superseded first and interrupted then: what it says counts no more.
             Some(StopReason::Interrupted) if !self.has_turn_at_work() => self.interrupted(live, &by),
-            Some(StopReason::Interrupted) | None => match ending {
+            Some(StopReason::Shutdown) if !self.has_turn_at_work() => self.stopped_by_shutdown(live),
+            Some(StopReason::Interrupted | StopReason::Shutdown) | None => match ending {
                 // What was said in another session than the one asked for is not the answer (A4).
                 Ending::Completed { .. } | Ending::Asked { .. } if unconfirmed => {
                     self.settle_without(live);
@@ -58,6 +71,7 @@ impl Draft {
                     self.settle_without(live);
                     self.turn_failed(failure.clone());
                 }
+                Ending::Interrupted if is_shutdown => self.stopped_by_shutdown(live),
                 Ending::Interrupted => self.interrupted(live, &by),
             },
         }

@@ -49,8 +49,9 @@ impl Draft {
         let asker = Asker::Gate { gate: String::from(gate), purpose };
         match &self.run.state {
             // Who can be heard is not lost.
-            RunState::Running(Working::Recovering(Recovering { live: Some(live), work_left, .. })) => {
-                let (live, work_left) = (live.clone(), *work_left);
+            RunState::Running(Working::Recovering(recovering @ Recovering { live: Some(live), .. })) => {
+                let live = recovering.found(self.at).unwrap_or_else(|| live.clone());
+                let work_left = recovering.work_left;
                 self.forgive(|effect| matches!(effect, Effect::Recover { .. }));
                 self.turn().runtime_status = RuntimeStatus::Active;
                 self.ask(asker, question.clone(), Hold::Turn { live, work_left });

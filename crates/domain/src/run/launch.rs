@@ -1,5 +1,7 @@
 //! A process was started, or could not be; it names its session and gets on.
 
+use alloc::sync::Arc;
+
 use super::{
     Launching, News, RunState, Working,
     draft::{Draft, LAUNCH_TRIES},
@@ -10,7 +12,7 @@ use crate::{
     event::Retry,
     failure::{Failure, FailureCode},
     id::TurnId,
-    process::{Attempt, Live, Position, Process},
+    process::{Attempt, Live, Losses, Position, Process},
     time::Seconds,
     turn::RuntimeStatus,
 };
@@ -36,6 +38,7 @@ impl Draft {
                     process: process.clone(),
                     heard: Position::default(),
                     must_confirm,
+                    losses: Losses::default(),
                 });
                 News::Changed
             }
@@ -50,8 +53,23 @@ impl Draft {
             | RunState::WaitingUser(_)
             | RunState::Idle { .. }
             | RunState::Finished(_) => {
+                self.note_start(attempt, process);
                 self.end_attempt(attempt);
                 News::Changed
+            }
+        }
+    }
+
+    /// Notes which process an attempt is, for the ledger.
+    fn note_start(&mut self, attempt: Attempt, process: &Process) {
+        if !self.corrects_exits() {
+            return;
+        }
+        let at = self.at;
+        for turn in &mut self.run.turns {
+            if let Some(record) = Arc::make_mut(turn).attempt_mut(attempt) {
+                record.process.get_or_insert_with(|| process.clone());
+                record.started_at.get_or_insert(at);
             }
         }
     }
@@ -62,8 +80,13 @@ impl Draft {
                 if current == attempt =>
             {
                 self.forgive(|effect| matches!(effect, Effect::Launch { .. }));
-                // Nothing was started, so there is nothing to end.
-                self.turn().runtime_status = RuntimeStatus::Ended;
+                // Nothing was started, so there is nothing to end, and no exit code.
+                let (at, dated) = (self.at, self.corrects_exits());
+                let turn = self.turn();
+                turn.runtime_status = RuntimeStatus::Ended;
+                if let Some(record) = turn.attempt_mut(attempt).filter(|_| dated) {
+                    record.ended_at = Some(at);
+                }
                 self.run.state = RunState::Running(Working::Probing);
                 match retry {
                     Retry::Later if tries < LAUNCH_TRIES => {

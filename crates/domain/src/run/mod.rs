@@ -17,10 +17,13 @@ mod gate;
 mod launch;
 mod order;
 mod park;
+mod rules;
+mod shutdown;
 mod state;
 mod stop;
 
 pub use draft::{INBOX_LIMIT, LAUNCH_TRIES};
+pub use rules::RULES;
 pub use state::{
     Active, AnsweredGate, Cancellation, Finished, Hold, Launching, NextTurn, Recovering, Run, RunState,
     Status, StopReason, Stopping, Waiting, Working,
@@ -41,6 +44,8 @@ pub struct Step {
     pub effects: Vec<Owed>,
     /// Whether anything changed.
     pub news: News,
+    /// An event that must be applied next, in the same commit: an answer that policy gives at once (D6).
+    pub then: Option<Event>,
 }
 
 /// Whether an event changed anything.
@@ -62,8 +67,8 @@ pub fn apply(run: Option<&Run>, stamp: &Stamp, event: &Event) -> Result<Step, Re
     let news = match event {
         Event::RunCreated(_) => return Err(Refused::RunExists),
         Event::Admitted => draft.admitted()?,
-        Event::ProfileResolved { profile, abilities, handle } => {
-            draft.profile_resolved(profile, *abilities, handle.as_ref())
+        Event::ProfileResolved { profile, abilities, handle, command } => {
+            draft.profile_resolved(profile, *abilities, handle.as_ref(), command.as_ref())
         }
         Event::EngineUnusable { failure } => draft.engine_unusable(failure),
         Event::AttemptStarted { attempt, process } => draft.attempt_started(*attempt, process),
@@ -83,8 +88,10 @@ pub fn apply(run: Option<&Run>, stamp: &Stamp, event: &Event) -> Result<Step, Re
         Event::MessageArrived { message, on_busy } => draft.message_arrived(message, *on_busy)?,
         Event::InterruptRequested { by } => draft.interrupt_requested(by)?,
         Event::CancelRequested { by } => draft.cancel_requested(by)?,
+        Event::ShutdownRequested => draft.shutdown_requested(),
+        Event::RulesAdopted { rules } => draft.rules_adopted(*rules),
         Event::ProcessExited { attempt, exit } => draft.process_exited(*attempt, *exit),
-        Event::ContactLost { attempt } => draft.contact_lost(*attempt),
+        Event::ContactLost { attempt, within } => draft.contact_lost(*attempt, *within),
         Event::ContactRestored { attempt, process } => draft.contact_restored(*attempt, process),
         Event::RecoveryFailed { attempt, reason } => draft.recovery_failed(*attempt, reason),
         Event::DeadlinePassed { deadline } => draft.deadline_passed(*deadline),
@@ -96,6 +103,6 @@ pub fn apply(run: Option<&Run>, stamp: &Stamp, event: &Event) -> Result<Step, Re
     };
     Ok(match news {
         News::Changed => draft.into_step(),
-        News::Absorbed => Step { run: run.clone(), effects: Vec::new(), news },
+        News::Absorbed => Step { run: run.clone(), effects: Vec::new(), news, then: None },
     })
 }

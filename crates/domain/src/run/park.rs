@@ -45,7 +45,13 @@ impl Draft {
         let carries = match &interaction.asker {
             // The question tells what its turn said, or how it failed.
             Asker::TurnEnd | Asker::Abide(Parked::FailedRepeatedly) => Some(interaction.turn_id),
-            Asker::Gate { .. } | Asker::Abide(Parked::Interrupted | Parked::OutcomeUnknown) => None,
+            Asker::Gate { .. }
+            | Asker::Abide(
+                Parked::Interrupted
+                | Parked::OutcomeUnknown
+                | Parked::RequestVoid
+                | Parked::StoppedByShutdown,
+            ) => None,
         };
         self.run.interactions.push(Arc::new(interaction));
         self.run.state = RunState::WaitingUser(Waiting { interaction_id, hold, deadline });
@@ -176,7 +182,7 @@ impl Draft {
 }
 
 /// A question of our own. Nobody else answers it: without a person the run ends, so that nothing goes round in circles.
-fn go_on_or_stop(prompt: String, going_on: &str) -> Question {
+pub(super) fn go_on_or_stop(prompt: String, going_on: &str) -> Question {
     let choice = |label: &str, safe| Choice { label: String::from(label), safe };
     Question {
         kind: Kind::ChooseOne,

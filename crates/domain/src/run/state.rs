@@ -18,7 +18,7 @@ use crate::{
     deadline::{Deadline, DeadlineKind},
     delivery::Delivery,
     effect::Owed,
-    engine::{Abilities, Handle, Profile},
+    engine::{Abilities, EngineCommand, Handle, Profile},
     failure::Failure,
     id::{InteractionId, RunId},
     inbound::Inbound,
@@ -49,6 +49,13 @@ pub struct Run {
     pub profile: Option<Profile>,
     /// What its engine can do besides.
     pub abilities: Abilities,
+    /// How its engine's program is called in every turn (A9). A run of the first release has none and follows the present
+    /// configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<EngineCommand>,
+    /// The rules that it follows; see [`super::RULES`].
+    #[serde(default)]
+    pub rules: u32,
     /// The engine's session.
     pub handle: Option<Handle>,
     /// Whether the engine itself has named that session, or it is only the name that we chose.
@@ -196,6 +203,8 @@ pub enum StopReason {
     Interrupted,
     /// A newer message, now first in the inbox, takes its place.
     Superseded,
+    /// The daemon stops in order.
+    Shutdown,
 }
 
 /// A process out of contact.
@@ -209,6 +218,19 @@ pub struct Recovering {
     pub until: Timestamp,
     /// How much longer the turn may work once it is found.
     pub work_left: Option<Span>,
+    /// Since when. Not known of searches that began in an earlier version.
+    #[serde(default)]
+    pub since: Option<Timestamp>,
+}
+
+impl Recovering {
+    /// The process as it is known once it is heard again at this time: how long it was searched for is not forgotten.
+    pub(super) fn found(&self, at: Timestamp) -> Option<Live> {
+        let mut live = self.live.clone()?;
+        let searched = self.since.map_or(Span(0), |since| since.until(at));
+        live.losses.searched = live.losses.searched.and(searched);
+        Some(live)
+    }
 }
 
 /// An open interaction and what is held for it.

@@ -42,7 +42,7 @@ impl Draft {
                 Ok(News::Changed)
             }
             RunState::Running(Working::Stopping(stopping)) => match stopping.reason {
-                StopReason::Interrupted => Ok(News::Absorbed),
+                StopReason::Interrupted | StopReason::Shutdown => Ok(News::Absorbed),
                 // Neither the old turn nor the message that was to take its place.
                 StopReason::Superseded => {
                     let stopping = Stopping {
@@ -97,6 +97,7 @@ impl Draft {
         match stopping.reason {
             StopReason::Interrupted => self.interrupted(None, &stopping.by),
             StopReason::Superseded => self.replace_superseded(None),
+            StopReason::Shutdown => self.stopped_by_shutdown(None),
         }
     }
 }

@@ -8,7 +8,7 @@ use abide_domain::{
     interaction::{InteractionState, Kind, Policy, Purpose, Resolution, ResolutionMode},
     policy::{AutoReason, MOST_AUTO_DECISIONS_IN_A_ROW},
     refused::Refused,
-    reply::{self, Taken},
+    reply::{self, Answerer, Taken},
     run::Status,
     settings::{ExecutionMode, Unanswered},
 };
@@ -46,6 +46,24 @@ fn d5_unattended_and_sticky_the_automatic_reply_goes_to_the_living_process() {
     assert_eq!(story.detail(), "running.active");
     let Effect::Say { prompt, .. } = story.effect("Say") else { unreachable!() };
     assert_eq!(prompt, "green", "the option marked safe");
+}
+
+#[test]
+fn d6_an_automatic_reply_is_an_event_that_says_all_of_it() {
+    let auto = About { mode: ExecutionMode::Auto, ..RESUMABLE };
+    let mut timed_out = Story::asking(UNATTENDED, Policy::SafeDefault);
+    let asked = timed_out.question().interaction_id;
+    timed_out.deadline_passes();
+    let never_asks = Story::asking(auto, Policy::SafeDefault);
+    for (story, reason) in [(timed_out, AutoReason::UserNoReply), (never_asks, AutoReason::AutoMode)] {
+        let [Event::ReplyArrived { reply }] = &story.happened[..] else { panic!("{:?}", story.happened) };
+        assert_eq!(
+            (reply.text.as_str(), &reply.by),
+            ("green", &Answerer::Policy { reason, policy: Policy::SafeDefault })
+        );
+        assert!(reason == AutoReason::AutoMode || reply.interaction_id == asked);
+        assert_eq!(story.run().status(), Status::Queued);
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod deciding;
 mod delivering;
 mod failing;
+mod losing;
 mod recovering;
 mod resuming;
 mod talking;

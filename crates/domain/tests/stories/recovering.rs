@@ -1,6 +1,7 @@
 //! Lost contact, dead processes, late news and stopped turns (A12) (E8).
 
 use abide_domain::{
+    effect::Effect,
     engine::Abilities,
     event::{Aftermath, Ending, Event},
     failure::FailureCode,
@@ -9,6 +10,7 @@ use abide_domain::{
     refused::Refused,
     run::Status,
     settings::{ExecutionMode, OnBusy},
+    time::{Seconds, Span},
     turn::ExecutionStatus,
 };
 
@@ -17,7 +19,7 @@ use crate::teller::{About, RESUMABLE, STICKY, Story, process};
 const READS_BACK: About = About { abilities: Abilities { recover: true, steer: false }, ..RESUMABLE };
 
 fn lost(attempt: u32) -> Event {
-    Event::ContactLost { attempt: Attempt(attempt) }
+    Event::ContactLost { attempt: Attempt(attempt), within: None }
 }
 
 #[test]
@@ -31,6 +33,56 @@ fn e8_a_lost_turn_is_searched_for_and_ends_normally_when_it_is_found() {
     assert_eq!(story.detail(), "running.active");
     story.completes(1, "done");
     assert_eq!(story.run().status(), Status::Succeeded);
+}
+
+#[test]
+fn e8_contact_that_is_lost_again_and_again_is_searched_for_with_pauses_and_not_for_ever() {
+    let mut story = Story::working(RESUMABLE);
+    let (mut rounds, mut pauses) = (0, vec![]);
+    while story.run().status() == Status::Running {
+        story.tell(lost(1));
+        rounds += 1;
+        assert!(rounds < 40, "it goes round for ever");
+        let Some(recover) =
+            story.run().owed.iter().find(|owed| matches!(owed.effect, Effect::Recover { .. })).cloned()
+        else {
+            break;
+        };
+        pauses.push(story.now().until(recover.due_at).0 / 1_000_000);
+        story.tell(Event::ContactRestored { attempt: Attempt(1), process: process(1) });
+    }
+    assert_eq!(pauses[..6], [0, 1, 2, 4, 8, 16], "{pauses:?}");
+    assert!(rounds <= 17, "{rounds} rounds");
+    assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::RecoveryRequired);
+    assert_eq!(story.question().asker, Asker::Abide(Parked::OutcomeUnknown));
+}
+
+#[test]
+fn e8_the_time_of_all_searches_counts() {
+    let mut story = Story::working(RESUMABLE);
+    for _ in 0..2 {
+        story.tell(Event::ContactLost { attempt: Attempt(1), within: Some(Seconds(100)) });
+        story.passes(39);
+        story.tell(Event::ContactRestored { attempt: Attempt(1), process: process(1) });
+        story.passes(1_000);
+    }
+    story.tell(Event::ContactLost { attempt: Attempt(1), within: Some(Seconds(100)) });
+    let deadline = story.run().deadline().expect("the search ends");
+    assert_eq!(story.now().until(deadline.at), Span::from(Seconds(20)));
+    story.deadline_passes();
+    assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::RecoveryRequired);
+}
+
+#[test]
+fn a12_a_wait_whose_process_is_out_of_reach_stays_answerable_however_often_it_is_lost() {
+    let mut story = Story::asking(STICKY, Policy::Abort);
+    for _ in 0..40 {
+        story.tell(lost(1));
+        assert_eq!(story.run().status(), Status::WaitingUser);
+        let recover = story.run().owed.iter().find(|owed| matches!(owed.effect, Effect::Recover { .. }));
+        assert!(story.now().until(recover.expect("it is looked for").due_at) <= Span::from(Seconds(60)));
+        story.tell(Event::ContactRestored { attempt: Attempt(1), process: process(1) });
+    }
 }
 
 #[test]

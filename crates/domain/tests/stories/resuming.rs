@@ -6,7 +6,7 @@ use abide_domain::{
     event::{Event, Retry},
     failure::FailureCode,
     interaction::{Kind, Policy},
-    process::Attempt,
+    process::{Attempt, Exit},
     time::Seconds,
 };
 
@@ -22,6 +22,7 @@ fn resolved(kind: ProfileKind, chosen: Option<&str>) -> Event {
         profile: Profile { kind, reason: "because".into(), session_timeout_sec: Seconds(1) },
         abilities: Abilities::default(),
         handle: chosen.map(handle),
+        command: None,
     }
 }
 
@@ -132,4 +133,33 @@ fn a_process_that_nobody_waits_for_any_more_is_ended() {
     assert_eq!(story.owed(), Vec::<&str>::new());
     story.tell(started(1));
     assert_eq!(story.owed(), vec!["Terminate"]);
+}
+
+#[test]
+fn a11_a_session_that_a_lost_process_may_have_begun_under_our_id_is_resumed_and_not_begun_again() {
+    let lost: [fn(&mut Story); 2] = [
+        |story| {
+            story.started(1).exits(1, Exit::Unseen);
+        },
+        |story| {
+            story.exits(1, Exit::Unseen);
+        },
+    ];
+    for lose in lost {
+        let mut story = Story::created(RESUMABLE);
+        story.admitted().tell(resolved(ProfileKind::Resumable, Some("ours")));
+        lose(&mut story);
+        story.replies("continue").admitted();
+        assert_eq!(session(&story), Session::Resumed(handle("ours")));
+        let Effect::Launch { prompt, .. } = story.effect("Launch") else { unreachable!() };
+        assert!(!prompt.contains("task"), "the session has heard its task: {prompt}");
+    }
+}
+
+#[test]
+fn a6_a_session_id_of_ours_that_no_process_used_is_kept_for_the_next_try() {
+    let mut story = Story::created(RESUMABLE);
+    story.admitted().tell(resolved(ProfileKind::Resumable, Some("ours")));
+    story.fails_to_launch(1, FailureCode::EngineFailed, Retry::Later);
+    assert_eq!(session(&story), Session::Named(handle("ours")));
 }

@@ -27,6 +27,8 @@ pub(crate) struct Story {
     news: News,
     /// Everything ever ordered, by name.
     pub(crate) ordered: Vec<&'static str>,
+    /// Every event that followed another in its commit.
+    pub(crate) happened: Vec<Event>,
 }
 
 /// What kind of run a story is about.
@@ -56,8 +58,15 @@ pub(crate) const TIMEOUT: u32 = 600;
 impl Story {
     /// A run that was created and has no slot yet.
     pub(crate) fn created(about: About) -> Self {
-        let mut story =
-            Self { run: None, now: 0, told: 0, spoken: 0, news: News::Changed, ordered: Vec::new() };
+        let mut story = Self {
+            run: None,
+            now: 0,
+            told: 0,
+            spoken: 0,
+            news: News::Changed,
+            ordered: Vec::new(),
+            happened: Vec::new(),
+        };
         let settings = Settings {
             engine: "any".into(),
             workspace: "/tmp/w".into(),
@@ -73,7 +82,13 @@ impl Story {
             labels: Default::default(),
         };
         let run_id = RunId(Fresh(1));
-        let new = NewRun { run_id, settings, message: message("m1", "task"), idempotency: None };
+        let new = NewRun {
+            run_id,
+            settings,
+            message: message("m1", "task"),
+            idempotency: None,
+            rules: abide_domain::run::RULES,
+        };
         story.tell(Event::RunCreated(Box::new(new)));
         story
     }
@@ -84,7 +99,12 @@ impl Story {
         story.tell(Event::Admitted);
         let reason = "because".into();
         let profile = Profile { kind: about.kind, reason, session_timeout_sec: Seconds(TIMEOUT) };
-        story.tell(Event::ProfileResolved { profile, abilities: about.abilities, handle: None });
+        story.tell(Event::ProfileResolved {
+            profile,
+            abilities: about.abilities,
+            handle: None,
+            command: None,
+        });
         story
     }
 
@@ -107,6 +127,11 @@ impl Story {
 
     pub(crate) fn run(&self) -> &Run {
         self.run.as_ref().expect("every story begins with a run")
+    }
+
+    /// When the last event happened.
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp(self.now)
     }
 
     pub(crate) fn detail(&self) -> String {
@@ -142,6 +167,12 @@ impl Story {
         self.ordered.extend(step.effects.iter().map(|owed| owed.effect.name()));
         self.news = step.news;
         self.run = Some(step.run);
+        if let Some(event) = step.then {
+            self.happened.push(event.clone());
+            // In the same commit, so at the same moment.
+            self.now -= 1_000_000;
+            self.attempt(event)?;
+        }
         Ok(())
     }
 

@@ -26,7 +26,7 @@ fn restored(attempt: u32) -> Event {
 }
 
 fn lost(attempt: u32) -> Event {
-    Event::ContactLost { attempt: Attempt(attempt) }
+    Event::ContactLost { attempt: Attempt(attempt), within: None }
 }
 
 /// When the turn at work will have worked long enough.

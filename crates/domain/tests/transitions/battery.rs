@@ -37,7 +37,7 @@ pub(crate) fn events(run: &Run) -> Vec<(&'static str, Event)> {
         "stale news",
         ended(Attempt(attempt.0 + 7), turn_id, position, completed(), Aftermath::Alive),
     ));
-    events.push(("stale news", Event::ContactLost { attempt: Attempt(attempt.0 + 7) }));
+    events.push(("stale news", Event::ContactLost { attempt: Attempt(attempt.0 + 7), within: None }));
     events.push((
         "stale news",
         ended(attempt, turn_id, Position(0), completed(), Aftermath::Exited(Exit::Code(0))),
@@ -62,6 +62,7 @@ fn requests(run: &Run) -> Vec<(&'static str, Event)> {
         settings: abide_domain::settings::Settings::clone(&run.settings),
         message: message.clone(),
         idempotency: None,
+        rules: abide_domain::run::RULES,
     };
     let mut requests = vec![
         ("", Event::RunCreated(Box::new(new))),
@@ -72,6 +73,8 @@ fn requests(run: &Run) -> Vec<(&'static str, Event)> {
         ("ReplyArrived (to something else)", reply(InteractionId(Fresh(3)), "go on")),
         ("", Event::InterruptRequested { by: "ada".into() }),
         ("", Event::CancelRequested { by: "ada".into() }),
+        ("", Event::ShutdownRequested),
+        ("", Event::RulesAdopted { rules: abide_domain::run::RULES + 1 }),
     ];
     requests.extend(run.pending_interaction_id().map(|id| ("ReplyArrived", reply(id, "go on"))));
     requests.extend(run.pending_interaction_id().map(|id| ("ReplyArrived (stop)", reply(id, "stop"))));
@@ -85,6 +88,7 @@ fn program(attempt: Attempt) -> Vec<(&'static str, Event)> {
         profile: Profile { kind, reason: "r".into(), session_timeout_sec: Seconds(60) },
         abilities: Abilities::default(),
         handle: None,
+        command: None,
     };
     vec![
         ("", resolved(ProfileKind::Resumable)),
@@ -95,7 +99,7 @@ fn program(attempt: Attempt) -> Vec<(&'static str, Event)> {
         ("", Event::LaunchFailed { attempt, failure, retry: Retry::Never }),
         ("ProcessExited", Event::ProcessExited { attempt, exit: Exit::Code(0) }),
         ("ProcessExited (unseen)", Event::ProcessExited { attempt, exit: Exit::Unseen }),
-        ("", Event::ContactLost { attempt }),
+        ("", Event::ContactLost { attempt, within: None }),
         ("", Event::ContactRestored { attempt, process }),
         ("", Event::RecoveryFailed { attempt, reason: "gone".into() }),
     ]

@@ -9,8 +9,10 @@ mod drawing;
 mod table;
 
 use abide_domain::{
+    event::Event,
     id::Fresh,
-    run,
+    refused::Refused,
+    run::{self, Run, Step},
     time::{Stamp, Timestamp},
 };
 use abide_testkit::history::Author;
@@ -20,6 +22,15 @@ use table::Table;
 /// Twice as many find nothing new; four times as many find a few outcomes that need three coincidences.
 const SEEDS: u64 = 320;
 const COMMITS: usize = 60;
+
+/// What an event comes to, with what must follow it in the same commit.
+fn happens(before: &Run, stamp: Stamp, event: &Event) -> Result<Step, Refused> {
+    let step = run::apply(Some(before), &stamp, event)?;
+    match &step.then {
+        Some(next) => run::apply(Some(&step.run), &Stamp { fresh: Fresh(stamp.fresh.0 + 8), ..stamp }, next),
+        None => Ok(step),
+    }
+}
 
 /// Walks through random histories and shows every event to every state on the way.
 fn observe() -> Table {
@@ -32,7 +43,7 @@ fn observe() -> Table {
                     let at = battery::when(before, &event);
                     let fresh = Fresh(u128::MAX - 4096 + 16 * place as u128);
                     let stamp = Stamp { at: Timestamp(at), fresh };
-                    table.saw(before, label, run::apply(Some(before), &stamp, &event));
+                    table.saw(before, label, happens(before, stamp, &event));
                 }
             }
         }

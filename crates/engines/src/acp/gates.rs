@@ -24,7 +24,7 @@ use super::{
 const MOST_SHOWN: usize = 4000;
 
 /// The requests of one process.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct Gates {
     /// The requests of the present turn, the last one of each name.
     known: Vec<Gate>,
@@ -32,7 +32,7 @@ pub(super) struct Gates {
     ids: BTreeMap<String, Meaning>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 struct Gate {
     name: String,
     id: Box<RawValue>,
@@ -41,7 +41,7 @@ struct Gate {
     answered: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 struct Meaning {
     uses: u32,
     turn: u32,

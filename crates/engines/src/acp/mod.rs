@@ -47,9 +47,10 @@ impl Acp {
         Self { name: name.to_owned(), installation }
     }
 
-    fn trouble(&self, observed: &Observed) -> Failure {
+    /// What is known of an agent that did not answer. Only a missing one is rejected (A3).
+    fn unanswered(&self, observed: &Observed) -> Health {
         let name = &self.name;
-        let message = match observed {
+        let detail = match observed {
             Observed::Ran { stderr, .. } => {
                 let complaint = complaint(stderr.as_bytes());
                 format!(
@@ -57,17 +58,18 @@ impl Acp {
                      {complaint}"
                 )
             }
-            Observed::NotFound { reason } => {
-                format!(
-                    "{name} is not installed ({reason}); set engines.{name}.command to the agent's program"
-                )
-            }
+            Observed::NotFound { reason } | Observed::Unavailable { reason } => reason.clone(),
             Observed::TimedOut => format!(
                 "{name} does not answer in time; look whether engines.{name}.command starts it as an agent of the \
                  protocol acp"
             ),
         };
-        Failure::new(FailureCode::EngineNotFound, message)
+        Health {
+            version: None,
+            trouble: missing(name, observed),
+            resume: ResumeCapability { supported: false, probe_method: ProbeMethod::Api, detail },
+            abilities: self.abilities().except(Ability::Resume),
+        }
     }
 }
 
@@ -99,10 +101,10 @@ impl Engine for Acp {
         let [answer] = observed else { return Health::unseen() };
         let lines = answer.success().unwrap_or_default().lines();
         let Some(greeted) = lines.filter_map(greeting).next() else {
-            return Health { trouble: Some(self.trouble(answer)), ..Health::unseen() };
+            return self.unanswered(answer);
         };
         let (supported, how) = match Reopening::offered(&greeted) {
-            Some(Reopening::Resume) => (true, "it offers session/resume"),
+            Some(Reopening::Resume) => (true, launch::OFFERS_RESUME),
             Some(Reopening::Load) => (true, "it offers session/load"),
             None => (false, "it offers neither session/resume nor session/load"),
         };
@@ -132,6 +134,14 @@ impl Engine for Acp {
     fn skills_folder(&self) -> &str {
         ".agents/skills"
     }
+}
+
+/// Why the agent cannot be used, if its program is missing.
+fn missing(name: &str, observed: &Observed) -> Option<Failure> {
+    let Observed::NotFound { reason } = observed else { return None };
+    let message =
+        format!("{name} is not installed ({reason}); set engines.{name}.command to the agent's program");
+    Some(Failure::new(FailureCode::EngineNotFound, message))
 }
 
 /// The answer to `initialize`, if this line is one.

@@ -28,14 +28,27 @@ use super::{
 };
 use crate::{
     failing::{engine_failed, went_silently},
-    tongue::{Facts, Tongue},
+    tongue::{Facts, Tongue, extend},
 };
 
 /// The code with which agents ask for a login.
 const AUTH_REQUIRED: i64 = -32000;
+/// The code with which agents say that they do not know a session.
+const NOT_FOUND: i64 = -32002;
+/// What agents call a session, and how they say that one is missing, in lower case.
+const SESSION: [&str; 4] = ["session", "thread", "conversation", "rollout"];
+const MISSING: [&str; 7] = [
+    "not found",
+    "no such",
+    "unknown",
+    "does not exist",
+    "doesn't exist",
+    "no longer exists",
+    "invalid session",
+];
 
 /// What has been heard of one process.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Conversation {
     workspace: String,
     resumes: Option<String>,
@@ -55,7 +68,7 @@ pub(super) struct Conversation {
 }
 
 /// How far the conversation is.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 enum Phase {
     /// `initialize` is not answered yet.
     Greeting,
@@ -73,7 +86,7 @@ enum Phase {
 }
 
 /// What was heard in the present turn.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 struct Turn {
     heard: bool,
     answer: String,
@@ -183,9 +196,11 @@ impl Conversation {
                 *done += 1;
                 match (answer, wanted) {
                     (Err(trouble), Some(wanted)) => {
-                        let mut failure = self.failure(&trouble);
-                        failure.message =
-                            format!("the agent does not take the {wanted}: {}", failure.message);
+                        let mut failure = self.first_failure(&trouble);
+                        if failure.code != FailureCode::SessionResumeFailed {
+                            failure.message =
+                                format!("the agent does not take the {wanted}: {}", failure.message);
+                        }
                         self.give_up(failure, facts);
                     }
                     (Ok(_), _) | (Err(_), None) => self.go_on(facts),
@@ -195,6 +210,9 @@ impl Conversation {
                 let turn = words::turn_of(id).filter(|turn| *turn > self.ended)?;
                 let ending = match answer {
                     Ok(result) => self.stopped(part::<Stopped<'_>>(result).unwrap_or_default().stop_reason),
+                    Err(trouble) if turn == 1 && !self.turn.heard => {
+                        Some(Ending::Failed { failure: self.first_failure(&trouble) })
+                    }
                     Err(trouble) => Some(Ending::Failed { failure: self.failure(&trouble) }),
                 };
                 let heard = std::mem::take(&mut self.turn);
@@ -365,6 +383,17 @@ impl Conversation {
         Failure::new(FailureCode::SessionResumeFailed, message)
     }
 
+    /// The failure of something that was asked of a session before it showed any sign of life. Some agents say that they
+    /// resumed a session and look for it only then.
+    fn first_failure(&self, trouble: &Trouble<'_>) -> Failure {
+        let failure = self.failure(trouble);
+        let lower = failure.message.to_lowercase();
+        let about_session = SESSION.iter().any(|word| lower.contains(word));
+        let is_missing = trouble.code == Some(NOT_FOUND)
+            || about_session && MISSING.iter().any(|word| lower.contains(word));
+        if is_missing { self.not_opened(trouble) } else { failure }
+    }
+
     fn failure(&self, trouble: &Trouble<'_>) -> Failure {
         let mut message = trouble.message.as_deref().unwrap_or("the agent reports an error").to_owned();
         let data = part::<TroubleData<'_>>(trouble.data).and_then(|data| data.details.or(data.message));
@@ -426,7 +455,7 @@ impl Turn {
         if self.message.as_deref() != message {
             self.message = message.map(str::to_owned);
         }
-        self.answer.push_str(&text);
+        extend(&mut self.answer, &text);
         facts.say(What::Text(text.into_owned()));
     }
 
@@ -477,6 +506,8 @@ impl Reopening {
 }
 
 impl Tongue for Conversation {
+    const VERSION: &'static str = "acp/1";
+
     fn line(&mut self, line: &[u8], facts: &mut Facts) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);

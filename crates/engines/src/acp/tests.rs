@@ -36,6 +36,7 @@ fn order<'a>(installation: &'a Installation, session: &'a Session) -> Order<'a> 
         sandbox: None,
         skill: None,
         session_since: None,
+        resume_detail: "",
         prompted: Prompted::ByMessage,
     }
 }
@@ -210,6 +211,41 @@ fn what_we_do_not_offer_is_refused_under_the_same_id() {
 }
 
 #[test]
+fn a11_a_session_that_turns_out_to_be_missing_at_the_first_prompt_could_not_be_resumed() {
+    let reopened = r#"{"jsonrpc":"2.0","id":2,"result":{}}"#;
+    let error = |code: i64, message: &str, details: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1001,"error":{{"code":{code},"message":"{message}","data":{{"details":"{details}"}}}}}}"#
+        )
+    };
+    let code = |session: &Session, line: &str| {
+        let (_, said) =
+            heard(session, &[GREETED, if *session == Session::New { OPENED } else { reopened }, line]);
+        let Some(What::Ended { ending: Ending::Failed { failure }, .. }) = said.last().map(|it| &it.what)
+        else {
+            panic!("it ends with a failure: {said:?}");
+        };
+        failure.code
+    };
+    for (number, message, details) in [
+        (-32603, "Internal error", "thread not found: 01a1e7b7"),
+        (-32002, "Resource not found", ""),
+        (-32603, "Session s does not exist", ""),
+        (-32602, "Invalid params", "no conversation found; unknown session"),
+    ] {
+        let line = error(number, message, details);
+        assert_eq!(code(&resumed(), &line), FailureCode::SessionResumeFailed, "{line}");
+        assert_eq!(code(&Session::New, &line), FailureCode::EngineFailed, "nothing was resumed: {line}");
+    }
+    for (message, details) in
+        [("Internal error", "model not found: m"), ("Internal error", "thread panicked")]
+    {
+        let line = error(-32603, message, details);
+        assert_eq!(code(&resumed(), &line), FailureCode::EngineFailed, "{line}");
+    }
+}
+
+#[test]
 fn a_held_process_that_goes_between_turns_fails_nobody() {
     let end = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn"}}"#;
     let departure = Departure { exit: Exit::Code(1), stderr: b"", cause: Cause::Itself };
@@ -234,4 +270,7 @@ fn a_session_is_not_loaded_in_the_minute_of_its_birth() {
     assert_eq!(not_before(&begun(125)), Some(Timestamp(181_000_000)));
     assert_eq!(not_before(&begun(179)), Some(Timestamp(241_000_000)), "its file may be made a minute later");
     assert_eq!(not_before(&order(&installation, &session)), None);
+    // It would hold its slot for nothing (A8).
+    let resumes = Order { resume_detail: "it offers session/resume; logins: none", ..begun(125) };
+    assert_eq!(not_before(&resumes), None);
 }

@@ -64,7 +64,7 @@ const A_PERSON_IS_ASKED: &[Sign] =
 const A_MODEL_APPROVES: [&str; 2] = ["agent", "auto"];
 
 /// What a run wants.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Wishes {
     sandbox: Option<Sandbox>,
     model: Option<String>,
@@ -72,7 +72,7 @@ pub(super) struct Wishes {
 }
 
 /// Something to be set before the first prompt.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Setting {
     /// The request.
     pub(super) request: Vec<u8>,

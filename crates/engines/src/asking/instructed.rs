@@ -4,8 +4,9 @@
 
 use abide_domain::{effect::Session, engine::Handle, settings::ExecutionMode};
 use abide_ports::engine::{
-    Abilities, Answer, Asking, Check, Departure, Engine, Evidence, Health, Installation, Interpreter, Launch,
-    Leave, Observed, Order, Said, Speech, Status, Stop, Unsupported,
+    Abilities, Answer, Asking, Check, Departure, Engine, Evidence, Health, IncompatibleCheckpoint,
+    Installation, Interpreter, Launch, Leave, Observed, Order, ReaderCheckpoint, Said, Speech, Status, Stop,
+    Unsupported,
 };
 
 use super::patch;
@@ -122,5 +123,13 @@ impl Interpreter for Reminding {
 
     fn leave(&mut self) -> Leave {
         self.interpreter.leave()
+    }
+
+    fn checkpoint(&self) -> Option<ReaderCheckpoint> {
+        self.interpreter.checkpoint()
+    }
+
+    fn restore(&mut self, checkpoint: &ReaderCheckpoint) -> Result<(), IncompatibleCheckpoint> {
+        self.interpreter.restore(checkpoint)
     }
 }

@@ -18,11 +18,11 @@ use super::native::{Asked, AskedQuestion, ControlRequest, Permission, response, 
 const LONGEST_SHOWN: usize = 4000;
 
 /// The requests that wait for an answer.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct Gates(BTreeMap<String, Gate>);
 
 /// A request.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 struct Gate {
     tool_use_id: Option<String>,
     /// What the tool would be called with.

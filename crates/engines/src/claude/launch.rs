@@ -19,7 +19,7 @@ use abide_domain::{effect::Session, engine::Handle};
 use abide_ports::engine::{Installation, Launch, Order, Sandbox, Stdin, Unsupported};
 
 use super::{Form, native};
-use crate::ids::is_uuid;
+use crate::{argument, ids::is_uuid};
 
 /// What a Claude Code leaves in the environment of its children, by which they would take themselves for a part of it.
 const NESTING: [&str; 11] = [
@@ -60,7 +60,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         Some(Sandbox::WorkspaceWrite) => add(&["--permission-mode", "acceptEdits"]),
         Some(Sandbox::FullAccess) => add(&["--permission-mode", "bypassPermissions"]),
     }
-    if let Some(model) = order.model {
+    if let Some(model) = argument::model(order)? {
         add(&["--model", model]);
     }
     let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
@@ -74,6 +74,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         argv,
         env: environment(order, form),
         without_env: NESTING.map(str::to_owned).to_vec(),
+        appended_env: vec![],
         files: vec![],
         stdin: match form {
             Form::Print => Stdin::Whole(order.prompt.as_bytes().to_vec()),
@@ -147,6 +148,7 @@ mod tests {
             sandbox,
             skill: None,
             session_since: None,
+            resume_detail: "",
             prompted: abide_ports::engine::Prompted::ByMessage,
         })
         .expect("the session id is one")

@@ -32,7 +32,7 @@ pub(crate) struct Claude;
 const NAME: &str = "claude";
 
 /// How the program is talked with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 enum Form {
     /// One prompt by standard input, one turn, and nobody can be asked.
     Print,

@@ -156,13 +156,13 @@ pub(super) struct ControlCancel {
 }
 
 /// The input of `AskUserQuestion`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 pub(super) struct Asked {
     pub(super) questions: Vec<AskedQuestion>,
 }
 
 /// One of its questions.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AskedQuestion {
     pub(super) question: String,
@@ -173,7 +173,7 @@ pub(super) struct AskedQuestion {
 }
 
 /// One of a question's suggestions.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 pub(super) struct AskedOption {
     pub(super) label: String,
     #[serde(default)]

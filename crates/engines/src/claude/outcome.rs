@@ -9,7 +9,7 @@ use super::native;
 use crate::failing::{complaint, engine_failed, went_silently};
 
 /// What the program said of a turn.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) enum Outcome {
     Answered(String),
     /// It was stopped, by our order or by a signal.

@@ -21,12 +21,12 @@ use super::{
     outcome::{self, Outcome},
 };
 use crate::{
-    kind,
+    argument, kind,
     tongue::{Facts, Tongue},
 };
 
 /// What has been heard of one process.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Reader {
     form: Form,
     mode: ExecutionMode,
@@ -106,7 +106,7 @@ impl Reader {
     fn system(&mut self, system: &System<'_>, facts: &mut Facts) -> Option<()> {
         match system.subtype.or_empty() {
             "init" => {
-                let id = system.session_id.get().filter(|id| !id.is_empty())?;
+                let id = system.session_id.get().filter(|id| argument::is_session(id))?;
                 self.at_work |= !self.stray;
                 // It is said at the beginning of each turn; the same name once is enough.
                 if self.session.as_deref() != Some(id) {
@@ -243,6 +243,8 @@ fn ending(outcome: Option<Outcome>, departure: &Departure<'_>) -> Result<String,
 }
 
 impl Tongue for Reader {
+    const VERSION: &'static str = "claude/1";
+
     fn line(&mut self, line: &[u8], facts: &mut Facts) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);
@@ -328,6 +330,7 @@ mod tests {
             sandbox: None,
             skill: None,
             session_since: None,
+            resume_detail: "",
             prompted: abide_ports::engine::Prompted::ByMessage,
         })
     }

@@ -7,7 +7,7 @@
 use abide_domain::effect::Session;
 use abide_ports::engine::{Launch, Order, Stdin, Unsupported};
 
-use crate::ids::is_uuid;
+use crate::{argument, ids::is_uuid};
 
 pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
     let mut argv = order.installation.command.clone();
@@ -16,7 +16,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
     if let Some(sandbox) = order.sandbox {
         add(&["--sandbox", sandbox.name()]);
     }
-    if let Some(model) = order.model {
+    if let Some(model) = argument::model(order)? {
         add(&["--model", model]);
     }
     let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
@@ -37,6 +37,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         argv,
         env: order.installation.env.clone().into_iter().collect(),
         without_env: vec![],
+        appended_env: vec![],
         files: vec![],
         stdin: Stdin::Whole(order.prompt.as_bytes().to_vec()),
         not_before: None,

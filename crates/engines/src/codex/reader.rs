@@ -14,6 +14,7 @@ use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, 
 
 use super::native::{ItemLine, ThreadStarted, Trouble, TurnFailed};
 use crate::{
+    argument,
     failing::{complaint, engine_failed, left_by_itself, went_silently},
     kind,
     tongue::{Facts, Tongue},
@@ -23,7 +24,7 @@ use crate::{
 const TURN: u32 = 1;
 
 /// What has been heard of one process.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Reader {
     resumes: bool,
     has_session: bool,
@@ -34,7 +35,7 @@ pub(super) struct Reader {
 }
 
 /// What the program says of its turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 enum Verdict {
     Completed,
     Failed,
@@ -57,6 +58,9 @@ impl Reader {
         match kind.as_ref() {
             "thread.started" => {
                 let started: ThreadStarted<'_> = serde_json::from_slice(line).ok()?;
+                if !argument::is_session(&started.thread_id) {
+                    return None;
+                }
                 self.has_session = true;
                 let value = started.thread_id.into_owned();
                 facts.say(What::Session { handle_type: HandleType::SessionId, value });
@@ -119,6 +123,8 @@ impl Reader {
 }
 
 impl Tongue for Reader {
+    const VERSION: &'static str = "codex/1";
+
     fn line(&mut self, line: &[u8], facts: &mut Facts) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);

@@ -20,7 +20,7 @@ use abide_domain::{effect::Session, engine::ProfileKind};
 use abide_ports::engine::{Installation, Launch, Order, PrivateFile, Sandbox, Stdin, Unsupported};
 
 use super::session::is_id;
-use crate::acp;
+use crate::{acp, argument, node::WholeOutput};
 
 /// The policy's name in the run's private folder.
 const POLICY: &str = "gemini-policy.toml";
@@ -46,7 +46,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
             files.push(PrivateFile { path: POLICY.to_owned(), contents: policy.to_owned() });
         }
     }
-    if let Some(model) = order.model {
+    if let Some(model) = argument::model(order)? {
         add(&["--model", model]);
     }
     let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
@@ -57,6 +57,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
             argv,
             env: environment(order.installation),
             without_env: vec![],
+            appended_env: vec![],
             files,
             stdin: acp::launch::opening(),
             not_before: acp::launch::not_before(order),
@@ -74,10 +75,13 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
             add(&["--resume", id]);
         }
     }
+    let whole_output = WholeOutput::new(order.private);
+    files.push(whole_output.file);
     Ok(Launch {
         argv,
         env: environment(order.installation),
         without_env: vec![],
+        appended_env: vec![whole_output.env],
         files,
         stdin: Stdin::Whole(order.prompt.as_bytes().to_vec()),
         not_before: None,
@@ -145,10 +149,12 @@ mod tests {
             sandbox,
             skill: None,
             session_since: None,
+            resume_detail: "",
             prompted: abide_ports::engine::Prompted::ByMessage,
         })?;
         assert_eq!(launch.stdin, Stdin::Whole(b"-5 + 3?".to_vec()));
-        Ok((launch.argv.join(" "), launch.files.into_iter().map(|file| file.contents).collect()))
+        let policies = launch.files.into_iter().filter(|file| file.path == POLICY);
+        Ok((launch.argv.join(" "), policies.map(|file| file.contents).collect()))
     }
 
     #[test]
@@ -187,6 +193,7 @@ mod tests {
             sandbox: Some(Sandbox::ReadOnly),
             skill: None,
             session_since: None,
+            resume_detail: "",
             prompted: abide_ports::engine::Prompted::ByMessage,
         });
         let held = held.unwrap();

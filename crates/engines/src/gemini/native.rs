@@ -52,6 +52,9 @@ pub(super) struct ToolResult<'a> {
 pub(super) struct Trouble<'a> {
     #[serde(borrow)]
     pub(super) message: Cow<'a, str>,
+    /// `warning` or `error`; only in `error` lines.
+    #[serde(borrow)]
+    pub(super) severity: Option<Cow<'a, str>>,
 }
 
 /// `result`

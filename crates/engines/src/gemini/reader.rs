@@ -2,7 +2,8 @@
 //!
 //! A turn has succeeded when a `result` says so and the process left with 0. The exit code alone says nothing: it is 0
 //! after SIGTERM and SIGINT, and the last byte of an HTTP status after an error of the model's service. An `error` line
-//! is no end.
+//! is no end, but it can make a `result` of `success` a failure: Gemini stops a model that repeats itself, or that has used
+//! up its turns, says so in such a line, and then reports success, mostly without any answer (0.61.0).
 
 use abide_domain::{
     effect::Session,
@@ -15,9 +16,10 @@ use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, 
 
 use super::native::{Init, Message, Outcome, ToolResult, ToolUse, Trouble};
 use crate::{
+    argument,
     failing::{complaint, engine_failed, went_silently},
     kind,
-    tongue::{Facts, Tongue},
+    tongue::{Facts, Tongue, extend},
 };
 
 /// The only turn of a process.
@@ -31,7 +33,7 @@ const BAD_INPUT: Exit = Exit::Code(42);
 const UNTRUSTED: Exit = Exit::Code(55);
 
 /// What has been heard of one process.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Reader {
     resumes: bool,
     has_session: bool,
@@ -40,11 +42,16 @@ pub(super) struct Reader {
     /// A tool was used, so the next words begin a new answer.
     used_tool: bool,
     trouble: Option<String>,
+    /// The program stopped the model before it was done.
+    was_cut_short: bool,
     verdict: Option<Verdict>,
 }
 
+/// The `error` line of a model that repeats itself. Its severity is only `warning`.
+const LOOP: &str = "Loop detected";
+
 /// What the program says of its turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 enum Verdict {
     Completed,
     Failed,
@@ -58,6 +65,7 @@ impl Reader {
             answer: String::new(),
             used_tool: false,
             trouble: None,
+            was_cut_short: false,
             verdict: None,
         }
     }
@@ -67,7 +75,7 @@ impl Reader {
         match kind::of(line)?.as_ref() {
             "init" => {
                 let init: Init<'_> = serde_json::from_slice(line).ok()?;
-                if init.session_id.is_empty() {
+                if !argument::is_session(&init.session_id) {
                     return None;
                 }
                 self.has_session = true;
@@ -101,6 +109,8 @@ impl Reader {
             }
             "error" => {
                 let trouble: Trouble<'_> = serde_json::from_slice(line).ok()?;
+                self.was_cut_short |=
+                    trouble.severity.as_deref() == Some("error") || trouble.message.contains(LOOP);
                 self.trouble = Some(trouble.message.clone().into_owned());
                 facts.say(What::Warning(trouble.message.into_owned()));
             }
@@ -122,8 +132,13 @@ impl Reader {
         if std::mem::take(&mut self.used_tool) {
             self.answer.clear();
         }
-        self.answer.push_str(words);
+        extend(&mut self.answer, words);
         facts.say(What::Text(words.to_owned()));
+    }
+
+    /// Whether its success is none: the model was stopped before it was done, or there is an error and no answer.
+    fn is_empty_handed(&self) -> bool {
+        self.was_cut_short || (self.trouble.is_some() && self.answer.trim().is_empty())
     }
 
     fn failure(&self, departure: &Departure<'_>) -> Failure {
@@ -156,6 +171,8 @@ impl Reader {
 }
 
 impl Tongue for Reader {
+    const VERSION: &'static str = "gemini/1";
+
     fn line(&mut self, line: &[u8], facts: &mut Facts) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);
@@ -165,7 +182,9 @@ impl Tongue for Reader {
     fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
         let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
         match self.verdict {
-            Some(Verdict::Completed) if left_well && self.has_session => facts.answered(TURN, &self.answer),
+            Some(Verdict::Completed) if left_well && self.has_session && !self.is_empty_handed() => {
+                facts.answered(TURN, &self.answer);
+            }
             _ if departure.cause == Cause::Interrupted => facts.ended(TURN, Ending::Interrupted),
             _ => facts.ended(TURN, Ending::Failed { failure: self.failure(departure) }),
         }

@@ -7,7 +7,7 @@
 use abide_domain::{effect::Session, engine::ProfileKind};
 use abide_ports::engine::{Launch, Order, Sandbox, Stdin, Unsupported};
 
-use crate::acp;
+use crate::{acp, argument};
 
 pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
     let mut argv = order.installation.command.clone();
@@ -24,7 +24,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
                     });
                 }
             }
-            if let Some(model) = order.model {
+            if let Some(model) = argument::model(order)? {
                 add(&["--model", model]);
             }
             Stdin::Whole(order.prompt.as_bytes().to_vec())
@@ -50,6 +50,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         argv,
         env: order.installation.env.clone().into_iter().collect(),
         without_env: vec![],
+        appended_env: vec![],
         files: vec![],
         stdin,
         not_before: None,

@@ -15,6 +15,7 @@ use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, 
 
 use super::native::{begins_block, split};
 use crate::{
+    argument,
     failing::{complaint, left_by_itself, went_silently},
     lines::LONGEST,
     tongue::{Facts, Tongue},
@@ -24,7 +25,7 @@ use crate::{
 const TURN: u32 = 1;
 
 /// What has been heard of one process.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Reader {
     resumes: bool,
     /// Everything that it printed.
@@ -62,6 +63,8 @@ impl Reader {
 }
 
 impl Tongue for Reader {
+    const VERSION: &'static str = "iflow/1";
+
     fn line(&mut self, line: &[u8], facts: &mut Facts) {
         let line = String::from_utf8_lossy(line);
         self.in_block = self.in_block || begins_block(&line);
@@ -83,7 +86,8 @@ impl Tongue for Reader {
             None => (self.text.as_str(), split(&complaints).map(|(_, info)| info)),
         };
         let answer = answer.trim();
-        let session = info.as_ref().and_then(|info| info.session_id.as_deref()).filter(|id| !id.is_empty());
+        let session =
+            info.as_ref().and_then(|info| info.session_id.as_deref()).filter(|id| argument::is_session(id));
         if let Some(id) = session {
             facts.say(What::Session { handle_type: HandleType::SessionId, value: id.to_owned() });
         }

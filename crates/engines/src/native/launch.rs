@@ -9,7 +9,7 @@
 use abide_domain::{effect::Session, settings::ExecutionMode};
 use abide_ports::engine::{Launch, Order, Prompted, Sandbox, Stdin, Unsupported};
 
-use crate::ids::is_uuid;
+use crate::{argument, ids::is_uuid};
 
 pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
     match order.sandbox {
@@ -36,7 +36,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         // What a chat's tools hold is still there when the next message comes.
         ExecutionMode::Chat => add(&["--keep-sessions"]),
     }
-    if let Some(model) = order.model {
+    if let Some(model) = argument::model(order)? {
         add(&["--model", model]);
     }
     let outliving = match order.session {
@@ -61,6 +61,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         argv,
         env: order.installation.env.clone().into_iter().collect(),
         without_env: vec![],
+        appended_env: vec![],
         files: vec![],
         stdin: Stdin::Whole(order.prompt.as_bytes().to_vec()),
         not_before: None,

@@ -14,6 +14,7 @@ use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, 
 
 use super::journal::{self, Asked, End, Event, Notice, Request, Thought, Trouble};
 use crate::{
+    argument,
     failing::{complaint, engine_failed, left_by_itself, went_silently},
     kind,
     tongue::{Facts, Tongue},
@@ -29,7 +30,7 @@ const LONGEST: usize = 300;
 const ASKS: &str = "ask_human";
 
 /// What has been heard of one process.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Reader {
     resumes: bool,
     has_session: bool,
@@ -41,7 +42,7 @@ pub(super) struct Reader {
 }
 
 /// What it says of its turn.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 enum Outcome {
     Completed(String),
     Asked(Question),
@@ -65,7 +66,7 @@ impl Reader {
         match kind::of(line)?.as_ref() {
             "session" => {
                 let session: journal::Session<'_> = serde_json::from_slice(line).ok()?;
-                let value = Some(session.session_id.into_owned()).filter(|id| !id.is_empty())?;
+                let value = Some(session.session_id.into_owned()).filter(|id| argument::is_session(id))?;
                 self.has_session = true;
                 facts.say(What::Session { handle_type: HandleType::SessionId, value });
             }
@@ -190,6 +191,8 @@ fn short(text: &str) -> String {
 }
 
 impl Tongue for Reader {
+    const VERSION: &'static str = "native/1";
+
     fn line(&mut self, line: &[u8], facts: &mut Facts) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);

@@ -8,7 +8,7 @@ use abide_domain::{effect::Session, engine::ProfileKind};
 use abide_ports::engine::{Installation, Launch, Order, Stdin, Unsupported};
 
 use super::permission;
-use crate::acp;
+use crate::{acp, argument};
 
 pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
     let mut env = environment(order.installation).into_iter().collect();
@@ -27,7 +27,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
             if let Some(sandbox) = order.sandbox {
                 add(&["--agent", permission::agent(sandbox)]);
             }
-            if let Some(model) = order.model {
+            if let Some(model) = argument::model(order)? {
                 add(&["--model", model]);
             }
             add(&own);
@@ -42,6 +42,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         argv,
         env: env.into_iter().collect(),
         without_env: vec![],
+        appended_env: vec![],
         files: vec![],
         stdin,
         not_before: None,

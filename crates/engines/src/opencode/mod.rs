@@ -54,7 +54,7 @@ impl Engine for OpenCode {
             Observed::Ran { stdout, stderr, .. } => {
                 stdout.contains("--session") || stderr.contains("--session")
             }
-            Observed::NotFound { .. } | Observed::TimedOut => false,
+            Observed::NotFound { .. } | Observed::TimedOut | Observed::Unavailable { .. } => false,
         };
         let detail = if resumes {
             "`opencode run` takes --session"

@@ -14,9 +14,10 @@ use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, 
 
 use super::native::{ErrorLine, PartLine, SessionLine, StepPart, TextPart, ToolPart, Trouble};
 use crate::{
+    argument,
     failing::{complaint, engine_failed, left_by_itself, went_silently},
     kind,
-    tongue::{Facts, Tongue},
+    tongue::{Facts, Tongue, extend},
 };
 
 /// The only turn of a process.
@@ -26,7 +27,7 @@ const TURN: u32 = 1;
 const REFUSED: &str = "rejected permission";
 
 /// What has been heard of one process.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Reader {
     resumes: bool,
     session: Option<String>,
@@ -40,7 +41,7 @@ pub(super) struct Reader {
 }
 
 /// How far the last step is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 enum Step {
     /// At work, or another one follows.
     Open,
@@ -79,7 +80,7 @@ impl Reader {
                 } else if !self.answer.is_empty() {
                     self.answer.push_str("\n\n");
                 }
-                self.answer.push_str(&part.text);
+                extend(&mut self.answer, &part.text);
                 facts.say(What::Text(part.text.into_owned()));
             }
             "tool_use" => {
@@ -142,7 +143,7 @@ impl Reader {
 
     /// Every line names the session; it is said when it is new.
     fn named(&mut self, session: &str, facts: &mut Facts) {
-        if !session.is_empty() && self.session.as_deref() != Some(session) {
+        if argument::is_session(session) && self.session.as_deref() != Some(session) {
             let value = session.to_owned();
             self.session = Some(value.clone());
             facts.say(What::Session { handle_type: HandleType::SessionId, value });
@@ -174,6 +175,8 @@ fn failure(trouble: &Trouble<'_>) -> Failure {
 }
 
 impl Tongue for Reader {
+    const VERSION: &'static str = "opencode/1";
+
     fn line(&mut self, line: &[u8], facts: &mut Facts) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);

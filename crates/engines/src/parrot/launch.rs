@@ -8,6 +8,7 @@ use abide_domain::effect::Session;
 use abide_ports::engine::{Ability, Launch, Order, Stdin, Unsupported};
 
 use super::{Form, native::Tell};
+use crate::argument;
 
 pub(super) fn launch(form: Form, order: &Order<'_>) -> Result<Launch, Unsupported> {
     let mut argv = order.installation.command.clone();
@@ -15,7 +16,7 @@ pub(super) fn launch(form: Form, order: &Order<'_>) -> Result<Launch, Unsupporte
     if let Some(sandbox) = order.sandbox {
         add(&["--sandbox", sandbox.name()]);
     }
-    if let Some(model) = order.model {
+    if let Some(model) = argument::model(order)? {
         add(&["--model", model]);
     }
     let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
@@ -31,6 +32,7 @@ pub(super) fn launch(form: Form, order: &Order<'_>) -> Result<Launch, Unsupporte
         argv,
         env: order.installation.env.clone().into_iter().collect(),
         without_env: vec![],
+        appended_env: vec![],
         files: vec![],
         stdin: Stdin::Open(Tell::Prompt { text: order.prompt }.line()),
         not_before: None,

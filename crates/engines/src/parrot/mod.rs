@@ -8,7 +8,7 @@ mod launch;
 mod native;
 mod reader;
 
-use abide_domain::engine::{Handle, HandleType, ProbeMethod, ResumeCapability};
+use abide_domain::engine::{Handle, HandleType, ProbeMethod, ProfileKind, ResumeCapability};
 use abide_ports::engine::{
     Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
     Unsupported,
@@ -21,12 +21,22 @@ use crate::{failing::unusable, tongue::LineInterpreter};
 pub(crate) struct Parrot(pub(crate) Form);
 
 /// How a parrot lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Form {
     /// One process for each turn.
     Resumable,
     /// One process for all turns.
     Sticky,
+}
+
+impl Parrot {
+    /// How the process of an order lives: one whose run must hold it stays.
+    fn form(&self, order: &Order<'_>) -> Form {
+        match order.kind {
+            ProfileKind::Resumable => self.0,
+            ProfileKind::StickyProcess => Form::Sticky,
+        }
+    }
 }
 
 impl Engine for Parrot {
@@ -40,7 +50,7 @@ impl Engine for Parrot {
     fn abilities(&self) -> Abilities {
         let both = Abilities::of(&[Ability::Gates, Ability::Progress, Ability::Steer]);
         match self.0 {
-            Form::Resumable => both.with(Ability::Resume).with(Ability::NamedSessions),
+            Form::Resumable => both.with(Ability::Resume).with(Ability::NamedSessions).with(Ability::Hold),
             Form::Sticky => both.with(Ability::Hold),
         }
     }
@@ -90,11 +100,11 @@ impl Engine for Parrot {
     }
 
     fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
-        launch::launch(self.0, order)
+        launch::launch(self.form(order), order)
     }
 
     fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
-        Box::new(LineInterpreter::new(reader::Reader::new(self.0, order)))
+        Box::new(LineInterpreter::new(reader::Reader::new(self.form(order), order)))
     }
 
     fn skills_folder(&self) -> &str {

@@ -23,13 +23,14 @@ use super::{
     native::{Failed, Gate, Named, Tell, Words},
 };
 use crate::{
+    argument,
     failing::{complaint, engine_failed, went_silently},
     kind,
     tongue::{Facts, Tongue},
 };
 
 /// What has been heard of one process.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Reader {
     form: Form,
     resumes: bool,
@@ -43,7 +44,7 @@ pub(super) struct Reader {
 }
 
 /// How a turn ended.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 enum Said {
     Result(String),
     Failed(String),
@@ -85,8 +86,9 @@ impl Reader {
         }
         match kind.as_ref() {
             "session" => {
-                let Named { id } =
-                    serde_json::from_slice(line).ok().filter(|named: &Named<'_>| !named.id.is_empty())?;
+                let Named { id } = serde_json::from_slice(line)
+                    .ok()
+                    .filter(|named: &Named<'_>| argument::is_session(&named.id))?;
                 self.has_session = true;
                 facts.say(What::Session { handle_type: HandleType::SessionId, value: id.into_owned() });
             }
@@ -164,6 +166,8 @@ fn approval(prompt: String) -> Question {
 }
 
 impl Tongue for Reader {
+    const VERSION: &'static str = "parrot/1";
+
     fn line(&mut self, line: &[u8], facts: &mut Facts) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);

@@ -12,7 +12,7 @@
 use abide_domain::{effect::Session, engine::ProfileKind};
 use abide_ports::engine::{Installation, Launch, Order, Sandbox, Stdin, Unsupported};
 
-use crate::{acp, ids::is_uuid};
+use crate::{acp, argument, ids::is_uuid, node::WholeOutput};
 
 /// Tools that run commands.
 const COMMANDS: [&str; 2] = ["run_shell_command", "monitor"];
@@ -30,7 +30,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
     if let Some(sandbox) = order.sandbox {
         argv.extend(confined(sandbox, order.workspace)?);
     }
-    if let Some(model) = order.model {
+    if let Some(model) = argument::model(order)? {
         argv.extend(["--model".to_owned(), model.to_owned()]);
     }
     argv.extend(order.installation.args.iter().cloned());
@@ -40,6 +40,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
             argv,
             env: environment(order.installation),
             without_env: vec![],
+            appended_env: vec![],
             files: vec![],
             stdin: acp::launch::opening(),
             not_before: None,
@@ -58,11 +59,13 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
             argv.extend(["--resume".to_owned(), id.clone()]);
         }
     }
+    let whole_output = WholeOutput::new(order.private);
     Ok(Launch {
         argv,
         env: environment(order.installation),
         without_env: vec![],
-        files: vec![],
+        appended_env: vec![whole_output.env],
+        files: vec![whole_output.file],
         stdin: Stdin::Whole(order.prompt.as_bytes().to_vec()),
         not_before: None,
         outliving: None,

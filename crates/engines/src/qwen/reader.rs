@@ -13,6 +13,7 @@ use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, 
 
 use super::native::{Block, Outcome, Spoken, System};
 use crate::{
+    argument,
     failing::{complaint, engine_failed, went_silently},
     kind,
     tongue::{Facts, Tongue},
@@ -27,7 +28,7 @@ const NO_SUCH_SESSION: &str = "No saved session found";
 const NO_LOGIN: &str = "No auth type is selected";
 
 /// What has been heard of one process.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Reader {
     resumes: bool,
     has_session: bool,
@@ -36,7 +37,7 @@ pub(super) struct Reader {
 }
 
 /// What the program says of its turn.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 enum Verdict {
     Completed { answer: String },
     Failed,
@@ -53,7 +54,7 @@ impl Reader {
         match kind::of(line)?.as_ref() {
             "system" => {
                 let system: System<'_> = serde_json::from_slice(line).ok()?;
-                if system.subtype != "init" || system.session_id.is_empty() {
+                if system.subtype != "init" || !argument::is_session(&system.session_id) {
                     return None;
                 }
                 self.has_session = true;
@@ -129,6 +130,8 @@ fn heard(block: Block<'_>, by_helper: bool, facts: &mut Facts) {
 }
 
 impl Tongue for Reader {
+    const VERSION: &'static str = "qwen/1";
+
     fn line(&mut self, line: &[u8], facts: &mut Facts) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);

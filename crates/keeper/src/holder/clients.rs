@@ -117,17 +117,19 @@ impl Clients {
         }
     }
 
-    pub(super) fn tell_all(&mut self, news: &News) {
-        let News::Exited(exit) = news else { return };
+    /// Tells everybody; `news` makes the message for each.
+    pub(super) fn tell_all(&mut self, news: impl Fn() -> News) {
         let numbers: Vec<u64> =
             self.all.iter().filter(|(_, client)| client.trusted).map(|(n, _)| *n).collect();
         for number in numbers {
-            self.tell((number, 0), News::Exited(exit.clone()));
+            self.tell((number, 0), news());
         }
     }
 
     pub(super) fn follow(&mut self, (number, tag): (u64, u64), job: JobId, at: [u64; 2], holds_back: bool) {
         if let Some(client) = self.all.get_mut(&number) {
+            // A tag names one follower: a second order with the same tag moves it and does not double the output.
+            client.follows.retain(|follow| follow.tag != tag);
             client.follows.push(Follow { tag, job, at, holds_back });
         }
     }
@@ -209,11 +211,18 @@ fn catch_up(link: &mut Link, follow: &mut Follow, spool: &Spool, running: Option
         let index = stream.index();
         while follow.at[index] < printed[index] && link.pending() <= BEHIND {
             let range = Range { job: follow.job, stream, offset: follow.at[index], limit: PIECE };
-            let Ok(Some(piece)) = spool.read(range) else { break };
-            if piece.bytes.is_empty() {
+            let piece = spool.read(range).ok().flatten().filter(|piece| !piece.bytes.is_empty());
+            // What cannot be read is lost: the files may have been deleted under us. The end is still told.
+            let Some(piece) = piece else {
                 follow.at[index] = printed[index];
+                // Who relies on every byte learns from the offset that some are missing.
+                if spool.is_lossless() {
+                    let output =
+                        Output { job: follow.job, stream, offset: printed[index], bytes: Vec::new() };
+                    let _noticed_later = link.send(&Answer { tag: follow.tag, news: News::Output(output) });
+                }
                 break;
-            }
+            };
             let (offset, bytes) = (piece.offset, piece.bytes);
             follow.at[index] = offset + bytes.len() as u64;
             let output = Output { job: follow.job, stream, offset, bytes };

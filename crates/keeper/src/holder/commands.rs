@@ -1,22 +1,27 @@
 //! Commands in the shell: given and reported. How they are stopped is in `stop`, what they leave behind in `repair`.
 
+use std::collections::BTreeSet;
+
 use rustix::event::epoll::EventFlags;
 use rustix::io::{Errno, write};
 
 use super::clients::Clients;
+use super::stop::STATUS_UNKNOWN;
 use super::tracing::mentions_tracing;
 use super::{Holder, Source};
 use crate::child::Hold;
 use crate::clock::{ticks, unix_micros};
-use crate::job::{Job, Ladder, Why};
+use crate::job::{Job, Ladder, Step, Why};
 use crate::launch::FIRST;
 use crate::protocol::{Exit, Input, News, Outcome, Ran, Range, Refusal, Run, Stream};
-use crate::script::{Report, Reported};
+use crate::script::{Past, Prompter, Report, Reported};
 
 /// How often a running shell is looked at, in microseconds.
 pub(super) const WATCH: u64 = 100_000;
 /// At most this many commands may have left processes behind that still hold their output.
 const MAX_LANES: usize = 200;
+/// The exit code of a command that was stopped and left no status of its own: 128 + SIGTERM.
+const STOPPED: i32 = 143;
 
 impl Holder {
     /// The child has been started. Its creator is told when it can be used: a shell, when it has answered.
@@ -35,7 +40,8 @@ impl Holder {
         if self.exit.is_some() || self.ending.is_some() {
             return Err(Refusal::Ended);
         }
-        if self.job.is_some() || self.waiting.is_some() || !self.repair.ready {
+        let starting = !self.repair.ready && !self.is_replacement;
+        if self.job.is_some() || self.waiting.is_some() || starting {
             return Err(Refusal::Busy);
         }
         if self.prompter.is_none() {
@@ -46,8 +52,17 @@ impl Holder {
                 "{MAX_LANES} commands left processes behind that still hold their output"
             )));
         }
+        if self.lost.is_some() {
+            // The shell has been given up; the next one takes this command.
+            self.waiting = Some((run, from));
+            return Ok(());
+        }
+        if matches!(self.hold, Hold::Pty(_)) {
+            // The streams of a shell on a terminal are the person's, too; they are not repaired.
+            return self.start_job(run, from);
+        }
         self.settle();
-        let plain = matches!(run.input, Input::Nothing) || matches!(self.hold, Hold::Pty(_));
+        let plain = matches!(run.input, Input::Nothing);
         if plain && !self.repair.needed && !self.repair.is_running() {
             return self.start_job(run, from);
         }
@@ -102,7 +117,14 @@ impl Holder {
             pty_from: None,
             may_trace: self.repair.trace || mentions_tracing(&run.text),
             ladder: Ladder::new(now, run.timeout_ms),
+            asked: BTreeSet::new(),
+            reported: None,
+            shell_is_deaf: false,
+            broken: false,
         });
+        if matches!(self.hold, Hold::Pty(_)) {
+            self.known = self.living_children();
+        }
         self.watch_at = now + WATCH / 2;
         self.ticker.start();
         self.repair.silent = 0;
@@ -119,18 +141,28 @@ impl Holder {
     fn give(&mut self, text: Vec<u8>) -> Result<(), Refusal> {
         let io = |error: std::io::Error| Refusal::System(error.to_string());
         let Some(prompter) = &mut self.prompter else { return Ok(()) };
+        let mut before = String::new();
         if let Hold::Pty(pty) = &self.hold {
             if let Some(line) = prompter.offer().map_err(io)? {
                 let _full_is_noticed_by_silence = write(pty, format!(" {}\r", line.trim_end()).as_bytes());
             }
-            let text = [prompter.beginning().into_bytes(), text].concat();
-            return prompter.give(&text).map_err(io);
+            before.push_str(&prompter.guard());
+            before.push_str(&prompter.beginning());
+        } else {
+            before.push_str(&prompter.guard());
         }
         if std::mem::take(&mut self.repair.trace) {
-            let text = [prompter.trace().as_bytes(), &text].concat();
+            before.push_str(prompter.trace());
+        }
+        let last = self.last.as_ref().map_or(0, |last| last.code);
+        if last != 0 && has_words(&text) {
+            // The status of the last command, for `$?`. In this form it is no error, neither for `set -e` nor for traps.
+            before.push_str(&format!("(\\exit {last}) 2>/dev/null && \\:; "));
+        }
+        if before.is_empty() {
             return prompter.give(&text).map_err(io);
         }
-        prompter.give(&text).map_err(io)
+        prompter.give(&[before.as_bytes(), &text].concat()).map_err(io)
     }
 
     pub(super) fn command_input(&mut self, bytes: &[u8], eof: bool) -> Result<(), Refusal> {
@@ -182,6 +214,7 @@ impl Holder {
     }
 
     fn hear_report(&mut self, report: &Report) {
+        let unread = self.prompter.as_ref().is_some_and(Prompter::is_unread);
         if !self.prompter.as_mut().is_some_and(|prompter| prompter.accept(report)) {
             return;
         }
@@ -192,27 +225,61 @@ impl Holder {
                 if let Some(job) = &mut self.job {
                     job.pty_from = Some(at);
                 }
+                if self.job.as_ref().is_some_and(|job| job.ladder.why().is_some()) {
+                    return self.stop(Step::Remind);
+                }
                 if let Some(prompter) = &mut self.prompter {
                     prompter.let_begin();
                 }
             }
-            Reported::Ended { .. } if self.repair.is_running() => self.repaired(),
-            Reported::Ended { code, flags } if self.job.is_some() => {
-                self.finish(*code, None, None);
-                if matches!(self.hold, Hold::Pty(_)) {
-                    if let Some(prompter) = &mut self.prompter {
-                        prompter.release();
-                    }
-                } else {
-                    let _noticed_by_silence = self.offer();
-                    self.inspect(flags);
+            Reported::Broken => {
+                if let Some(job) = &mut self.job {
+                    job.broken = true;
                 }
             }
+            Reported::Ended { .. } if self.repair.is_running() && unread => self.rescue(Past::All),
+            Reported::Ended { .. } if self.repair.is_running() => self.repaired(),
+            Reported::Ended { code, flags } if self.job.is_some() => self.reported(*code, flags, unread),
             // A late signal ended the slot before any command came.
             Reported::Ended { .. } => {
                 let _noticed_by_silence = self.offer();
                 self.repair.needed = true;
             }
+        }
+    }
+
+    /// The shell has reported the running command.
+    fn reported(&mut self, code: i32, flags: &str, unread: bool) {
+        let Some(job) = &mut self.job else { return };
+        if job.ladder.why().is_some() {
+            job.reported = Some((code, flags.to_owned()));
+            return self.check_stopped();
+        }
+        if job.broken {
+            // What stands in between may do so again, and tell anything; only a new shell is known to be without it.
+            self.finish(code, None, Some(STATUS_UNKNOWN.to_owned()));
+            return self.lose("something stands in for a builtin of the shell".to_owned());
+        }
+        if unread {
+            return self.heard_nothing(Past::All);
+        }
+        self.complete(code, flags);
+    }
+
+    /// Ends a command that was reported, and makes the shell ready for the next.
+    pub(super) fn complete(&mut self, code: i32, flags: &str) {
+        self.finish(code, None, None);
+        self.go_on(flags);
+    }
+
+    fn go_on(&mut self, flags: &str) {
+        if matches!(self.hold, Hold::Pty(_)) {
+            if let Some(prompter) = &mut self.prompter {
+                prompter.release();
+            }
+        } else {
+            let _noticed_by_silence = self.offer();
+            self.inspect(flags);
         }
     }
 
@@ -231,7 +298,7 @@ impl Holder {
         let outcome = Outcome {
             job: job.id,
             // A shell that was called back has no status of its own to tell.
-            code: if why.is_some() && exit.is_none() && code < 128 { 143 } else { code },
+            code: if why.is_some() && exit.is_none() && code < 128 { STOPPED } else { code },
             duration_us: ticks().saturating_sub(job.started),
             timed_out: why == Some(Why::TimedOut),
             cancelled: why == Some(Why::Cancelled),
@@ -239,6 +306,7 @@ impl Holder {
             lost,
         };
         self.repair.needed |= why.is_some();
+        self.restore_limit();
         self.last_activity_at = unix_micros();
         self.spool.end(outcome.clone());
         self.last = Some(outcome.clone());
@@ -247,6 +315,31 @@ impl Holder {
             let printed = self.spool.printed(job.id);
             self.clients.tell(client, News::Ran(Box::new(Ran { outcome, stdout, stderr, printed })));
         }
+    }
+
+    /// Ends a command that was cancelled before the shell was given it.
+    pub(super) fn cancel_unstarted(&mut self, run: &Run, from: (u64, u64)) {
+        self.jobs += 1;
+        let id = self.jobs;
+        let outcome = Outcome {
+            job: id,
+            code: STOPPED,
+            duration_us: 0,
+            timed_out: false,
+            cancelled: true,
+            exit: None,
+            lost: None,
+        };
+        self.spool.begin(id);
+        self.spool.end(outcome.clone());
+        self.last = Some(outcome.clone());
+        self.last_activity_at = unix_micros();
+        if run.follow {
+            self.clients.follow(from, id, [0; 2], true);
+            return self.clients.tell(from, News::Started(id));
+        }
+        let ran = Ran { outcome, stdout: Vec::new(), stderr: Vec::new(), printed: [0; 2] };
+        self.clients.tell(from, News::Ran(Box::new(ran)));
     }
 
     /// What the command wrote is in the pipe by now; what others go on writing is not waited for.
@@ -294,4 +387,11 @@ impl Holder {
             job.kept[0].truncate(job.keep);
         }
     }
+}
+
+/// Whether a text is more than blanks and comments, which have no status of their own.
+fn has_words(text: &[u8]) -> bool {
+    text.split(|byte| *byte == b'\n')
+        .map(<[u8]>::trim_ascii)
+        .any(|line| line.first().is_some_and(|first| *first != b'#'))
 }

@@ -58,6 +58,11 @@ impl Holder {
                 self.clients.follow(from, job, at, true);
                 return;
             }
+            Act::Release { job, before } => self
+                .spool
+                .release(job, before)
+                .map(|()| News::Done)
+                .map_err(|e| Refusal::System(e.to_string())),
             Act::Say(say) => match self.say(say, from) {
                 Ok(()) => return,
                 Err(refusal) => Err(refusal),
@@ -96,6 +101,13 @@ impl Holder {
     }
 
     fn interrupt(&mut self) -> Result<News, Refusal> {
+        if self.job.is_none()
+            && let Some((run, from)) = self.waiting.take()
+        {
+            // The shell is still being made ready for this command, which therefore never begins.
+            self.cancel_unstarted(&run, from);
+            return Ok(News::Done);
+        }
         let job = self.job.as_mut().ok_or(Refusal::NotRunning)?;
         if let Some(step) = job.ladder.cancel(ticks()) {
             self.stop(step);

@@ -129,6 +129,6 @@ impl Holder {
     }
 
     pub(super) fn is_held_back(&self, job: JobId) -> bool {
-        self.clients.is_behind(job)
+        self.clients.is_behind(job) || self.spool.is_full()
     }
 }

@@ -14,7 +14,8 @@ use crate::lane::{Lane, name_of, path_of};
 use crate::launch::FIRST;
 use crate::protocol::{Input, News, Refusal, Stream};
 
-const MAX_REPAIRS: u8 = 3;
+/// How often a repair is tried before the shell is given up.
+pub(super) const MAX_REPAIRS: u8 = 3;
 /// How often a shell is looked at that is still putting its output back: at first at once, then after a moment each.
 const SETTLE: usize = 20_000;
 const YIELDS: usize = 4;
@@ -40,7 +41,7 @@ pub(super) struct Repair {
 enum Streams {
     Ours,
     Moved,
-    /// To report, the shell has lent its output to the report pipe; a moment later it takes it back.
+    /// To report, the shell has lent one of its outputs to the report pipe; a moment later it takes it back.
     Lent,
 }
 
@@ -148,14 +149,16 @@ impl Holder {
         let leads_to = |number: &str, name: Option<&PathBuf>| {
             name.is_some_and(|name| self.descriptors.lead_to(number, name))
         };
-        if !leads_to("2", lane.name(Stream::Stderr)) || !self.descriptors.lead_to("0", Path::new(input)) {
-            Streams::Moved
-        } else if leads_to("1", lane.name(Stream::Stdout)) {
-            Streams::Ours
-        } else if leads_to("1", prompter.report_name()) {
-            Streams::Lent
-        } else {
-            Streams::Moved
+        let ours = [leads_to("1", lane.name(Stream::Stdout)), leads_to("2", lane.name(Stream::Stderr))];
+        let report = prompter.report_name();
+        if !self.descriptors.lead_to("0", Path::new(input)) {
+            return Streams::Moved;
+        }
+        match ours {
+            [true, true] => Streams::Ours,
+            [false, true] if leads_to("1", report) => Streams::Lent,
+            [true, false] if leads_to("2", report) => Streams::Lent,
+            [false, _] | [true, false] => Streams::Moved,
         }
     }
 
@@ -183,8 +186,16 @@ impl Holder {
         if !self.repair.ready {
             self.repair.ready = true;
             self.drain_all();
+            if self.is_replacement {
+                return self.start_waiting();
+            }
             self.clients.tell((Clients::CREATOR, FIRST), News::Status(Box::new(self.status())));
         }
+        self.start_waiting();
+    }
+
+    /// Gives the shell the command that has waited for it.
+    pub(super) fn start_waiting(&mut self) {
         if let Some((run, from)) = self.waiting.take() {
             if !matches!(run.input, Input::Nothing) && self.repair.input.is_none() {
                 self.waiting = Some((run, from));

@@ -1,63 +1,218 @@
 //! How a command is stopped, and what is done about a shell that does not come back from one.
 
-use rustix::io::write;
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
 use super::Holder;
+use super::repair::MAX_REPAIRS;
 use crate::child::Hold;
 use crate::clock::ticks;
 use crate::job::Step;
-use crate::procs;
+use crate::procs::{self, Disposition};
 use crate::protocol::{Exit, News, Range, Refusal, Stream};
-use crate::script::Past;
+use crate::script::{Past, Prompter};
 
 /// How long a shell may take to start, in microseconds.
 const START: u64 = 10_000_000;
 /// How often in a row a shell has to be seen waiting before its report counts as lost.
 const SILENT: u8 = 3;
+/// How often processes are looked for that were started while others were being stopped.
+const FREEZE_ROUNDS: usize = 16;
+/// As many descriptors as a shell has anyway, and has to be able to put back.
+const STANDARD_STREAMS: u64 = 3;
+/// Why a command has no exit code.
+pub(super) const STATUS_UNKNOWN: &str = "status unknown: the command is over, but something that it defined kept the shell from reporting its status";
 
 impl Holder {
     /// Performs one step of the ladder.
+    ///
+    /// Everything is stopped (SIGSTOP) before anything is signalled, and the shell continues last. Otherwise a shell or
+    /// subshell whose child ends first would execute the next word before the signal reaches it.
     pub(super) fn stop(&mut self, step: Step) {
-        let shell = self.child.pid;
-        let replaced = procs::program(shell) != self.program;
-        let mut command = procs::descendants(shell, &self.known);
-        let spared: Vec<u32> = self.known.iter().copied().chain([shell]).collect();
-        command.extend(procs::descendants(self.own.pid, &spared));
-        if replaced {
-            command.push(shell);
-        }
-        let signal = match step {
-            Step::Ask => Some(Signal::TERM),
-            Step::Remind => None,
-            Step::Kill | Step::GiveUp => Some(Signal::KILL),
-        };
-        if let Some(signal) = signal {
-            for pid in &command {
-                procs::signal(*pid, signal);
-                procs::signal(*pid, Signal::CONT);
-            }
-        }
         if let Some(job) = &mut self.job {
             // A command that waits for input finds its end.
             job.input = None;
         }
-        if step == Step::GiveUp {
-            procs::signal(shell, Signal::KILL);
-        } else if let Hold::Pty(pty) = &self.hold {
-            let _full_is_retried = write(pty, b"\x03");
-        } else {
-            // A shell that waits for its child comes back by itself when the child has gone; it is called only if not.
-            if signal.is_none() || command.is_empty() {
-                procs::signal(shell, Signal::URG);
+        if matches!(self.hold, Hold::Pty(_)) && self.job.as_ref().is_some_and(|job| job.pty_from.is_none()) {
+            // The text has not been read yet; it is stopped as soon as it reports that it begins.
+            if step == Step::GiveUp {
+                self.give_up_shell();
             }
-            procs::signal(shell, Signal::CONT);
+            return;
+        }
+        if self.job.as_ref().is_some_and(|job| job.reported.is_some()) {
+            return self.stop_rest(step);
+        }
+        let expanding = self.prompter.as_ref().is_some_and(|prompter| prompter.is_expanding(self.child.pid));
+        let frozen = self.freeze();
+        // A report that was written before the freeze ends the command by itself.
+        self.hear_reports();
+        if self.job.as_ref().is_none_or(|job| job.reported.is_some()) {
+            return self.thaw(&frozen);
+        }
+        self.last_directory = procs::directory(self.child.pid).or(self.last_directory.take());
+        self.limit_descriptors(expanding);
+        match step {
+            Step::Ask | Step::Remind => self.ask(&frozen),
+            Step::Kill | Step::GiveUp => {
+                for pid in &frozen {
+                    procs::signal(*pid, Signal::KILL);
+                }
+            }
+        }
+        for pid in &frozen {
+            procs::signal(*pid, Signal::CONT);
+        }
+        if step == Step::GiveUp {
+            return self.give_up_shell();
+        }
+        self.call_back_shell();
+    }
+
+    /// SIGTERM to those who have not been told yet. A subshell that would survive it is killed: it would go on with its
+    /// next word, while a program may use the time to clean up.
+    fn ask(&mut self, frozen: &[u32]) {
+        let shell = self.child.pid;
+        let Some(job) = &mut self.job else { return };
+        for pid in frozen.iter().filter(|pid| job.asked.insert(**pid)) {
+            let survives = procs::disposition(*pid, Signal::TERM) != Disposition::Default;
+            let subshell = *pid != shell && survives && procs::is_copy(*pid, shell);
+            procs::signal(*pid, if subshell { Signal::KILL } else { Signal::TERM });
+        }
+    }
+
+    /// Calls the shell back, or leaves it stopped if it would take no notice and go on with the next word.
+    fn call_back_shell(&mut self) {
+        let shell = self.child.pid;
+        if procs::program(shell) != self.program {
+            // The shell has become another program, which was told to end like any other.
+            return procs::signal(shell, Signal::CONT);
+        }
+        if procs::disposition(shell, Signal::URG) != Disposition::Caught {
+            if let Some(job) = &mut self.job {
+                job.shell_is_deaf = true;
+            }
+            return self.check_stopped();
+        }
+        procs::signal(shell, Signal::URG);
+        if let Some(prompter) = self.prompter.as_mut().filter(|_| matches!(self.hold, Hold::Pty(_))) {
+            prompter.let_begin();
+        }
+        procs::signal(shell, Signal::CONT);
+    }
+
+    /// The shell is expanding a substitution whose processes are about to be ended. A POSIX shell would then execute the
+    /// word with what was printed so far, before it comes to its trap: `rm -r "/tmp/$(slow)"` must not run. Without a
+    /// free descriptor no program starts and no file is opened. The trap allows some again; the limit that the shell had
+    /// is restored when the command is over.
+    fn limit_descriptors(&mut self, expanding: bool) {
+        let Some(shell) = i32::try_from(self.child.pid).ok().and_then(Pid::from_raw) else { return };
+        // Only once for a command: later the substitution may be the trap's own, and nothing would lift the limit again.
+        if self.limit.is_some() || !self.prompter.as_ref().is_some_and(Prompter::lifts_limit) {
+            return;
+        }
+        let maximum = procs::descriptor_limit(self.child.pid);
+        let limit = Rlimit { current: Some(STANDARD_STREAMS), maximum };
+        let before = prlimit(Some(shell), Resource::Nofile, limit).ok();
+        if let Some(before) = before.filter(|_| !expanding) {
+            prlimit(Some(shell), Resource::Nofile, before).ok();
+        }
+        self.limit = before;
+    }
+
+    /// Gives the shell its limit of descriptors back.
+    pub(super) fn restore_limit(&mut self) {
+        let Some(limit) = self.limit.take() else { return };
+        if let Some(shell) = i32::try_from(self.child.pid).ok().and_then(Pid::from_raw) {
+            // A shell that is gone needs none.
+            prlimit(Some(shell), Resource::Nofile, limit).ok();
+        }
+    }
+
+    /// The shell is back, but processes of the command are left. New ones are told to end too.
+    fn stop_rest(&mut self, step: Step) {
+        let left = self.command_processes();
+        match step {
+            Step::Ask | Step::Remind => self.ask(&left),
+            Step::Kill => {
+                for pid in &left {
+                    procs::signal(*pid, Signal::KILL);
+                }
+            }
+            // A process that survives SIGKILL is in the hands of the system.
+            Step::GiveUp => return self.complete_stop(),
+        }
+        self.check_stopped();
+    }
+
+    /// Completes a stop whose processes have all ended.
+    pub(super) fn check_stopped(&mut self) {
+        let Some(job) = &self.job else { return };
+        if !(job.reported.is_some() || job.shell_is_deaf) || !self.command_processes().is_empty() {
+            return;
+        }
+        self.complete_stop();
+    }
+
+    fn complete_stop(&mut self) {
+        match self.job.as_mut().and_then(|job| job.reported.take()) {
+            Some((code, flags)) => self.complete(code, &flags),
+            None => self.give_up_shell(),
+        }
+    }
+
+    /// Ends the shell; its death is heard, and a new one takes its place.
+    fn give_up_shell(&mut self) {
+        for pid in self.command_processes() {
+            procs::signal(pid, Signal::KILL);
+        }
+        procs::signal(self.child.pid, Signal::KILL);
+    }
+
+    /// The processes of the running command: everything below the shell and us that was not there before it, and the
+    /// shell itself if it has become another program.
+    pub(super) fn command_processes(&self) -> Vec<u32> {
+        let shell = self.child.pid;
+        let mut command = procs::descendants(shell, &self.known);
+        let spared: Vec<u32> = self.known.iter().copied().chain([shell]).collect();
+        command.extend(procs::descendants(self.own.pid, &spared));
+        if procs::program(shell).is_some_and(|program| Some(program) != self.program) {
+            command.push(shell);
+        }
+        command
+    }
+
+    /// Stops the shell and the processes of the command, until there is none left that could start another.
+    fn freeze(&self) -> Vec<u32> {
+        procs::signal(self.child.pid, Signal::STOP);
+        procs::await_stop(self.child.pid);
+        let mut frozen: Vec<u32> = Vec::new();
+        for _ in 0..FREEZE_ROUNDS {
+            let mut fresh = self.command_processes();
+            fresh.retain(|pid| !frozen.contains(pid));
+            if fresh.is_empty() {
+                break;
+            }
+            for pid in &fresh {
+                procs::signal(*pid, Signal::STOP);
+            }
+            for pid in &fresh {
+                procs::await_stop(*pid);
+            }
+            frozen.extend(fresh);
+        }
+        frozen
+    }
+
+    fn thaw(&self, frozen: &[u32]) {
+        for pid in frozen.iter().chain([&self.child.pid]) {
+            procs::signal(*pid, Signal::CONT);
         }
     }
 
     /// Looks after a shell that has not reported yet: it may be stopped, or have lost our line.
     pub(super) fn watch(&mut self) {
-        if procs::is_stopped(self.child.pid) {
+        let held = self.job.as_ref().is_some_and(|job| job.shell_is_deaf);
+        if !held && procs::is_stopped(self.child.pid) {
             procs::signal(self.child.pid, Signal::CONT);
         }
         let past = self.prompter.as_ref().and_then(|prompter| prompter.is_past(self.child.pid));
@@ -73,13 +228,17 @@ impl Holder {
     /// The shell waits for what comes next: the command is over, but its report has not come and will not.
     pub(super) fn heard_nothing(&mut self, past: Past) {
         self.repair.silent = 0;
-        let Some(job) = &self.job else {
-            return self.lose("the shell does not answer".to_owned());
+        let Some(job) = self.job.as_mut().filter(|_| !self.repair.is_running()) else {
+            return self.rescue(past);
         };
-        let lost = job.ladder.why().is_none().then(|| {
-            "the command is over but the shell did not report its status; a function may stand in for a builtin".to_owned()
-        });
-        self.finish(143, None, lost);
+        if job.ladder.why().is_some() {
+            job.reported = Some((143, String::new()));
+            if let Some(prompter) = &mut self.prompter {
+                prompter.leave_past(past);
+            }
+            return self.check_stopped();
+        }
+        self.finish(143, None, Some(STATUS_UNKNOWN.to_owned()));
         if let Some(prompter) = &mut self.prompter {
             prompter.leave_past(past);
         }
@@ -87,7 +246,22 @@ impl Holder {
         self.repair.needed = true;
     }
 
-    /// Gives the shell up. Its death is heard like any other.
+    /// A repair was not reported: what stands in its way is removed, and it is tried again.
+    pub(super) fn rescue(&mut self, past: Past) {
+        self.repair.tries += 1;
+        let input = self.repair.input.is_some().then_some(());
+        if !self.repair.ready || self.repair.tries >= MAX_REPAIRS {
+            return self.lose("the shell does not answer".to_owned());
+        }
+        if let Some(prompter) = &mut self.prompter {
+            prompter.leave_past(past);
+        }
+        if self.offer().and_then(|()| self.start_repair(input)).is_err() {
+            self.lose("the shell does not answer".to_owned());
+        }
+    }
+
+    /// Gives the shell up. If it had answered before, a new one takes its place.
     pub(super) fn lose(&mut self, why: String) {
         self.lost = Some(why);
         self.repair.running_since = None;
@@ -111,7 +285,7 @@ impl Holder {
         if let Some((_, from)) = self.waiting.take() {
             self.clients.tell(from, News::Refused(Refusal::Ended));
         }
-        if !self.repair.ready {
+        if !self.repair.ready && !self.is_replacement {
             let printed = self.spool.read(Range { job: 0, stream: Stream::Stderr, offset: 0, limit: 2_000 });
             let printed = printed.ok().flatten().map(|piece| piece.bytes).unwrap_or_default();
             let text = String::from_utf8_lossy(&printed).trim().to_owned();

@@ -7,6 +7,9 @@ use abide_domain::{
 
 use super::Abilities;
 
+/// How long a command may take that only shows something about the program: a busy machine may need most of it.
+pub(super) const CHECK_PATIENCE_MS: u64 = 60_000;
+
 /// A command that shows something about the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
@@ -30,7 +33,7 @@ impl Check {
             env: vec![],
             stdin: vec![],
             until: None,
-            patience_ms: 20_000,
+            patience_ms: CHECK_PATIENCE_MS,
         }
     }
 }
@@ -54,6 +57,11 @@ pub enum Observed {
     },
     /// It gave no answer in time.
     TimedOut,
+    /// The system could not run it at that moment.
+    Unavailable {
+        /// What the system said.
+        reason: String,
+    },
 }
 
 impl Observed {
@@ -68,7 +76,7 @@ impl Observed {
     pub fn success(&self) -> Option<&str> {
         match self {
             Self::Ran { code: None | Some(0), stdout, .. } => Some(stdout),
-            Self::Ran { .. } | Self::NotFound { .. } | Self::TimedOut => None,
+            Self::Ran { .. } | Self::NotFound { .. } | Self::TimedOut | Self::Unavailable { .. } => None,
         }
     }
 }

@@ -9,7 +9,8 @@ use super::{Ability, Departure, Said};
 /// The conversation with one process, from its first byte to its exit, over all turns that it is given.
 ///
 /// It is a pure function of what it was fed, so after a restart a new one that is fed the same bytes knows the same,
-/// without having been told what was said to the process in between. Only standard output is fed: two streams have no
+/// without having been told what was said to the process in between. So does one that is restored from a checkpoint and
+/// fed what comes after it. Only standard output is fed: two streams have no
 /// order that could be repeated. Complaints on standard error are looked at when the process is over.
 pub trait Interpreter: Debug + Send {
     /// What these further bytes of standard output say. Cutting the bytes elsewhere changes nothing.
@@ -35,6 +36,36 @@ pub trait Interpreter: Debug + Send {
 
     /// How the process is asked to go when nothing more is wanted of it. Who does not go is ended.
     fn leave(&mut self) -> Leave;
+
+    /// What has been understood so far. None when the process is over.
+    fn checkpoint(&self) -> Option<ReaderCheckpoint>;
+
+    /// Goes on from a checkpoint as if everything before it had been fed. For a new interpreter of the same order.
+    fn restore(&mut self, checkpoint: &ReaderCheckpoint) -> Result<(), IncompatibleCheckpoint>;
+}
+
+/// What an interpreter has understood up to an offset of standard output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReaderCheckpoint {
+    /// The adapter and the version of its state. Another version is not read.
+    pub version: String,
+    /// Where to go on. Everything that was fed beyond it, such as half a line, is to be fed again.
+    pub offset: u64,
+    /// For the adapter alone. Stored only up to [`MAX_CHECKPOINT_BYTES`].
+    pub state: String,
+}
+
+/// The largest state that is stored.
+pub const MAX_CHECKPOINT_BYTES: usize = 64 << 10;
+
+/// A checkpoint was made by another version of the adapter, or is damaged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a checkpoint of {found} cannot be used by {expected}")]
+pub struct IncompatibleCheckpoint {
+    /// The version that it was made by.
+    pub found: String,
+    /// The version that was to use it.
+    pub expected: String,
 }
 
 /// How things stand with a session (E1).

@@ -29,8 +29,8 @@ impl Installation {
     }
 }
 
-/// Everything on which the start of a process depends. All of it is durable, so that turn 2 is started as turn 1 was
-/// (A9) and a restarted daemon can interpret what an earlier one started.
+/// Everything on which the start of a process depends. All of it is durable but the values of variables, so that turn 2 is
+/// started as turn 1 was (A9) and a restarted daemon can interpret what an earlier one started.
 #[derive(Clone, Copy, Debug)]
 pub struct Order<'a> {
     /// How the program is called.
@@ -55,6 +55,8 @@ pub struct Order<'a> {
     pub skill: Option<&'a str>,
     /// When the session was begun, if it is not new.
     pub session_since: Option<Timestamp>,
+    /// What the probe found out about resuming, in the adapter's own words, as the run's profile keeps it.
+    pub resume_detail: &'a str,
     /// How the prompt came about.
     pub prompted: Prompted,
 }
@@ -69,7 +71,7 @@ pub enum Prompted {
 }
 
 /// What an engine may do to the machine. Carried over to every turn, never widened (A4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Sandbox {
     /// Look, change nothing.
     ReadOnly,
@@ -118,6 +120,9 @@ pub struct Launch {
     pub env: Vec<(String, String)>,
     /// Taken out of the environment.
     pub without_env: Vec<String>,
+    /// Added, after a blank, to what these variables hold by then: for lists of options such as `NODE_OPTIONS`, which may
+    /// be the owner's.
+    pub appended_env: Vec<(String, String)>,
     /// Written before the start.
     pub files: Vec<PrivateFile>,
     /// What it reads.
@@ -159,11 +164,12 @@ impl fmt::Debug for Installation {
 
 impl fmt::Debug for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { argv, env, without_env, files, stdin, not_before, outliving } = self;
+        let Self { argv, env, without_env, appended_env, files, stdin, not_before, outliving } = self;
         let files: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
         let env = masked(env.iter().map(|(name, value)| (name, value)));
         let mut shown = f.debug_struct("Launch");
         shown.field("argv", argv).field("env", &env).field("without_env", without_env);
+        shown.field("appended_env", appended_env);
         shown.field("files", &files).field("stdin", stdin).field("not_before", not_before);
         shown.field("outliving", outliving).finish()
     }

@@ -30,7 +30,10 @@ use abide_domain::engine::Handle;
 
 pub use ability::{Abilities, Ability};
 pub use health::{Check, Health, Observed};
-pub use interpreter::{Answer, Interpreter, Leave, Signal, Status, Stop, Unsupported};
+pub use interpreter::{
+    Answer, IncompatibleCheckpoint, Interpreter, Leave, MAX_CHECKPOINT_BYTES, ReaderCheckpoint, Signal,
+    Status, Stop, Unsupported,
+};
 pub use launch::{Installation, Launch, Order, PrivateFile, Prompted, Sandbox, Stdin};
 pub use said::{Cause, Departure, Said, What};
 

@@ -47,9 +47,27 @@ pub enum StoreError {
     },
     /// What is stored cannot be right.
     #[error(
-        "the store is damaged: {what}; restore a backup, or run `abide verify` to see how far it reaches"
+        "the store is damaged: {what}; restore a backup with `abide restore FILE`, or run `abide verify` to see how far \
+         it reaches"
     )]
     Damaged {
+        /// What was found.
+        what: String,
+    },
+    /// Acknowledged input is missing: the store is older than its witness, or another one.
+    #[error(
+        "acknowledged input is missing: {what}. Either put a backup in place with `abide restore FILE`, or continue \
+         without what is missing with `abide up --accept-loss`"
+    )]
+    Lost {
+        /// What was found, and what probably happened.
+        what: String,
+    },
+    /// The store's files were deleted or replaced while it was open. Nothing is accepted any more.
+    #[error(
+        "the store is gone: {what}; nothing is accepted until the daemon is restarted on an intact store"
+    )]
+    Gone {
         /// What was found.
         what: String,
     },
@@ -92,7 +110,11 @@ impl StoreError {
                 ErrorKind::Retry
             }
             Self::Taken { .. } | Self::Unsupported { .. } | Self::Invalid { .. } => ErrorKind::FixRequest,
-            Self::Full { .. } | Self::Damaged { .. } | Self::Mismatched { .. } => ErrorKind::CallOperator,
+            Self::Full { .. }
+            | Self::Damaged { .. }
+            | Self::Lost { .. }
+            | Self::Gone { .. }
+            | Self::Mismatched { .. } => ErrorKind::CallOperator,
         }
     }
 }

@@ -5,11 +5,13 @@
 
 mod commit;
 mod error;
+mod flaw;
 mod page;
 mod tables;
 
 pub use commit::{Change, Commit, Committed, Entry, Seq};
 pub use error::{ErrorKind, StoreError};
+pub use flaw::Flaw;
 pub use page::{Listing, Page};
 pub use tables::{Difference, Tables};
 
@@ -46,7 +48,16 @@ pub trait Journal {
     fn head(&self) -> Answer<'_, Seq>;
 }
 
-/// Runs as they stand.
+/// A run whose row cannot be read, so that nothing can be done for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedRun {
+    /// Its id, as the row has it.
+    pub run_id: String,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// Runs as they stand. A row that cannot be read hides no other: lists leave it out, and [`Runs::damaged`] names it.
 pub trait Runs {
     /// One run.
     fn run(&self, id: RunId) -> Answer<'_, Option<Run>>;
@@ -59,6 +70,12 @@ pub trait Runs {
 
     /// Every run that holds a slot or waits for one.
     fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>>;
+
+    /// Runs that hold a slot, wait for one, owe an order or wait for a deadline, and whose row cannot be read. Reads every
+    /// such run.
+    fn damaged(&self) -> Answer<'_, Vec<DamagedRun>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
 
     /// How many runs there are of each status; a status that no run has is left out. No run is read for that.
     fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>>;
@@ -147,8 +164,30 @@ pub trait Upkeep {
     /// Puts these in the place of what the tables hold of a run.
     fn replace_tables(&self, run: RunId, tables: Tables) -> Answer<'_, ()>;
 
+    /// What is wrong with the store as a whole: lost input, a broken chain, rows that an index does not find, and every
+    /// derived column that is not part of a run's tables. Reads everything.
+    fn inspect(&self) -> Answer<'_, Vec<Flaw>> {
+        Box::pin(async { Ok(vec![]) })
+    }
+
+    /// Makes everything anew that [`Flaw::Derived`] can be about. Nobody else may write meanwhile.
+    fn reindex(&self) -> Answer<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Writes a consistent copy to a new file while work goes on. `Unsupported` where a server does that.
     fn backup(&self, to: &Path) -> Answer<'_, ()>;
+
+    /// Whether the store can still be written to, without asking it: [`StoreError::Gone`] once its files were found
+    /// deleted or replaced.
+    fn health(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Something that an operator should look at, though work goes on.
+    fn concern(&self) -> Option<String> {
+        None
+    }
 
     /// Leaves the store in order, whoever else still holds it: what was asked for is written, and nothing is after it.
     /// A store that nobody can leave otherwise than in order does nothing.

@@ -1,7 +1,8 @@
 //! What must be true of a home in which every story has ended.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
+use abide_domain::run::Status;
 use abide_ports::store::{Page, Seq, Store, StoreError};
 use abide_store::{registry, upkeep};
 use abide_testkit::daemon::{Death, Feed, Home, Running, Seen};
@@ -100,6 +101,7 @@ fn journal(home: &Home, feed: &Feed, tally: &mut Tally) -> Result<Vec<String>, S
         wrong.extend(verification.findings.iter().map(|finding| format!("journal: {finding}")));
         tally.events += verification.entries;
         wrong.extend(settled(&*store).await?);
+        wrong.extend(ended(&*store).await?);
         wrong.extend(read_once(&*store, &feed.seen()).await?);
         Ok(wrong)
     })
@@ -119,6 +121,33 @@ async fn settled(store: &dyn Store) -> Result<Vec<String>, StoreError> {
     let open = store.open_interactions(Page::first(10)).await?;
     if !open.items.is_empty() {
         wrong.push(format!("questions are open: {:?}", open.items));
+    }
+    Ok(wrong)
+}
+
+/// Every run, every turn and every process that was launched has an end in the ledger.
+async fn ended(store: &dyn Store) -> Result<Vec<String>, StoreError> {
+    let mut wrong = vec![];
+    for run in store.runs(None, Page::first(usize::MAX >> 8)).await?.items {
+        match run.status() {
+            Status::Succeeded | Status::Failed | Status::Canceled => {}
+            Status::Queued | Status::Running | Status::WaitingUser | Status::Idle => {
+                wrong.push(format!("{} is still {:?}", run.run_id, run.status()));
+            }
+        }
+        // A held process is an attempt of several turns, and its end stands in the last of them.
+        let mut last = BTreeMap::new();
+        for turn in store.turns_of(run.run_id, Page::first(1_000)).await?.items {
+            if turn.result_persisted_at.is_none() {
+                let (run, number) = (run.run_id, turn.turn_index);
+                wrong.push(format!("turn {number} of {run} is still {:?}", turn.execution_status));
+            }
+            let started = turn.attempts.into_iter().filter(|attempt| attempt.process.is_some());
+            last.extend(started.map(|attempt| (attempt.attempt, attempt)));
+        }
+        for attempt in last.values().filter(|attempt| attempt.ended_at.is_none()) {
+            wrong.push(format!("{} has an attempt without an end: {attempt:?}", run.run_id));
+        }
     }
     Ok(wrong)
 }

@@ -1,4 +1,5 @@
-//! Kill -9 of the real daemon, at every commit point and at random times under load, and what must still be true after.
+//! Kill -9 of the real daemon, of keepers and of what they hold, at every commit point and at random times under load, and
+//! what must still be true after.
 
 pub(crate) mod audit;
 pub(crate) mod scene;
@@ -30,11 +31,13 @@ pub(crate) struct Wish {
     pub(crate) seed: u64,
     /// How many homes are besieged at a time.
     pub(crate) jobs: usize,
-    /// Only these deaths, one daemon after the other, in the first story: to look at something again.
+    /// Only these deaths, such as `after_commit:7` or `after_commit:7:keepers`, one daemon after the other, in the first
+    /// story: to look at something again.
     pub(crate) at: Vec<String>,
 }
 
-/// From this many kills on every story is swept; below it the first, which has all kinds of points.
+/// From this many kills on every story is swept with all kinds of victims; below it the first, which has all kinds of
+/// points, with one kind besides the daemon at each point.
 const MANY: u64 = 500;
 
 /// Kills the daemon as often as wished, and tells what was seen.
@@ -53,7 +56,7 @@ pub(crate) fn run(wish: &Wish) -> Tally {
     for act in &acts {
         let (points, counted) = sweep::count(program, *act);
         eprintln!("{act:?}: {points}");
-        plans.extend(sweep::plans(*act, &points, &mut dice));
+        plans.extend(sweep::plans(*act, &points, wish.kills >= MANY, &mut dice));
         tally.add(counted);
     }
     if !tally.problems.is_empty() {

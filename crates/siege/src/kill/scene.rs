@@ -1,13 +1,15 @@
 //! A home under siege: people live their stories in it while its daemon dies and is started again and again.
 
 use std::{
+    collections::BTreeMap,
+    fs,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
     thread::ScopedJoinHandle,
     time::Duration,
 };
 
-use abide_testkit::daemon::{Account, Death, Feed, Home, Patience, Running, Story, Voice};
+use abide_testkit::daemon::{Account, Death, Feed, Home, Patience, Running, Story, Victim, Voice, run_of};
 
 use super::{audit, stories::SLOTS};
 use crate::tally::Tally;
@@ -17,6 +19,8 @@ pub(super) struct Scene {
     pub(super) home: Arc<Home>,
     feed: Feed,
     played: Mutex<Vec<(Story, Account)>>,
+    /// The runs whose processes were killed, and which of them.
+    killed: Mutex<BTreeMap<String, Vec<Victim>>>,
 }
 
 /// How often anything is tried: a minute and more.
@@ -26,13 +30,32 @@ impl Scene {
     pub(super) fn new(program: &Path) -> Self {
         let home = Arc::new(Home::new(program).with("ABIDE_SLOTS_MAX_RUNNING", SLOTS));
         let feed = Feed::open("/v1/events", home.finder());
-        Self { home, feed, played: Mutex::default() }
+        Self { home, feed, played: Mutex::default(), killed: Mutex::default() }
     }
 
     /// Lives a story to its end.
     pub(super) fn live(&self, story: Story) {
-        let account = Voice::new(self.home.finder(), PATIENCE).live(&story);
+        let account = Voice::new(self.home.finder(), PATIENCE).tell(&story);
         self.played.lock().unwrap_or_else(PoisonError::into_inner).push((story, account));
+    }
+
+    /// Notes that a process of a run is about to be killed.
+    pub(super) fn note(&self, run: &str, victim: Victim) {
+        let mut killed = self.killed.lock().unwrap_or_else(PoisonError::into_inner);
+        killed.entry(run.to_owned()).or_default().push(victim);
+    }
+
+    /// What the daemon itself has killed at a failpoint, as it wrote down.
+    pub(super) fn killed_at_failpoints(&self) -> Vec<(String, Victim)> {
+        let told = fs::read_to_string(self.home.path().join("failpoints")).unwrap_or_default();
+        let killed = |line: &str| {
+            let (victim, name) = match line.split_once(" keeper ") {
+                Some(("killed", name)) => (Victim::Keeper, name),
+                _ => (Victim::Child, line.strip_prefix("killed child ")?),
+            };
+            Some((run_of(Path::new(name))?, victim))
+        };
+        told.lines().filter_map(killed).collect()
     }
 
     /// Waits for a daemon's death, or until nobody lives a story any more: then it is given back.
@@ -50,9 +73,16 @@ impl Scene {
 
     /// Everything is over: is everything right?
     pub(super) fn end(mut self, daemon: Running, mut tally: Tally) -> Tally {
+        for (run, victim) in self.killed_at_failpoints() {
+            self.note(&run, victim);
+        }
+        let killed = self.killed.into_inner().unwrap_or_else(PoisonError::into_inner);
         let played = self.played.into_inner().unwrap_or_else(PoisonError::into_inner);
-        for (story, account) in &played {
-            tally.lived(story, account);
+        for (story, mut account) in played {
+            let killed = killed.get(&account.run_id).map(Vec::as_slice).unwrap_or_default();
+            account.judge(&story, killed);
+            tally.hit += u64::from(!killed.is_empty());
+            tally.lived(&story, &account);
         }
         tally.readers += 1;
         tally.reconnections += self.feed.reconnections();

@@ -1,4 +1,5 @@
-//! Deaths at random times while many people live many stories in one home.
+//! Deaths at random times while many people live many stories in one home: of the daemon, of it with all keepers and
+//! children, of a keeper, of a child.
 
 use std::{
     path::Path,
@@ -10,7 +11,7 @@ use std::{
 };
 
 use abide_testkit::{
-    daemon::{Death, Running},
+    daemon::{Death, Held, Home, Running, Victim},
     dice::Dice,
 };
 
@@ -28,6 +29,31 @@ const PEOPLE: usize = 8;
 const LONGEST: usize = 600;
 const AT_RANDOM: &str = "at random, ready";
 const STARTING: &str = "at random, starting";
+
+const WITH_EVERYBODY: &str = "at random, daemon, keepers and children";
+const KEEPER_ALONE: &str = "at random, a keeper alone";
+const CHILD_ALONE: &str = "at random, a child alone";
+
+fn count(tally: &mut Tally, point: Option<&str>) {
+    if let Some(point) = point {
+        *tally.kills.entry(point.to_owned()).or_default() += 1;
+    }
+}
+
+/// Kills one keeper or what one holds, whichever chance picks; false if there is none.
+fn lonely(scene: &Scene, home: &Home, dice: &mut Dice, victim: Victim) -> bool {
+    let held: Vec<Held> = home.held().into_iter().filter(|one| !one.children.is_empty()).collect();
+    if held.is_empty() {
+        return false;
+    }
+    let one = dice.pick(&held);
+    scene.note(&one.run_id, victim);
+    match victim {
+        Victim::Keeper => one.kill_keeper(),
+        Victim::Child => one.kill_children(),
+    }
+    true
+}
 
 /// A storm of this seed.
 pub(super) fn play(program: &Path, seed: u64) -> Tally {
@@ -57,8 +83,31 @@ pub(super) fn play(program: &Path, seed: u64) -> Tally {
             let life = dice.below(LONGEST) * dice.below(100) / 100;
             nap(Duration::from_millis(life as u64));
             let point = if daemon.is_ready() { AT_RANDOM } else { STARTING };
+            let (daemon, point) = match dice.below(100) {
+                0..60 => (daemon, point),
+                60..75 => {
+                    // It cannot start anything more while the others die.
+                    daemon.signal("STOP");
+                    let held = home.held();
+                    held.iter().for_each(|one| scene.note(&one.run_id, Victim::Keeper));
+                    held.iter().for_each(Held::kill_whole);
+                    (daemon, if held.is_empty() { point } else { WITH_EVERYBODY })
+                }
+                75..90 => {
+                    let point = lonely(&scene, &home, &mut dice, Victim::Keeper).then_some(KEEPER_ALONE);
+                    count(&mut tally, point);
+                    nap(Duration::from_millis(dice.below(LONGEST) as u64));
+                    (daemon, AT_RANDOM)
+                }
+                _ => {
+                    let point = lonely(&scene, &home, &mut dice, Victim::Child).then_some(CHILD_ALONE);
+                    count(&mut tally, point);
+                    nap(Duration::from_millis(dice.below(LONGEST) as u64));
+                    (daemon, AT_RANDOM)
+                }
+            };
             match daemon.kill() {
-                Death::Killed => *tally.kills.entry(point.to_owned()).or_default() += 1,
+                Death::Killed => count(&mut tally, Some(point)),
                 other => tally.problems.push(format!("storm {seed}: the daemon died of {other:?}")),
             }
         }

@@ -1,11 +1,12 @@
-//! One death at every point that a story has: a first run counts them, then each is hit in a home of its own.
+//! One death at every point that a story has: a first run counts them, then each is hit in a home of its own. The daemon
+//! dies, or it with all keepers and what they hold, or keepers or children alone.
 //!
 //! The daemon that comes next dies too, at one of its first points, so that taking things up is killed as well.
 
 use std::{collections::BTreeMap, fmt, fs, path::Path, sync::Arc};
 
 use abide_testkit::{
-    daemon::{Death, Running},
+    daemon::{Death as DaemonDeath, Running},
     dice::Dice,
 };
 
@@ -16,19 +17,71 @@ use crate::tally::Tally;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Points(BTreeMap<String, u64>);
 
-/// Where successive daemons die.
+/// Where successive daemons die, or let others die.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     act: Act,
-    deaths: Vec<(String, u64)>,
+    deaths: Vec<Death>,
+}
+
+/// What happens when a point is reached for that time.
+#[derive(Clone, Debug)]
+struct Death {
+    point: String,
+    number: u64,
+    victims: Victims,
+}
+
+/// Who dies at a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Victims {
+    /// The daemon alone.
+    Daemon,
+    /// The daemon, every keeper and every child: a power failure.
+    All,
+    /// Every keeper, and nobody else.
+    Keepers,
+    /// Every child, and nobody else.
+    Children,
+}
+
+impl Victims {
+    /// Those who are killed with the daemon or instead of it.
+    pub(super) const OTHERS: [Self; 3] = [Self::All, Self::Keepers, Self::Children];
+
+    /// As the daemon is told; none if it is the only one.
+    fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Daemon => None,
+            Self::All => Some("all"),
+            Self::Keepers => Some("keepers"),
+            Self::Children => Some("children"),
+        }
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        Self::OTHERS.into_iter().find(|victims| victims.name() == Some(name))
+    }
+
+    /// For the figures.
+    fn told(self) -> &'static str {
+        match self {
+            Self::Daemon => "",
+            Self::All => ", daemon, keepers and children",
+            Self::Keepers => ", keepers alone",
+            Self::Children => ", children alone",
+        }
+    }
 }
 
 impl Plan {
-    /// These deaths, written as `after_commit:7`.
+    /// These deaths, written as `after_commit:7`, or `after_commit:7:keepers` where others die.
     pub(super) fn given(act: Act, deaths: &[String]) -> Self {
         let parse = |death: &String| {
-            let (point, number) = death.split_once(':')?;
-            Some((point.to_owned(), number.parse().ok()?))
+            let mut parts = death.split(':');
+            let (point, number) = (parts.next()?.to_owned(), parts.next()?.parse().ok()?);
+            let victims = parts.next().map_or(Some(Victims::Daemon), Victims::parse)?;
+            Some(Death { point, number, victims })
         };
         Self { act, deaths: deaths.iter().filter_map(parse).collect() }
     }
@@ -51,15 +104,27 @@ pub(super) fn count(program: &Path, act: Act) -> (Points, Tally) {
     (points, tally)
 }
 
-/// A plan for each point.
-pub(super) fn plans(act: Act, points: &Points, dice: &mut Dice) -> Vec<Plan> {
+/// A plan for each point in which the daemon dies, and more in which others die: with each kind of victims at each point,
+/// or with one kind at each point in turn.
+pub(super) fn plans(act: Act, points: &Points, all_victims: bool, dice: &mut Dice) -> Vec<Plan> {
     let kinds: Vec<String> = points.0.keys().cloned().collect();
-    let each = points.0.iter().flat_map(|(point, most)| (1..=*most).map(move |n| (point.clone(), n)));
-    each.map(|first| {
-        let again = (dice.pick(&kinds), 1 + dice.below(EARLY) as u64);
-        Plan { act, deaths: vec![first, again] }
-    })
-    .collect()
+    let each: Vec<(String, u64)> =
+        points.0.iter().flat_map(|(point, most)| (1..=*most).map(move |n| (point.clone(), n))).collect();
+    let mut plans = vec![];
+    for (place, (point, number)) in each.into_iter().enumerate() {
+        let others = Victims::OTHERS.into_iter().enumerate();
+        let others = others.filter(|(kind, _)| all_victims || kind % Victims::OTHERS.len() == place % 3);
+        for victims in [Victims::Daemon].into_iter().chain(others.map(|(_, victims)| victims)) {
+            let first = Death { point: point.clone(), number, victims };
+            let again = Death {
+                point: dice.pick(&kinds),
+                number: 1 + dice.below(EARLY) as u64,
+                victims: Victims::Daemon,
+            };
+            plans.push(Plan { act, deaths: vec![first, again] });
+        }
+    }
+    plans
 }
 
 /// Carries a plan out.
@@ -73,18 +138,32 @@ fn besiege(scene: Scene, plan: &Plan) -> Tally {
     let daemon = std::thread::scope(|scope| -> Running {
         let people: Vec<_> =
             plan.act.stories(&home).into_iter().map(|story| scope.spawn(|| scene.live(story))).collect();
-        for (point, number) in &plan.deaths {
+        for Death { point, number, victims } in &plan.deaths {
             let place = format!("{point}:{number}");
-            let daemon = home.start_with(&[("SIEGE_FAILPOINT", &place)]);
+            let mut env = vec![("SIEGE_FAILPOINT", place.as_str())];
+            env.extend(victims.name().map(|name| ("SIEGE_VICTIMS", name)));
+            let before = scene.killed_at_failpoints().len();
+            let daemon = home.start_with(&env);
             tally.starts += 1;
-            match Scene::watch(daemon, &people) {
+            let watched = Scene::watch(daemon, &people);
+            let others = scene.killed_at_failpoints().len() > before;
+            let label = if others { victims.told() } else { "" };
+            match watched {
                 Ok(alive) => {
-                    // The stories came to their end before it, and it must not come while everything is looked at.
-                    tally.not_reached += 1;
+                    if others {
+                        *tally.kills.entry(format!("{point}{label}")).or_default() += 1;
+                    } else if let Victims::Daemon | Victims::All = victims {
+                        tally.not_reached += 1;
+                    } else {
+                        tally.without_victim += 1;
+                    }
+                    // Whatever was to come must not come while everything is looked at.
                     alive.kill();
                     break;
                 }
-                Err(Death::Killed) => *tally.kills.entry(point.clone()).or_default() += 1,
+                Err(DaemonDeath::Killed) => {
+                    *tally.kills.entry(format!("{point}{label}")).or_default() += 1;
+                }
                 Err(other) => tally.problems.push(format!("{place}: the daemon died of {other:?}")),
             }
         }

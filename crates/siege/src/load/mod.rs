@@ -1,6 +1,7 @@
 //! Many waiting runs, and many at work with many readers: what that costs, and that nobody is lost or held up.
 
 mod crowd;
+mod output;
 mod waiting;
 
 use std::{fs, path::PathBuf};
@@ -16,6 +17,8 @@ pub(crate) struct Wish {
     pub(crate) runs: usize,
     /// How many readers there are meanwhile, one of them stalled.
     pub(crate) readers: usize,
+    /// How many bytes one turn prints.
+    pub(crate) output: u64,
 }
 
 /// What was seen.
@@ -34,7 +37,21 @@ pub(crate) fn run(wish: &Wish) -> Seen {
         seen.problems.push(format!("{error:#}"));
     }
     crowd::besiege(wish, &mut seen);
+    if let Err(error) = output::besiege(wish, &mut seen) {
+        seen.problems.push(format!("{error:#}"));
+    }
     seen
+}
+
+/// The most memory that a process has held, in MiB; 0 if it is gone.
+fn peak_memory(pid: u32) -> u64 {
+    mebibytes(pid, "VmHWM")
+}
+
+fn mebibytes(pid: u32, name: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    line.trim_matches([':', ' ', '\t', 'k', 'B']).parse::<u64>().unwrap_or(0).div_ceil(1024)
 }
 
 impl Seen {
@@ -46,12 +63,7 @@ impl Seen {
 
     /// The memory that a process holds and has held, in MiB.
     fn memory(&mut self, what: &str, pid: u32) {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let mebibytes = |name: &str| -> u64 {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-            line.trim_matches([':', ' ', '\t', 'k', 'B']).parse::<u64>().unwrap_or(0).div_ceil(1024)
-        };
-        let (now, most) = (mebibytes("VmRSS"), mebibytes("VmHWM"));
+        let (now, most) = (mebibytes(pid, "VmRSS"), peak_memory(pid));
         self.figure(format!("{what}: resident memory, MiB"), format!("{now} (at most {most})"));
         if now == 0 || most > MOST_MEMORY {
             self.problems.push(format!("{what}: {most} MiB, more than {MOST_MEMORY}"));

@@ -8,12 +8,15 @@ use std::collections::{BTreeMap, HashMap};
 use abide_domain::{event::Claim, id::RunId};
 use abide_ports::store::{Claimed, Committed, Seq, StoreError};
 
-use crate::record::{DeliveryKeys, EntryRow, InteractionKeys, Record, RunKeys, TableRows};
+use crate::{
+    chain::Head,
+    record::{DeliveryKeys, EntryRow, InteractionKeys, Record, RunKeys, TableRows},
+};
 
 /// What the database holds of the runs and keys that a batch is about.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    pub(super) head: i64,
+    pub(super) head: Head,
     pub(super) revisions: HashMap<RunId, u64>,
     pub(super) claims: HashMap<(String, String), Claimed>,
 }
@@ -21,7 +24,7 @@ pub(super) struct Known {
 /// The rows of all commits that were found good. Of rows that were written twice, the last remains.
 #[derive(Debug, Default)]
 pub(super) struct Batch<'a> {
-    pub(super) entries: Vec<(i64, &'a TableRows, &'a EntryRow)>,
+    pub(super) entries: Vec<Placed<'a>>,
     pub(super) runs: BTreeMap<&'a str, (&'a RunKeys, &'a str)>,
     pub(super) inbound: BTreeMap<(&'a str, &'a str), (&'a str, &'a str)>,
     pub(super) turns: BTreeMap<&'a str, (&'a str, &'a str)>,
@@ -29,6 +32,16 @@ pub(super) struct Batch<'a> {
     pub(super) deliveries: BTreeMap<&'a str, (&'a str, &'a DeliveryKeys, &'a str)>,
     pub(super) claims: Vec<(&'a Claim, &'a str)>,
     pub(super) cursors: BTreeMap<&'a str, i64>,
+}
+
+/// An entry at its place in the journal.
+#[derive(Debug)]
+pub(super) struct Placed<'a> {
+    pub(super) rows: &'a TableRows,
+    pub(super) entry: &'a EntryRow,
+    pub(super) checksum: i64,
+    /// The journal's end once this entry is there.
+    pub(super) head: Head,
 }
 
 impl<'a> Batch<'a> {
@@ -42,12 +55,13 @@ impl<'a> Batch<'a> {
                 known.claims.insert((claim.scope.clone(), claim.key.clone()), holder);
             }
             for entry in &record.entries {
-                known.head += 1;
-                self.entries.push((known.head, &record.rows, entry));
+                let checksum = entry.checksum(known.head.seq + 1);
+                known.head = known.head.next(checksum);
+                self.entries.push(Placed { rows: &record.rows, entry, checksum, head: known.head });
             }
             self.replace(&record.rows);
         }
-        Ok(Committed { last: Seq(known.head as u64) })
+        Ok(Committed { last: Seq(known.head.seq as u64) })
     }
 
     /// Takes rows in, whatever was there before.

@@ -13,8 +13,10 @@ use super::error::failed;
 use crate::migration::{Applied, Migration, pending};
 
 /// The steps that make a schema. A released one is never edited.
-const MIGRATIONS: &[Migration] =
-    &[Migration { number: 1, name: "ledgers", sql: include_str!("migrations/0001_ledgers.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { number: 1, name: "ledgers", sql: include_str!("migrations/0001_ledgers.sql") },
+    Migration { number: 2, name: "chain", sql: include_str!("migrations/0002_chain.sql") },
+];
 
 /// Where a store lives if its URL does not say.
 const DEFAULT_SCHEMA: &str = "abide";

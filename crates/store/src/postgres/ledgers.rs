@@ -15,12 +15,12 @@ use abide_domain::{
     turn::Turn,
 };
 use abide_ports::store::{
-    Answer, Claimed, Claims, Commit, Committed, Cursors, Deliveries, Effects, Entry, Inbounds, Interactions,
-    Journal, Listing, Page, Runs, Seq, StoreError, Tables, Turns, Upkeep,
+    Answer, Claimed, Claims, Commit, Committed, Cursors, DamagedRun, Deliveries, Effects, Entry, Flaw,
+    Inbounds, Interactions, Journal, Listing, Page, Runs, Seq, StoreError, Tables, Turns, Upkeep,
 };
 
 use super::{
-    PostgresStore,
+    PostgresStore, inspect,
     read::{ENTRY, listing, one_more},
     text::{original, plain},
     writer::Job,
@@ -74,14 +74,15 @@ impl Runs for PostgresStore {
                 Some(status) => {
                     let sql = "SELECT run_id, body FROM runs WHERE status = $1 AND run_id < $2
                                ORDER BY run_id DESC LIMIT $3";
-                    self.reader.bodies("runs", sql, &[&status.name(), &before, &one_more(&page)]).await?
+                    self.reader.runs(sql, &[&status.name(), &before, &one_more(&page)]).await?
                 }
                 None => {
                     let sql = "SELECT run_id, body FROM runs WHERE run_id < $1 ORDER BY run_id DESC LIMIT $2";
-                    self.reader.bodies("runs", sql, &[&before, &one_more(&page)]).await?
+                    self.reader.runs(sql, &[&before, &one_more(&page)]).await?
                 }
             };
-            Ok(listing(found, &page))
+            let Listing { items, next_cursor } = listing(found, &page);
+            Ok(Listing { items: items.into_iter().filter_map(Result::ok).collect(), next_cursor })
         })
     }
 
@@ -89,17 +90,40 @@ impl Runs for PostgresStore {
         Box::pin(async move {
             let sql = "SELECT run_id, body FROM runs WHERE deadline_at IS NOT NULL AND deadline_at <= $1
                        ORDER BY deadline_at, run_id LIMIT $2";
-            let found: Vec<(String, Run)> =
-                self.reader.bodies("runs", sql, &[&until.0, &limit(most)]).await?;
-            Ok(found.into_iter().filter_map(|(_, run)| Some((run.run_id, run.deadline()?))).collect())
+            let mut wanted = most;
+            loop {
+                let found = self.reader.runs(sql, &[&until.0, &limit(wanted)]).await?;
+                let read = found.len();
+                let runs = found.into_iter().filter_map(|(_, run)| run.ok());
+                let mut due: Vec<_> = runs.filter_map(|run| Some((run.run_id, run.deadline()?))).collect();
+                // Rows that cannot be read must not hide those behind them.
+                if due.len() >= most || read < wanted {
+                    due.truncate(most);
+                    return Ok(due);
+                }
+                wanted = wanted.saturating_mul(2);
+            }
         })
     }
 
     fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>> {
         Box::pin(async move {
             let sql = "SELECT run_id, body FROM runs WHERE astir IN ($1, $2) ORDER BY run_id";
-            let found: Vec<(String, Run)> = self.reader.bodies("runs", sql, &[&OCCUPIES, &BOTH]).await?;
-            Ok(found.into_iter().map(|(_, run)| (run.run_id, run.occupancy())).collect())
+            let found = self.reader.runs(sql, &[&OCCUPIES, &BOTH]).await?;
+            let runs = found.into_iter().filter_map(|(_, run)| run.ok());
+            Ok(runs.map(|run| (run.run_id, run.occupancy())).collect())
+        })
+    }
+
+    fn damaged(&self) -> Answer<'_, Vec<DamagedRun>> {
+        Box::pin(async move {
+            let sql = "SELECT run_id, body FROM runs WHERE astir IS NOT NULL OR deadline_at IS NOT NULL
+                       ORDER BY run_id";
+            let found = self.reader.runs(sql, &[]).await?;
+            let damaged = found
+                .into_iter()
+                .filter_map(|(run_id, run)| Some(DamagedRun { run_id, what: run.err()?.to_string() }));
+            Ok(damaged.collect())
         })
     }
 
@@ -189,9 +213,17 @@ impl Effects for PostgresStore {
             let sql = "SELECT run_id, body FROM runs WHERE astir IN ($1, $2) AND run_id >= $3
                        ORDER BY run_id LIMIT $4";
             let first = after.map_or(String::new(), |(run, _)| run.to_string());
-            let more = limit(most).saturating_add(1);
-            let found = self.reader.bodies("runs", sql, &[&OWES, &BOTH, &first, &more]).await?;
-            Ok(owed_after(found.into_iter().map(|(_, run)| run), after, most))
+            let mut wanted = most.saturating_add(1);
+            loop {
+                let found = self.reader.runs(sql, &[&OWES, &BOTH, &first, &limit(wanted)]).await?;
+                let read = found.len();
+                let runs: Vec<Run> = found.into_iter().filter_map(|(_, run)| run.ok()).collect();
+                // Rows that cannot be read must not hide those behind them.
+                if runs.len() > most || read < wanted {
+                    return Ok(owed_after(runs, after, most));
+                }
+                wanted = wanted.saturating_mul(2);
+            }
         })
     }
 }
@@ -229,7 +261,7 @@ impl Upkeep for PostgresStore {
     fn known_runs(&self, after: Option<RunId>, most: usize) -> Answer<'_, Vec<RunId>> {
         Box::pin(async move {
             let after = after.map_or(String::new(), |run| run.to_string());
-            self.reader.run_ids(&assembly::known_runs(), &[&after, &limit(most)]).await
+            self.reader.known_runs(&assembly::known_runs(), &[&after, &limit(most)]).await
         })
     }
 
@@ -245,7 +277,7 @@ impl Upkeep for PostgresStore {
                     other: original(row.get(2)),
                     number: row.get(3),
                     time: row.get(4),
-                    mark: i64::from(row.get::<_, i32>(5)),
+                    mark: row.get(5),
                     body,
                 }
             }))
@@ -257,6 +289,18 @@ impl Upkeep for PostgresStore {
             let rows = TableRows::of(run, &tables)?;
             self.writer.order(Job::Replace(Box::new(rows))).await.map(drop)
         })
+    }
+
+    fn inspect(&self) -> Answer<'_, Vec<Flaw>> {
+        Box::pin(inspect::inspect(self))
+    }
+
+    fn reindex(&self) -> Answer<'_, ()> {
+        Box::pin(inspect::reindex(self))
+    }
+
+    fn health(&self) -> Result<(), StoreError> {
+        self.state.health()
     }
 
     fn backup(&self, _to: &Path) -> Answer<'_, ()> {

@@ -6,16 +6,22 @@
 mod batch;
 mod connect;
 mod error;
+mod inspect;
 mod ledgers;
 mod read;
+mod testimony;
 mod text;
 mod write;
 mod writer;
 
+use std::path::PathBuf;
+
 use abide_ports::store::StoreError;
 
+use crate::witness::Loss;
 use connect::Target;
 use read::Reader;
+use testimony::{State, Watch};
 use writer::Writer;
 
 /// A store on a server.
@@ -23,17 +29,52 @@ use writer::Writer;
 pub struct PostgresStore {
     writer: Writer,
     reader: Reader,
+    /// Where its witness is, if there is a folder for it.
+    witness: Option<PathBuf>,
+    state: State,
+    notes: Vec<String>,
+}
+
+/// How to open a store on a server.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Options {
+    /// The folder on this machine for the witness. Without one, a server that lost acknowledged input is not noticed.
+    pub witness_folder: Option<PathBuf>,
+    /// What to do if acknowledged input is missing.
+    pub loss: Loss,
+    /// Whether the witness is left as it is, because nothing will be committed.
+    pub only_looks: bool,
 }
 
 impl PostgresStore {
     /// Opens the store that a URL names, and makes it if there is none. `schema` among the URL's parameters says
     /// where on the server it lives. Needs a tokio runtime for as long as it is used.
     pub async fn open(url: &str) -> Result<Self, StoreError> {
+        Self::open_with(url, &Options::default()).await
+    }
+
+    /// The same with options.
+    pub async fn open_with(url: &str, options: &Options) -> Result<Self, StoreError> {
         let target = Target::parse(url)?;
         let mut session = target.connect().await?;
         session.migrate(&target).await?;
         session.check_journal().await?;
+        let (mut watch, mut witness, mut notes) = (Watch::default(), None, Vec::new());
+        if let Some(folder) = &options.witness_folder {
+            let path = testimony::path_in(folder, &session).await?;
+            if !options.only_looks {
+                watch = testimony::open(&session, &path, options.loss, &mut notes).await?;
+            }
+            witness = Some(path);
+        }
         let reader = Reader::new(target.clone(), target.connect().await?);
-        Ok(Self { writer: Writer::start(target, session), reader })
+        let state = watch.state();
+        Ok(Self { writer: Writer::start(target, session, watch), reader, witness, state, notes })
+    }
+
+    /// What an operator should know of how it was opened.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 }

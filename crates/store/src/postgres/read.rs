@@ -4,7 +4,7 @@
 
 use std::{str::FromStr, sync::Arc};
 
-use abide_domain::id::RunId;
+use abide_domain::{id::RunId, run::Run};
 use abide_ports::store::{Entry, Listing, Page, StoreError};
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
@@ -36,6 +36,11 @@ impl Reader {
 
     pub(super) fn schema(&self) -> &str {
         self.target.schema()
+    }
+
+    /// A connection of one's own.
+    pub(super) async fn connect(&self) -> Result<Session, StoreError> {
+        self.target.connect().await
     }
 
     /// Asks, and asks once more if the connection was lost: reading twice does no harm.
@@ -74,6 +79,16 @@ impl Reader {
         rows.iter().map(|row| Ok((row.get(0), value(table, row.get(0), row.get(1))?))).collect()
     }
 
+    /// Runs of a query that gives a name and a body, each of them read or not.
+    pub(super) async fn runs(
+        &self,
+        sql: &str,
+        values: Values<'_>,
+    ) -> Result<Vec<(String, Result<Run, StoreError>)>, StoreError> {
+        let rows = self.rows(sql, values).await?;
+        Ok(rows.iter().map(|row| (row.get(0), value("runs", row.get(0), row.get(1)))).collect())
+    }
+
     /// The value that has this name.
     pub(super) async fn one<T: DeserializeOwned>(
         &self,
@@ -104,6 +119,12 @@ impl Reader {
     /// Runs by name.
     pub(super) async fn run_ids(&self, sql: &str, values: Values<'_>) -> Result<Vec<RunId>, StoreError> {
         self.rows(sql, values).await?.iter().map(|row| id("the journal", row.get(0))).collect()
+    }
+
+    /// The same, without what is no run.
+    pub(super) async fn known_runs(&self, sql: &str, values: Values<'_>) -> Result<Vec<RunId>, StoreError> {
+        let rows = self.rows(sql, values).await?;
+        Ok(rows.iter().filter_map(|row| row.get::<_, String>(0).parse().ok()).collect())
     }
 }
 

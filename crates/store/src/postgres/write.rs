@@ -6,12 +6,14 @@ use futures_util::future::try_join_all;
 use tokio_postgres::{Error, types::ToSql};
 
 use super::{
-    batch::{Batch, Known},
+    batch::{Batch, Known, Placed},
     connect::Session,
     error::failed,
     text::{original, plain},
 };
 use crate::{
+    assembly::TABLES,
+    chain::Head,
     pen::Part,
     record::{EntryRow, Record, TableRows, id},
 };
@@ -22,7 +24,7 @@ pub(super) async fn begin(session: &Session, records: &[&Record]) -> Result<Know
     let claims: Vec<&Claim> = records.iter().flat_map(|record| &record.rows.claims).collect();
     let scopes: Vec<_> = claims.iter().map(|claim| plain(&claim.scope)).collect();
     let keys: Vec<_> = claims.iter().map(|claim| plain(&claim.key)).collect();
-    let head = "SELECT ''::text, ''::text, ''::text, seq, ''::text FROM head FOR UPDATE";
+    let head = "SELECT seq, chain FROM head FOR UPDATE";
     let found_runs = "SELECT run_id, ''::text, ''::text, revision, ''::text FROM runs WHERE run_id = ANY($1)";
     let found_claims = "SELECT run_id, scope, key, 0::bigint, fingerprint FROM claims
                         WHERE (scope, key) IN (SELECT * FROM unnest($1::text[], $2::text[]))";
@@ -36,7 +38,7 @@ pub(super) async fn begin(session: &Session, records: &[&Record]) -> Result<Know
     let answers = try_join_all(asked).await.map_err(|error| failed(&error))?;
     let mut known = Known::default();
     for row in &answers[0] {
-        known.head = row.get(3);
+        known.head = Head { seq: row.get(0), chain: row.get(1) };
     }
     for row in &answers[1] {
         known.revisions.insert(id("runs", row.get(0))?, row.get::<_, i64>(3) as u64);
@@ -49,29 +51,30 @@ pub(super) async fn begin(session: &Session, records: &[&Record]) -> Result<Know
 }
 
 /// Sends the rows of a batch. One round trip, once the statements are prepared.
-pub(super) async fn rows(session: &Session, head: i64, batch: &Batch<'_>) -> Result<(), Error> {
+pub(super) async fn rows(session: &Session, head: Head, batch: &Batch<'_>) -> Result<(), Error> {
     let mut statements = Statements::default();
-    statements.add("UPDATE head SET seq = $1", vec![Box::new(head)]);
+    statements.add("UPDATE head SET seq = $1, chain = $2", vec![Box::new(head.seq), Box::new(head.chain)]);
     if !batch.entries.is_empty() {
-        let column = |read: fn(i64, &EntryRow) -> i64| -> Column<'_> {
-            Box::new(batch.entries.iter().map(|(seq, _, entry)| read(*seq, entry)).collect::<Vec<_>>())
+        let column = |read: fn(&Placed<'_>) -> i64| -> Column<'_> {
+            Box::new(batch.entries.iter().map(read).collect::<Vec<_>>())
         };
         let text = |part: fn(&TableRows, &EntryRow) -> Part| -> Column<'_> {
-            let texts = batch.entries.iter().map(|(_, rows, entry)| &rows.text[part(rows, entry)]);
+            let texts = batch.entries.iter().map(|it| &it.rows.text[part(it.rows, it.entry)]);
             Box::new(texts.collect::<Vec<_>>())
         };
         statements.add(
-            "INSERT INTO journal (seq, run_id, revision, at, fresh, event, checksum)
+            "INSERT INTO journal (seq, run_id, revision, at, fresh, event, checksum, chain)
              SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[],
-                                  $7::bigint[])",
+                                  $7::bigint[], $8::bigint[])",
             vec![
-                column(|seq, _| seq),
+                column(|it| it.head.seq),
                 text(|rows, _| rows.run),
-                column(|_, entry| entry.revision),
-                column(|_, entry| entry.at),
+                column(|it| it.entry.revision),
+                column(|it| it.entry.at),
                 text(|_, entry| entry.fresh),
                 text(|_, entry| entry.event),
-                column(|seq, entry| entry.checksum(seq)),
+                column(|it| it.checksum),
+                column(|it| it.head.chain),
             ],
         );
     }
@@ -177,10 +180,25 @@ fn keys_and_readers<'a>(statements: &mut Statements<'a>, batch: &'a Batch<'a>) {
     }
 }
 
-/// Removes all rows of a run.
+/// Removes all rows of a run, and rows of the same names that are filed under another one.
 pub(super) async fn clear(session: &Session, rows: &TableRows) -> Result<(), Error> {
-    for table in ["runs", "inbound", "turns", "interactions", "deliveries", "claims"] {
+    for table in TABLES {
         session.execute(&format!("DELETE FROM {table} WHERE run_id = $1"), &[&rows.run()]).await?;
+    }
+    let text = &rows.text;
+    for (channel, message, _) in &rows.inbound {
+        let sql = "DELETE FROM inbound WHERE channel = $1 AND message_id = $2";
+        session.execute(sql, &[&plain(&text[*channel]), &plain(&text[*message])]).await?;
+    }
+    for (turn, _) in &rows.turns {
+        session.execute("DELETE FROM turns WHERE turn_id = $1", &[&&text[*turn]]).await?;
+    }
+    for (interaction, _, _) in &rows.interactions {
+        let sql = "DELETE FROM interactions WHERE interaction_id = $1";
+        session.execute(sql, &[&&text[*interaction]]).await?;
+    }
+    for (delivery, _, _) in &rows.deliveries {
+        session.execute("DELETE FROM deliveries WHERE delivery_id = $1", &[&&text[*delivery]]).await?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The one task that writes for this daemon: whatever has queued up while it was busy shares the next transaction.
 //!
 //! Other daemons may write to the same schema; all of them take the head row first. An order is answered only after
-//! the COMMIT in which it is. Contact lost before that COMMIT was sent is tried again; lost after, it is unknown.
+//! the COMMIT in which it is, and after the witness has seen it. Contact lost before that COMMIT was sent is tried again; lost after, it is unknown.
 
 use abide_ports::store::{Committed, Seq, StoreError};
 use tokio::sync::{mpsc, oneshot};
@@ -10,9 +10,13 @@ use super::{
     batch::Batch,
     connect::{Session, Target},
     error::{commit_failed, failed},
+    testimony::Watch,
     write,
 };
-use crate::record::{Record, TableRows, number};
+use crate::{
+    chain::Head,
+    record::{Record, TableRows, number},
+};
 
 /// How many orders may wait. Who comes later waits for a place, asynchronously.
 const QUEUE: usize = 1024;
@@ -41,9 +45,9 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(target: Target, session: Session) -> Self {
+    pub(super) fn start(target: Target, session: Session, watch: Watch) -> Self {
         let (orders, queue) = mpsc::channel(QUEUE);
-        tokio::spawn(serve(Contact { target, session: Some(session) }, queue));
+        tokio::spawn(serve(Contact { target, session: Some(session), watch }, queue));
         Self { orders }
     }
 
@@ -110,6 +114,8 @@ impl From<StoreError> for Failure {
             | StoreError::Unavailable { .. }
             | StoreError::Full { .. }
             | StoreError::Damaged { .. }
+            | StoreError::Lost { .. }
+            | StoreError::Gone { .. }
             | StoreError::Mismatched { .. }
             | StoreError::Unsupported { .. }
             | StoreError::Invalid { .. } => Self::NotWritten(error),
@@ -121,6 +127,7 @@ impl From<StoreError> for Failure {
 struct Contact {
     target: Target,
     session: Option<Session>,
+    watch: Watch,
 }
 
 impl Contact {
@@ -141,7 +148,7 @@ impl Contact {
             None => self.target.connect().await?,
         };
         let session = self.session.insert(session);
-        let written = transaction(session, jobs).await;
+        let written = transaction(session, jobs, &mut self.watch).await;
         if written.is_err() && session.client.batch_execute("ROLLBACK").await.is_err() {
             self.session = None;
         }
@@ -149,10 +156,11 @@ impl Contact {
     }
 }
 
-async fn transaction(session: &Session, jobs: &[Job]) -> Result<Vec<Outcome>, Failure> {
+async fn transaction(session: &Session, jobs: &[Job], watch: &mut Watch) -> Result<Vec<Outcome>, Failure> {
     let records: Vec<&Record> = jobs.iter().flat_map(records).collect();
     let mut known = write::begin(session, &records).await?;
-    let before = known.head;
+    let before: Head = known.head;
+    watch.check(before)?;
     let mut batch = Batch::default();
     let mut outcomes = Vec::new();
     for job in jobs {
@@ -161,12 +169,12 @@ async fn transaction(session: &Session, jobs: &[Job]) -> Result<Vec<Outcome>, Fa
             Job::Advance { reader, to } => {
                 let to = number(to.0);
                 batch.cursors.entry(reader).and_modify(|at| *at = to.max(*at)).or_insert(to);
-                Ok(Committed { last: Seq(known.head as u64) })
+                Ok(Committed { last: Seq(known.head.seq as u64) })
             }
             Job::Replace(rows) => {
                 write::clear(session, rows).await.map_err(|error| failed(&error))?;
                 batch.replace(rows);
-                Ok(Committed { last: Seq(known.head as u64) })
+                Ok(Committed { last: Seq(known.head.seq as u64) })
             }
         });
     }
@@ -175,7 +183,10 @@ async fn transaction(session: &Session, jobs: &[Job]) -> Result<Vec<Outcome>, Fa
         write::rows(session, known.head, &batch).await.map_err(|error| failed(&error))?;
     }
     match session.client.batch_execute("COMMIT").await {
-        Ok(()) => Ok(outcomes),
+        Ok(()) => {
+            watch.committed(known.head);
+            Ok(outcomes)
+        }
         Err(error) => Err(commit_failed(&error).into()),
     }
 }

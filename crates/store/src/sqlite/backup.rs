@@ -2,7 +2,6 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io,
     os::unix::fs::OpenOptionsExt,
     path::Path,
 };
@@ -15,6 +14,7 @@ use super::{
     error::failed,
     lock::beside,
 };
+use crate::witness::{sync_folder, unwritable};
 
 /// Copies the database to a file that must not exist. It appears there when it is complete, and not before.
 pub(super) fn copy(database: &Path, to: &Path) -> Result<(), StoreError> {
@@ -25,8 +25,8 @@ pub(super) fn copy(database: &Path, to: &Path) -> Result<(), StoreError> {
     let _ = fs::remove_file(&part);
     let copied = write(database, &part).and_then(|()| {
         // A link never replaces a file that somebody else has put there meanwhile.
-        fs::hard_link(&part, to).map_err(|error| cannot(to, &error))?;
-        sync_folder(to)
+        fs::hard_link(&part, to).map_err(|error| unwritable(to, &error))?;
+        sync_folder(to).map_err(|error| unwritable(to, &error))
     });
     let _ = fs::remove_file(&part);
     copied
@@ -34,25 +34,16 @@ pub(super) fn copy(database: &Path, to: &Path) -> Result<(), StoreError> {
 
 fn write(database: &Path, part: &Path) -> Result<(), StoreError> {
     let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600).open(part).map_err(|error| cannot(part, &error))?;
+    options.write(true).create_new(true).mode(0o600).open(part).map_err(|error| unwritable(part, &error))?;
     let source = connect::reader(database)?;
     let name = part.to_str().ok_or_else(|| StoreError::Invalid { what: part.display().to_string() })?;
     source.execute("VACUUM INTO ?1", [name]).map_err(|error| failed(&error))?;
     // The copy is complete without a log, so it says so.
     let copy = Connection::open(part).map_err(|error| failed(&error))?;
     connect::mark(&copy, InUse::No)?;
+    // A copy has no witness until it is opened as a store of its own.
+    connect::forget(&copy, "witness")?;
     connect::check_copy(&copy)?;
     copy.close().map_err(|(_, error)| failed(&error))?;
-    File::open(part).and_then(|file| file.sync_all()).map_err(|error| cannot(part, &error))
-}
-
-fn sync_folder(file: &Path) -> Result<(), StoreError> {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| cannot(folder, &error))
-}
-
-fn cannot(path: &Path, error: &io::Error) -> StoreError {
-    let reason = format!("{} cannot be written: {error}", path.display());
-    let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-    if is_full { StoreError::Full { reason } } else { StoreError::Unavailable { reason } }
+    File::open(part).and_then(|file| file.sync_all()).map_err(|error| unwritable(part, &error))
 }

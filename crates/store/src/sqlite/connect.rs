@@ -17,12 +17,19 @@ use super::{
     error::failed,
     lock::{Lock, beside},
     read,
+    testimony::{self, Verdict},
 };
-use crate::migration::{Applied, Migration, pending};
+use crate::{
+    chain::Head,
+    migration::{Applied, Migration, pending},
+    witness::{Loss, Witness},
+};
 
 /// The steps that make a database. A released one is never edited.
-pub(super) const MIGRATIONS: &[Migration] =
-    &[Migration { number: 1, name: "ledgers", sql: include_str!("migrations/0001_ledgers.sql") }];
+pub(super) const MIGRATIONS: &[Migration] = &[
+    Migration { number: 1, name: "ledgers", sql: include_str!("migrations/0001_ledgers.sql") },
+    Migration { number: 2, name: "chain", sql: include_str!("migrations/0002_chain.sql") },
+];
 
 /// "Abid" in the file's header, for `file` and for us.
 const APPLICATION_ID: i32 = 0x4162_6964;
@@ -33,6 +40,8 @@ const CHECKPOINT_PAGES: u32 = 4000;
 /// How many of the latest entries are checked at every start, and among how many a gap is looked for.
 const TAIL: i64 = 16;
 const NO_GAP: i64 = 4096;
+/// What SQLite answers where every commit is synced.
+const SYNCHRONOUS_FULL: i64 = 2;
 /// How long the header of a database is.
 const HEADER: u64 = 100;
 /// How much of the database a reader may remember. It takes no more than it has read.
@@ -40,12 +49,48 @@ const READER_CACHE_KIB: i32 = 8 << 10;
 /// More than the number of different statements.
 const STATEMENTS: usize = 64;
 
+/// What a database is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To commit to it.
+    Serve,
+    /// To look at it. Its witness is left as it is.
+    Look,
+}
+
+/// A connection that writes, and what was found on the way to it.
+pub(super) struct Opened {
+    pub(super) connection: Connection,
+    pub(super) head: Head,
+    /// None for whoever only looks.
+    pub(super) witness: Option<Witness>,
+    /// What an operator should know.
+    pub(super) notes: Vec<String>,
+}
+
 /// Opens the connection that writes, after looking at everything that can be seen at a glance.
-pub(super) fn writer(path: &Path, lock: &Lock, options: &Options) -> Result<Connection, StoreError> {
-    let had_log = prepare_file(path, lock)?;
+pub(super) fn writer(
+    path: &Path,
+    lock: &Lock,
+    options: &Options,
+    purpose: Purpose,
+) -> Result<Opened, StoreError> {
+    let mut notes = Vec::new();
+    let had_log = prepare_file(path, lock, options.loss, &mut notes)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(|error| named(path, &error))?;
-    check_ours(&connection, path, had_log)?;
+    // Until the file says that it is complete without its log, the log must stay. A database that is refused is left
+    // as it was found.
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+        .map_err(|error| named(path, &error))?;
+    let mut missing = check_ours(&connection, path, had_log, options.loss)?;
+    match testimony::judge(&connection, path)? {
+        Verdict::Agrees => {}
+        Verdict::Unwitnessed { why } => notes.push(why),
+        Verdict::Lost { what } if options.loss == Loss::Accept => missing = Some(what),
+        Verdict::Lost { what } => return Err(StoreError::Lost { what }),
+    }
     set_up(&connection, options).map_err(|error| named(path, &error))?;
     let mode: String = connection
         .query_row("PRAGMA journal_mode", [], |row| row.get(0))
@@ -55,17 +100,34 @@ pub(super) fn writer(path: &Path, lock: &Lock, options: &Options) -> Result<Conn
             format!("{} is on a file system without shared memory; use a local disk", path.display());
         return Err(StoreError::Unavailable { reason });
     }
+    // The witness speaks of commits that are on disk.
+    let synced: i64 = connection
+        .query_row("PRAGMA synchronous", [], |row| row.get(0))
+        .map_err(|error| named(path, &error))?;
+    if synced != SYNCHRONOUS_FULL {
+        let reason = format!("{} cannot be synced at every commit", path.display());
+        return Err(StoreError::Unavailable { reason });
+    }
     migrate(&connection)?;
     check_journal(&connection)?;
+    if let Some(what) = missing {
+        testimony::accept_loss(&connection, &what)?;
+        notes.push(format!("continues without acknowledged input, as asked with --accept-loss: {what}"));
+    }
+    let head = super::write::head(&connection).map_err(|error| failed(&error))?;
+    let witness = match purpose {
+        Purpose::Serve => Some(testimony::start(&connection, path, head)?),
+        Purpose::Look => None,
+    };
     mark(&connection, InUse::Yes)?;
-    Ok(connection)
+    Ok(Opened { connection, head, witness, notes })
 }
 
 /// Whether a database that somebody else has can be looked at: it is ours, and of this program's version.
 pub(super) fn check_beside(path: &Path) -> Result<(), StoreError> {
     let connection = reader(path)?;
     // Who has it keeps the log.
-    check_ours(&connection, path, true)?;
+    check_ours(&connection, path, true, Loss::Refuse)?;
     let missing = pending(MIGRATIONS, &applied(&connection).map_err(|error| named(path, &error))?)?;
     match missing.first() {
         None => Ok(()),
@@ -111,14 +173,33 @@ pub(super) fn mark(connection: &Connection, in_use: InUse) -> Result<(), StoreEr
         InUse::Yes => "yes",
         InUse::No => "no",
     };
-    let sql = "INSERT INTO meta (key, value) VALUES ('in_use', ?1)
-               ON CONFLICT (key) DO UPDATE SET value = excluded.value";
-    connection.execute(sql, [value]).map_err(|error| failed(&error))?;
+    note(connection, "in_use", value)?;
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(|error| failed(&error))
 }
 
+/// Keeps a fact about the database in it.
+pub(super) fn note(connection: &Connection, key: &str, value: &str) -> Result<(), StoreError> {
+    let sql = "INSERT INTO meta (key, value) VALUES (?1, ?2)
+               ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+    connection.execute(sql, [key, value]).map(drop).map_err(|error| failed(&error))
+}
+
+/// Forgets a fact about the database.
+pub(super) fn forget(connection: &Connection, key: &str) -> Result<(), StoreError> {
+    connection.execute("DELETE FROM meta WHERE key = ?1", [key]).map(drop).map_err(|error| failed(&error))
+}
+
+/// A fact about the database that is kept in it. A database whose first migration was not done has none.
+pub(super) fn noted(connection: &Connection, key: &str) -> rusqlite::Result<Option<String>> {
+    let has_meta = "SELECT count(*) FROM sqlite_schema WHERE name = 'meta'";
+    if connection.query_row(has_meta, [], |row| row.get::<_, i64>(0))? == 0 {
+        return Ok(None);
+    }
+    connection.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0)).optional()
+}
+
 /// Looks at the files before SQLite does, and says whether there is a log.
-fn prepare_file(path: &Path, lock: &Lock) -> Result<bool, StoreError> {
+fn prepare_file(path: &Path, lock: &Lock, loss: Loss, notes: &mut Vec<String>) -> Result<bool, StoreError> {
     let had_log = fs::metadata(beside(path, "wal")).map(|file| file.len());
     let log_says_something = had_log.as_ref().is_ok_and(|length| *length > 0);
     let length = fs::metadata(path).map_or(0, |file| file.len());
@@ -129,17 +210,22 @@ fn prepare_file(path: &Path, lock: &Lock) -> Result<bool, StoreError> {
             what: format!("{} is too short to be a database", path.display()),
         });
     }
-    if is_empty && log_says_something {
-        let what = format!("{} is missing or empty, but its log is there", path.display());
-        return Err(StoreError::Damaged { what });
-    }
-    if is_empty && lock.used_before {
-        let (path, lock) = (path.display(), beside(path, "lock"));
-        let what = format!(
-            "{path} is missing or empty though it was in use before (to start anew, remove {})",
-            lock.display()
-        );
-        return Err(StoreError::Damaged { what });
+    let missing = match (is_empty, log_says_something, lock.used_before) {
+        (true, true, _) => Some("is missing or empty, but its log is there"),
+        (true, false, true) => Some("is missing or empty though it was in use before"),
+        (true, false, false) | (false, _, _) => None,
+    };
+    if let Some(how) = missing {
+        if loss == Loss::Refuse {
+            let what =
+                format!("{} {how} (`abide up --accept-loss` starts with an empty one)", path.display());
+            return Err(StoreError::Damaged { what });
+        }
+        testimony::set_log_aside(path)?;
+        notes.push(format!(
+            "starts with an empty store, as asked with --accept-loss: {} {how}",
+            path.display()
+        ));
     }
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -169,44 +255,42 @@ fn ends_within_a_page(file: &fs::File) -> std::io::Result<bool> {
     Ok(header.starts_with(b"SQLite format 3") && page.is_power_of_two() && !length.is_multiple_of(page))
 }
 
-/// Refuses a file that is not ours, or not whole.
-fn check_ours(connection: &Connection, path: &Path, had_log: bool) -> Result<(), StoreError> {
+/// Refuses a file that is not ours, or not whole. If a loss is accepted, says what is missing.
+fn check_ours(
+    connection: &Connection,
+    path: &Path,
+    had_log: bool,
+    loss: Loss,
+) -> Result<Option<String>, StoreError> {
     let ask = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let tables = ask("SELECT count(*) FROM sqlite_schema").map_err(|error| named(path, &error))?;
     if tables == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let application = ask("PRAGMA application_id").map_err(|error| named(path, &error))?;
     if application != i64::from(APPLICATION_ID) {
         let reason = format!("{} is a database of another program", path.display());
         return Err(StoreError::Mismatched { reason });
     }
-    // It may have been left before its first migration was done.
-    let has_meta = "SELECT count(*) FROM sqlite_schema WHERE name = 'meta'";
-    if ask(has_meta).map_err(|error| named(path, &error))? == 0 {
-        return Ok(());
+    let in_use = noted(connection, "in_use").map_err(|error| named(path, &error))?;
+    if in_use.as_deref() != Some("yes") || had_log {
+        return Ok(None);
     }
-    let in_use: Option<String> = connection
-        .query_row("SELECT value FROM meta WHERE key = 'in_use'", [], |row| row.get(0))
-        .optional()
-        .map_err(|error| named(path, &error))?;
-    if in_use.as_deref() == Some("yes") && !had_log {
-        let path = path.display();
-        let what = format!(
-            "{path} was in use when it was copied or left, and its log {path}-wal is missing, which may hold the \
-             latest commits; bring that file back, or copy with `abide backup` (if another program has merged the \
-             log, set in_use to 'no' in its table meta)"
-        );
-        return Err(StoreError::Damaged { what });
+    let path = path.display();
+    let missing = format!("{path} was in use when it was copied or left, and its log {path}-wal is missing");
+    if loss == Loss::Accept {
+        return Ok(Some(missing));
     }
-    Ok(())
+    let what = format!(
+        "{missing}, which may hold the latest commits; bring that file back, or continue without it with \
+         `abide up --accept-loss`; copy a database in use with `abide backup`"
+    );
+    Err(StoreError::Damaged { what })
 }
 
 fn set_up(connection: &Connection, options: &Options) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Until the file says that it is complete without its log, the log must stay.
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "FULL")?;
@@ -222,7 +306,7 @@ fn set_up(connection: &Connection, options: &Options) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn migrate(connection: &Connection) -> Result<(), StoreError> {
+pub(super) fn migrate(connection: &Connection) -> Result<(), StoreError> {
     let run = |sql: &str| connection.execute_batch(sql).map_err(|error| failed(&error));
     run("CREATE TABLE IF NOT EXISTS migrations (
              number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum INTEGER NOT NULL
@@ -259,6 +343,24 @@ pub(super) fn check_copy(copy: &Connection) -> Result<(), StoreError> {
     check_journal(copy)
 }
 
+/// Whether a file can be put in the place of a database: ours, of this version or an older one, and whole.
+pub(super) fn check_backup(backup: &Connection, path: &Path, has_log: bool) -> Result<(), StoreError> {
+    check_ours(backup, path, has_log, Loss::Refuse)?;
+    let tables = "SELECT count(*) FROM sqlite_schema WHERE name IN ('journal', 'migrations', 'meta')";
+    let ours: i64 = backup.query_row(tables, [], |row| row.get(0)).map_err(|error| named(path, &error))?;
+    if ours < 3 {
+        return Err(StoreError::Damaged { what: format!("{} holds no store of Abide", path.display()) });
+    }
+    pending(MIGRATIONS, &applied(backup).map_err(|error| named(path, &error))?)?;
+    let verdict: String = backup
+        .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
+        .map_err(|error| named(path, &error))?;
+    if verdict != "ok" {
+        return Err(StoreError::Damaged { what: format!("{} is not whole ({verdict})", path.display()) });
+    }
+    check_journal(backup)
+}
+
 /// The journal begins with its first entry, what came last has no gap, and its latest entries are as they were written.
 /// The rest is for `verify`: a start must not take longer for every run that ever was.
 fn check_journal(connection: &Connection) -> Result<(), StoreError> {
@@ -278,7 +380,7 @@ fn check_journal(connection: &Connection) -> Result<(), StoreError> {
 }
 
 /// An error that says which file it is about.
-fn named(path: &Path, error: &rusqlite::Error) -> StoreError {
+pub(super) fn named(path: &Path, error: &rusqlite::Error) -> StoreError {
     let about = |text: String| format!("{}: {text}", path.display());
     match failed(error) {
         StoreError::Damaged { what } => StoreError::Damaged { what: about(what) },
@@ -287,6 +389,8 @@ fn named(path: &Path, error: &rusqlite::Error) -> StoreError {
         other @ (StoreError::Conflict { .. }
         | StoreError::Taken { .. }
         | StoreError::OutcomeUnknown { .. }
+        | StoreError::Lost { .. }
+        | StoreError::Gone { .. }
         | StoreError::Mismatched { .. }
         | StoreError::Unsupported { .. }
         | StoreError::Invalid { .. }) => other,

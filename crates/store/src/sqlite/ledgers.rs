@@ -15,13 +15,13 @@ use abide_domain::{
     turn::Turn,
 };
 use abide_ports::store::{
-    Answer, Claimed, Claims, Commit, Committed, Cursors, Deliveries, Effects, Entry, Inbounds, Interactions,
-    Journal, Listing, Page, Runs, Seq, StoreError, Tables, Turns, Upkeep,
+    Answer, Claimed, Claims, Commit, Committed, Cursors, DamagedRun, Deliveries, Effects, Entry, Flaw,
+    Inbounds, Interactions, Journal, Listing, Page, Runs, Seq, StoreError, Tables, Turns, Upkeep,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::{SqliteStore, backup, read, writer::Job};
+use super::{SqliteStore, backup, guard::Guard, inspect, read, writer::Job};
 use crate::record::{TableRows, limit, records};
 
 impl SqliteStore {
@@ -65,11 +65,15 @@ impl Runs for SqliteStore {
     }
 
     fn due(&self, until: Timestamp, most: usize) -> Answer<'_, Vec<(RunId, Deadline)>> {
-        self.ask(move |connection| read::due(connection, until, limit(most)))
+        self.ask(move |connection| read::due(connection, until, most))
     }
 
     fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>> {
         self.ask(read::occupying)
+    }
+
+    fn damaged(&self) -> Answer<'_, Vec<DamagedRun>> {
+        self.ask(read::damaged)
     }
 
     fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
@@ -169,20 +173,44 @@ impl Upkeep for SqliteStore {
         })
     }
 
+    fn inspect(&self) -> Answer<'_, Vec<Flaw>> {
+        let path = self.path.clone();
+        apart("abide-inspect", move || inspect::inspect(&path))
+    }
+
+    fn reindex(&self) -> Answer<'_, ()> {
+        Box::pin(async move { self.writer.order(Job::Reindex).await.map(drop) })
+    }
+
+    fn health(&self) -> Result<(), StoreError> {
+        self.guard.as_ref().map_or(Ok(()), Guard::health)
+    }
+
+    fn concern(&self) -> Option<String> {
+        let why = self.guard.as_ref().and_then(Guard::unwitnessed)?;
+        Some(format!("the witness beside {} cannot be written: {why}", self.path.display()))
+    }
+
     fn close(&self) -> Answer<'_, ()> {
         Box::pin(async move { self.writer.order(Job::Close).await.map(drop) })
     }
 
     fn backup(&self, to: &Path) -> Answer<'_, ()> {
-        // It takes as long as the database is large, so it has a thread of its own.
         let (database, to) = (self.path.clone(), to.to_owned());
-        let (reply, answer) = oneshot::channel();
-        let copy = move || drop(reply.send(backup::copy(&database, &to)));
-        let started = thread::Builder::new().name("abide-backup".to_owned()).spawn(copy);
-        Box::pin(async move {
-            let stopped = |reason: String| StoreError::Unavailable { reason };
-            started.map_err(|error| stopped(format!("no thread for the backup: {error}")))?;
-            answer.await.unwrap_or_else(|_| Err(stopped("the backup stopped".to_owned())))
-        })
+        apart("abide-backup", move || backup::copy(&database, &to))
     }
+}
+
+/// Does what takes as long as the database is large on a thread of its own.
+fn apart<T: Send + 'static>(
+    name: &'static str,
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Answer<'static, T> {
+    let (reply, answer) = oneshot::channel();
+    let started = thread::Builder::new().name(name.to_owned()).spawn(move || drop(reply.send(work())));
+    Box::pin(async move {
+        let stopped = |reason: String| StoreError::Unavailable { reason };
+        started.map_err(|error| stopped(format!("no thread for {name}: {error}")))?;
+        answer.await.unwrap_or_else(|_| Err(stopped(format!("{name} stopped"))))
+    })
 }

@@ -11,7 +11,7 @@ use abide_domain::{
     slots::Occupancy,
     time::Timestamp,
 };
-use abide_ports::store::{Claimed, Entry, Listing, Page, Seq, StoreError, Tables};
+use abide_ports::store::{Claimed, DamagedRun, Entry, Listing, Page, Seq, StoreError, Tables};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 use serde::de::DeserializeOwned;
 
@@ -66,31 +66,63 @@ pub(super) fn runs(connection: &Connection, status: Option<Status>, page: &Page)
             connection,
             "SELECT run_id, body FROM runs WHERE status = ?1 AND run_id < ?2 ORDER BY run_id DESC LIMIT ?3",
             (status.name(), before, more),
-            |row| body("runs", row),
+            readable,
         )?,
         None => rows(
             connection,
             "SELECT run_id, body FROM runs WHERE run_id < ?1 ORDER BY run_id DESC LIMIT ?2",
             (before, more),
-            |row| body("runs", row),
+            readable,
         )?,
     };
-    Ok(listing(found, page))
+    let Listing { items, next_cursor } = listing(found, page);
+    Ok(Listing { items: items.into_iter().flatten().collect(), next_cursor })
 }
 
-/// Runs whose deadline has come.
-pub(super) fn due(connection: &Connection, until: Timestamp, most: i64) -> Found<Vec<(RunId, Deadline)>> {
+/// Runs whose deadline has come, as many as are wanted of those that can be read.
+pub(super) fn due(connection: &Connection, until: Timestamp, most: usize) -> Found<Vec<(RunId, Deadline)>> {
     let sql = "SELECT run_id, body FROM runs WHERE deadline_at IS NOT NULL AND deadline_at <= ?1
-               ORDER BY deadline_at, run_id LIMIT ?2";
-    let found: Vec<(String, Run)> = rows(connection, sql, (until.0, most), |row| body("runs", row))?;
-    Ok(found.into_iter().filter_map(|(_, run)| Some((run.run_id, run.deadline()?))).collect())
+               ORDER BY deadline_at, run_id";
+    let mut query = connection.prepare_cached(sql).map_err(lost)?;
+    let mut cursor = query.query((until.0,)).map_err(lost)?;
+    let mut due = Vec::new();
+    while due.len() < most
+        && let Some(row) = cursor.next().map_err(lost)?
+    {
+        let (_, run) = readable(row).map_err(lost)??;
+        due.extend(run.and_then(|run| Some((run.run_id, run.deadline()?))));
+    }
+    Ok(due)
+}
+
+/// Runs about which something is to be done, and which cannot be read.
+pub(super) fn damaged(connection: &Connection) -> Found<Vec<DamagedRun>> {
+    let sql =
+        "SELECT run_id, body FROM runs WHERE astir IS NOT NULL OR deadline_at IS NOT NULL ORDER BY run_id";
+    let found = rows(connection, sql, (), |row| {
+        let run_id: String = row.get(0)?;
+        let what = body::<Run>("runs", row).map_or_else(
+            |error| Some(format!("row {run_id} of runs cannot be read ({error})")),
+            |read| read.err().map(|error| error.to_string()),
+        );
+        Ok(Ok(what.map(|what| DamagedRun { run_id, what })))
+    })?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// A run, or nothing if its row is damaged.
+fn readable(row: &Row<'_>) -> rusqlite::Result<Found<(String, Option<Run>)>> {
+    let name: String = row.get(0)?;
+    let run = body("runs", row).ok().and_then(|read| read.ok()).map(|(_, run)| run);
+    Ok(Ok((name, run)))
 }
 
 /// Runs that hold a slot or wait for one.
 pub(super) fn occupying(connection: &Connection) -> Found<Vec<(RunId, Occupancy)>> {
     let sql = "SELECT run_id, body FROM runs INDEXED BY runs_astir WHERE astir IN (?1, ?2) ORDER BY run_id";
-    let found: Vec<(String, Run)> = rows(connection, sql, (OCCUPIES, BOTH), |row| body("runs", row))?;
-    Ok(found.into_iter().map(|(_, run)| (run.run_id, run.occupancy())).collect())
+    let found = rows(connection, sql, (OCCUPIES, BOTH), readable)?;
+    let runs = found.into_iter().filter_map(|(_, run)| run);
+    Ok(runs.map(|run| (run.run_id, run.occupancy())).collect())
 }
 
 /// How many runs there are of each status.
@@ -160,19 +192,25 @@ pub(super) fn undelivered_to(connection: &Connection, conversation: &str) -> Fou
     rows(connection, sql, (conversation,), |row| run_id("deliveries", row))
 }
 
-/// Orders that nobody has carried out. Every run among these has one at least, so as many runs as orders are enough.
+/// Orders that nobody has carried out. Every run among these has one at least, so as many runs as orders are enough; those
+/// that cannot be read are not counted.
 pub(super) fn owed(
     connection: &Connection,
     after: Option<(RunId, EffectNumber)>,
     most: usize,
 ) -> Found<Vec<(RunId, Owed)>> {
     let sql = "SELECT run_id, body FROM runs INDEXED BY runs_astir WHERE astir IN (?1, ?2) AND run_id >= ?3
-               ORDER BY run_id LIMIT ?4";
+               ORDER BY run_id";
     let first = after.map_or(String::new(), |(run, _)| run.to_string());
-    let more = limit(most).saturating_add(1);
-    let found: Vec<(String, Run)> =
-        rows(connection, sql, (OWES, BOTH, first, more), |row| body("runs", row))?;
-    Ok(owed_after(found.into_iter().map(|(_, run)| run), after, most))
+    let mut query = connection.prepare_cached(sql).map_err(lost)?;
+    let mut cursor = query.query((OWES, BOTH, first)).map_err(lost)?;
+    let mut runs: Vec<Run> = Vec::new();
+    while runs.len() <= most
+        && let Some(row) = cursor.next().map_err(lost)?
+    {
+        runs.extend(readable(row).map_err(lost)??.1);
+    }
+    Ok(owed_after(runs, after, most))
 }
 
 /// Who used a key.
@@ -195,7 +233,11 @@ pub(super) fn cursor(connection: &Connection, reader: &str) -> Found<Seq> {
 /// Runs that anything knows.
 pub(super) fn known_runs(connection: &Connection, after: Option<RunId>, most: i64) -> Found<Vec<RunId>> {
     let after = after.map_or(String::new(), |run| run.to_string());
-    rows(connection, &assembly::known_runs(), (after, most), |row| run_id("the journal", row))
+    let found = rows(connection, &assembly::known_runs(), (after, most), |row| {
+        Ok(Ok(row.get_ref(0)?.as_str()?.parse().ok()))
+    })?;
+    // What is no run is for `inspect` to tell.
+    Ok(found.into_iter().flatten().collect())
 }
 
 /// Everything that the tables hold of a run, as of one moment.
@@ -266,7 +308,7 @@ fn lost(error: rusqlite::Error) -> StoreError {
 
 /// The latest position.
 pub(super) fn head(connection: &Connection) -> Found<Seq> {
-    super::write::head(connection).map(|head| Seq(head as u64)).map_err(lost)
+    super::write::head(connection).map(|head| Seq(head.seq as u64)).map_err(lost)
 }
 
 /// A position as the database has it.

@@ -5,7 +5,11 @@ use abide_ports::store::{Claimed, Seq, StoreError};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params};
 
 use super::error::failed;
-use crate::record::{Record, RunKeys, TableRows, id, number};
+use crate::{
+    assembly::TABLES,
+    chain::Head,
+    record::{Record, RunKeys, TableRows, id, number},
+};
 
 /// Why a write did not happen.
 #[derive(Debug)]
@@ -35,31 +39,42 @@ impl Trouble {
 const UNFILED: i64 = 2048;
 
 /// Writes a run's changes after the journal's end, and says where it then ends.
-pub(super) fn record(connection: &Connection, record: &Record, head: i64) -> Result<i64, Trouble> {
+pub(super) fn record(connection: &Connection, record: &Record, head: Head) -> Result<Head, Trouble> {
     let rows = &record.rows;
     look_at_claims(connection, record)?;
     if let Some((keys, body)) = &rows.state {
         run(connection, record, keys, &rows.text[*body])?;
     }
     claims(connection, record)?;
-    let sql = "INSERT INTO journal (seq, run_id, revision, at, fresh, event, checksum)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let sql = "INSERT INTO journal (seq, run_id, revision, at, fresh, event, checksum, chain)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     let mut insert = cached(connection, sql)?;
-    let mut seq = head;
+    let mut head = head;
     for entry in &record.entries {
-        seq += 1;
+        let checksum = entry.checksum(head.seq + 1);
+        head = head.next(checksum);
         let (fresh, event) = (&rows.text[entry.fresh], &rows.text[entry.event]);
-        insert.execute((seq, rows.run(), entry.revision, entry.at, fresh, event, entry.checksum(seq)))?;
+        insert.execute((
+            head.seq,
+            rows.run(),
+            entry.revision,
+            entry.at,
+            fresh,
+            event,
+            checksum,
+            head.chain,
+        ))?;
     }
     ledgers(connection, rows)?;
-    Ok(seq)
+    Ok(head)
 }
 
 /// Puts these rows in the place of all that a run has.
 pub(super) fn replace(connection: &Connection, rows: &TableRows) -> Result<(), Trouble> {
-    for table in ["runs", "inbound", "turns", "interactions", "deliveries", "claims"] {
+    for table in TABLES {
         execute(connection, &format!("DELETE FROM {table} WHERE run_id = ?1"), (rows.run(),))?;
     }
+    remove_misplaced(connection, rows)?;
     if let Some((keys, body)) = &rows.state {
         insert_run(connection, rows.run(), keys, &rows.text[*body])?;
     }
@@ -70,6 +85,25 @@ pub(super) fn replace(connection: &Connection, rows: &TableRows) -> Result<(), T
     ledgers(connection, rows)
 }
 
+/// Removes rows of these names that are filed under another run.
+fn remove_misplaced(connection: &Connection, rows: &TableRows) -> Result<(), Trouble> {
+    let text = &rows.text;
+    for (channel, message, _) in &rows.inbound {
+        let sql = "DELETE FROM inbound WHERE channel = ?1 AND message_id = ?2";
+        execute(connection, sql, (&text[*channel], &text[*message]))?;
+    }
+    for (turn, _) in &rows.turns {
+        execute(connection, "DELETE FROM turns WHERE turn_id = ?1", (&text[*turn],))?;
+    }
+    for (interaction, _, _) in &rows.interactions {
+        execute(connection, "DELETE FROM interactions WHERE interaction_id = ?1", (&text[*interaction],))?;
+    }
+    for (delivery, _, _) in &rows.deliveries {
+        execute(connection, "DELETE FROM deliveries WHERE delivery_id = ?1", (&text[*delivery],))?;
+    }
+    Ok(())
+}
+
 /// Moves a reader on.
 pub(super) fn advance(connection: &Connection, reader: &str, to: Seq) -> Result<(), Trouble> {
     let sql = "INSERT INTO cursors (reader, seq) VALUES (?1, ?2)
@@ -77,9 +111,11 @@ pub(super) fn advance(connection: &Connection, reader: &str, to: Seq) -> Result<
     execute(connection, sql, (reader, number(to.0)))
 }
 
-/// The latest position.
-pub(super) fn head(connection: &Connection) -> rusqlite::Result<i64> {
-    cached(connection, "SELECT coalesce(max(seq), 0) FROM journal")?.query_row([], |row| row.get(0))
+/// The end of the journal.
+pub(super) fn head(connection: &Connection) -> rusqlite::Result<Head> {
+    let sql = "SELECT seq, coalesce(chain, 0) FROM journal ORDER BY seq DESC LIMIT 1";
+    let newest = |row: &rusqlite::Row<'_>| Ok(Head { seq: row.get(0)?, chain: row.get(1)? });
+    Ok(cached(connection, sql)?.query_row([], newest).optional()?.unwrap_or_default())
 }
 
 /// Files the entries up to the journal's end under their runs, once there are many of them.

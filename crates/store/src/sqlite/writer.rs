@@ -3,7 +3,7 @@
 //! A lone order waits for nothing. Where several came together last time, those who were just answered are about to
 //! order again, and they are given the processor for a moment before the sync that they can share. An order that may
 //! be refused half-way has a savepoint of its own, so a bad one does not spoil its batch. An order is answered only
-//! after the COMMIT in which it is.
+//! after the COMMIT in which it is, and after the witness has seen that COMMIT.
 
 use std::thread;
 
@@ -15,9 +15,14 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     connect,
     error::{commit_failed, failed},
+    guard::{Guard, Rounds},
+    inspect,
     write::{self, Trouble},
 };
-use crate::record::{Record, TableRows};
+use crate::{
+    chain::Head,
+    record::{Record, TableRows},
+};
 
 /// How many orders may wait. Who comes later waits for a place, asynchronously.
 const QUEUE: usize = 1024;
@@ -36,6 +41,8 @@ pub(super) enum Job {
         to: Seq,
     },
     Replace(Box<TableRows>),
+    /// What belongs to no single run is made anew.
+    Reindex,
     /// Nothing more: whatever was ordered before is written, and the database is closed.
     Close,
 }
@@ -53,7 +60,7 @@ impl Job {
                 [..] => false,
             },
             Self::Advance { .. } | Self::Close => true,
-            Self::Replace(_) => false,
+            Self::Replace(_) | Self::Reindex => false,
         }
     }
 }
@@ -78,9 +85,11 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(connection: Connection) -> Result<Self, StoreError> {
+    /// Without a guard, nobody commits: whoever only looks at a database replaces tables at the most.
+    pub(super) fn start(connection: Connection, guard: Option<Guard>) -> Result<Self, StoreError> {
         let (orders, queue) = mpsc::channel(QUEUE);
-        let serve = move || serve(connection, queue);
+        let rounds = guard.as_ref().map(Guard::go_rounds).transpose()?;
+        let serve = move || serve(connection, guard.as_ref(), rounds, queue);
         let thread =
             thread::Builder::new().name("abide-writer".to_owned()).spawn(serve).map_err(|error| {
                 StoreError::Unavailable { reason: format!("no thread for the writer: {error}") }
@@ -124,12 +133,25 @@ fn stopped() -> StoreError {
     StoreError::Unavailable { reason: "the writer has stopped".to_owned() }
 }
 
-fn serve(connection: Connection, mut queue: mpsc::Receiver<Order>) {
+fn serve(
+    connection: Connection,
+    guard: Option<&Guard>,
+    rounds: Option<Rounds>,
+    mut queue: mpsc::Receiver<Order>,
+) {
     let (mut company, mut leaving) = (1, Vec::new());
     while let Some(first) = queue.blocking_recv() {
-        company = batch(&connection, first, &mut queue, company, &mut leaving);
+        company = batch(&connection, guard, first, &mut queue, company, &mut leaving);
     }
-    connect::close(connection);
+    drop(rounds);
+    match guard.map_or(Ok(()), |guard| guard.begin().map(drop)) {
+        Ok(()) => connect::close(connection),
+        // What lies there now is not ours to write to, nor is its log.
+        Err(_) => drop(connection),
+    }
+    if let Some(guard) = guard {
+        guard.finish();
+    }
     for reply in leaving {
         answer(reply, Ok(Committed { last: Seq(0) }));
     }
@@ -140,15 +162,18 @@ fn serve(connection: Connection, mut queue: mpsc::Receiver<Order>) {
 /// Who wants the database closed is answered when it is: no order is taken any more, and those in the queue are the last.
 fn batch(
     connection: &Connection,
+    guard: Option<&Guard>,
     first: Order,
     queue: &mut mpsc::Receiver<Order>,
     company: usize,
     leaving: &mut Vec<Reply>,
 ) -> usize {
-    let mut head = match begin(connection) {
-        Ok(head) => head,
+    let begun = guard.map(Guard::begin).transpose();
+    let begun = begun.and_then(|watched| Ok((watched, begin(connection).map_err(|error| failed(&error))?)));
+    let (watched, mut head) = match begun {
+        Ok(begun) => begun,
         Err(error) => {
-            answer(first.reply, Err(failed(&error)));
+            refuse(first, error, queue, leaving);
             return 1;
         }
     };
@@ -184,18 +209,31 @@ fn batch(
             next = if count < company { expect_one(queue) } else { queue.try_recv().ok() };
         }
     }
-    match write::file(connection, head).and_then(|()| cached(connection, "COMMIT")) {
-        Ok(()) => {
-            for (reply, last) in written {
-                answer(reply, Ok(Committed { last: Seq(last as u64) }));
+    match write::file(connection, head.seq).and_then(|()| cached(connection, "COMMIT")) {
+        Ok(()) => match watched.map_or(Ok(()), |watched| watched.committed(head)) {
+            Ok(()) => {
+                for (reply, last) in written {
+                    answer(reply, Ok(Committed { last: Seq(last.seq as u64) }));
+                }
             }
-        }
+            Err(error) => answer_all(written, || StoreError::OutcomeUnknown { reason: error.to_string() }),
+        },
         Err(error) => {
             let _ = connection.execute_batch("ROLLBACK");
             answer_all(written, || commit_failed(&error));
         }
     }
     count
+}
+
+/// Answers an order that cannot be tried. The database is closed all the same if that is what was ordered.
+fn refuse(order: Order, error: StoreError, queue: &mut mpsc::Receiver<Order>, leaving: &mut Vec<Reply>) {
+    if matches!(order.job, Job::Close) {
+        queue.close();
+        leaving.push(order.reply);
+    } else {
+        answer(order.reply, Err(error));
+    }
 }
 
 /// The next order, if one comes while others have the processor.
@@ -209,7 +247,7 @@ fn expect_one(queue: &mut mpsc::Receiver<Order>) -> Option<Order> {
     None
 }
 
-fn begin(connection: &Connection) -> rusqlite::Result<i64> {
+fn begin(connection: &Connection) -> rusqlite::Result<Head> {
     cached(connection, "BEGIN IMMEDIATE")?;
     write::head(connection).inspect_err(|_| {
         let _ = connection.execute_batch("ROLLBACK");
@@ -217,7 +255,7 @@ fn begin(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// Does one job or leaves no trace of it; says where the journal then ends.
-fn attempt(connection: &Connection, job: &Job, head: i64) -> Result<i64, Trouble> {
+fn attempt(connection: &Connection, job: &Job, head: Head) -> Result<Head, Trouble> {
     if job.refuses_before_it_writes() {
         return perform(connection, job, head);
     }
@@ -236,7 +274,7 @@ fn attempt(connection: &Connection, job: &Job, head: i64) -> Result<i64, Trouble
     done
 }
 
-fn perform(connection: &Connection, job: &Job, head: i64) -> Result<i64, Trouble> {
+fn perform(connection: &Connection, job: &Job, head: Head) -> Result<Head, Trouble> {
     match job {
         Job::Commit(records) => {
             let mut last = head;
@@ -247,6 +285,7 @@ fn perform(connection: &Connection, job: &Job, head: i64) -> Result<i64, Trouble
         }
         Job::Advance { reader, to } => write::advance(connection, reader, *to).map(|()| head),
         Job::Replace(rows) => write::replace(connection, rows).map(|()| head),
+        Job::Reindex => Ok(inspect::reindex(connection).map(|()| head)?),
         Job::Close => Ok(head),
     }
 }
@@ -255,7 +294,7 @@ fn cached(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(drop)
 }
 
-fn answer_all(written: Vec<(Reply, i64)>, error: impl Fn() -> StoreError) {
+fn answer_all(written: Vec<(Reply, Head)>, error: impl Fn() -> StoreError) {
     for (reply, _) in written {
         answer(reply, Err(error()));
     }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use abide_keeper::place::Place;
-use abide_keeper::protocol::{Act, Input, MAX_KEPT_BYTES, MAX_ORDER_BYTES, Range, Run, Spec, Stream};
+use abide_keeper::protocol::{
+    Act, Input, MAX_KEPT_BYTES, MAX_ORDER_BYTES, Overflow, Range, Run, Spec, Stream,
+};
 
 use super::Runtime;
 use crate::call::{Call, Create, Execute, OutputRange, Reply, Size, State, Stats, Ticket};
@@ -53,14 +55,9 @@ impl Runtime {
                 let range = Range { job: 0, stream: Stream::Stdout, offset: 0, limit: MAX_KEPT_BYTES };
                 self.order(&session, Act::Read(range), Waiting::Screen(ticket))
             }
-            Call::Resize(id, Size { rows, cols }) => {
+            Call::Resize(id, size) => {
                 self.require_terminal(&id)?;
-                if rows == 0 || cols == 0 {
-                    return Err(TerminalError::new(
-                        Code::InvalidParams,
-                        "a terminal has at least one row and column",
-                    ));
-                }
+                let Size { rows, cols } = size.checked()?;
                 self.find(&id)?.meta.pty = Some((rows, cols));
                 self.order(&id, Act::Resize { rows, cols }, Waiting::Done(ticket))
             }
@@ -84,15 +81,16 @@ impl Runtime {
         if [&shell, &cwd].iter().any(|text| text.is_empty() || text.contains('\0')) {
             return Err(TerminalError::new(Code::InvalidParams, "an empty shell or cwd"));
         }
+        let pty = create.pty.map(Size::checked).transpose()?;
         let shell = Shell::find(&shell, &self.config.env)?;
         let meta = SessionMeta {
             name: create.name,
             shell: shell.program().to_owned(),
             cwd: cwd.clone(),
             env_keys: create.env.iter().map(|(name, _)| name.clone()).collect(),
-            pty: create.pty.map(|size| (size.rows.max(1), size.cols.max(1))),
+            pty: pty.map(|size| (size.rows, size.cols)),
         };
-        let (argv, shape) = shell.start(meta.pty.map(|(rows, cols)| Size { rows, cols }));
+        let (argv, shape) = shell.start(pty);
         let mut env: BTreeMap<String, String> = self.config.env.iter().cloned().collect();
         if meta.pty.is_some() {
             env.insert("TERM".to_owned(), "xterm-256color".to_owned());
@@ -101,11 +99,12 @@ impl Runtime {
         let spec = Spec {
             argv,
             env: env.into_iter().collect(),
-            cwd,
+            cwd: cwd.into(),
             shape,
             retention: self.config.limits.spool_bytes,
             meta: serde_json::to_vec(&meta).unwrap_or_default(),
             owner: self.owner.clone(),
+            overflow: Overflow::DropOldest,
         };
         let id = self.free_id();
         let place = Place::new(&self.config.keepers, id.as_str());

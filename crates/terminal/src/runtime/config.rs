@@ -43,7 +43,7 @@ impl Default for Limits {
         Self {
             max_sessions: 1_000,
             spool_bytes: 32 << 20,
-            idle_ms: 0,
+            idle_ms: 86_400_000,
             remember_ms: 600_000,
             housekeeping_ms: 30_000,
         }

@@ -2,9 +2,9 @@
 
 use std::os::fd::OwnedFd;
 
+use abide_keeper::KeeperError;
 use abide_keeper::launch::{Keeper, sweep};
-use abide_keeper::place::Place;
-use abide_keeper::protocol::{Act, News, Owner};
+use abide_keeper::protocol::{Act, News, Owner, Status};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::time::{
@@ -13,47 +13,66 @@ use rustix::time::{
 
 use super::Runtime;
 use crate::call::State;
-use crate::clock::unix_micros;
-use crate::session::{Session, SessionId, Waiting};
+use crate::clock::{ticks, unix_micros};
+use crate::session::{Session, SessionId, Waiting, session_places};
 
 /// The most ended sessions that are remembered, however short ago they ended.
 const MAX_REMEMBERED: usize = 256;
 /// The number of the timer among those of sessions.
 pub(super) const TIMER: u64 = 0;
-const PATIENCE_MS: u64 = 5_000;
+/// How long keepers may take to answer, all together. Nobody else is served meanwhile.
+const PATIENCE_MS: u64 = 1_000;
 
 impl Runtime {
-    /// Finds the sessions whose runtime is dead, and clears away those whose keeper is.
+    /// Finds the sessions whose runtime is dead, and clears away those whose keeper is. A keeper that does not answer is
+    /// waited for once and for a moment, and heard later if it answers then.
     pub(super) fn adopt(&mut self) {
-        for (name, place) in Place::all(&self.config.keepers) {
-            let id = SessionId::from_text(&name);
-            if self.sessions.contains_key(&id) {
+        let places = session_places(&self.config.keepers);
+        self.asked.retain(|id, _| places.iter().any(|(name, _)| name == id.as_str()));
+        let mut patience_ms = 0;
+        for (name, place) in &places {
+            let id = SessionId::from_text(name);
+            if self.sessions.contains_key(&id) || self.asked.contains_key(&id) {
                 continue;
             }
-            let Ok(mut keeper) = Keeper::attach(place.clone()) else {
-                sweep(&place);
-                continue;
-            };
-            let Ok(status) = keeper.status(PATIENCE_MS) else { continue };
-            let orphaned = match &status.owner {
-                Owner::Home => false,
-                Owner::Process(process) => !process.is_alive(),
-            };
-            // The keeper decides, so of two runtimes that try only one succeeds.
-            let owner = self.owner.clone();
-            if !orphaned || !matches!(keeper.ask(1, Act::Own(owner), PATIENCE_MS), Ok(News::Status(_))) {
-                continue;
+            match Keeper::attach(place.clone()) {
+                Ok(keeper) => {
+                    self.asked.insert(id, keeper);
+                    patience_ms = PATIENCE_MS;
+                }
+                Err(KeeperError::Silent { .. }) => {}
+                Err(_) => drop(sweep(place)),
             }
-            let meta = serde_json::from_slice(&status.meta).unwrap_or_default();
-            let mut session = Session::new(id, meta, keeper);
-            session.learn(&status);
-            if let Some((job, _)) = status.running {
-                let act = Act::Follow { job, from: [u64::MAX; 2] };
-                let _gone_is_noticed = session.order(act, Waiting::Inherited);
-            }
-            self.adopted += 1;
-            self.register(session);
         }
+        let until = ticks() + patience_ms * 1_000;
+        for (id, mut keeper) in std::mem::take(&mut self.asked) {
+            match keeper.status(until.saturating_sub(ticks()) / 1_000) {
+                Ok(status) => self.adopt_orphan(id, keeper, &status),
+                Err(KeeperError::Silent { .. }) => drop(self.asked.insert(id, keeper)),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn adopt_orphan(&mut self, id: SessionId, mut keeper: Keeper, status: &Status) {
+        let orphaned = match &status.owner {
+            Owner::Home => false,
+            Owner::Process(process) => !process.is_alive(),
+        };
+        // The keeper decides, so of two runtimes that try only one succeeds.
+        let owner = self.owner.clone();
+        if !orphaned || !matches!(keeper.ask(1, Act::Own(owner), PATIENCE_MS), Ok(News::Status(_))) {
+            return;
+        }
+        let meta = serde_json::from_slice(&status.meta).unwrap_or_default();
+        let mut session = Session::new(id, meta, keeper);
+        session.learn(status);
+        if let Some((job, _)) = status.running {
+            let act = Act::Follow { job, from: [u64::MAX; 2] };
+            let _gone_is_noticed = session.order(act, Waiting::Inherited);
+        }
+        self.adopted += 1;
+        self.register(session);
     }
 
     pub(super) fn housekeep(&mut self) {

@@ -9,8 +9,9 @@ use abide_domain::{
     process::Position,
 };
 use abide_ports::engine::{
-    Abilities, Ability, Answer, Check, Departure, Engine, Health, Installation, Interpreter, Launch, Leave,
-    Observed, Order, Said, Signal, Status, Stdin, Stop, Unsupported, What,
+    Abilities, Ability, Answer, Check, Departure, Engine, Health, IncompatibleCheckpoint, Installation,
+    Interpreter, Launch, Leave, Observed, Order, ReaderCheckpoint, Said, Signal, Status, Stdin, Stop,
+    Unsupported, What,
 };
 
 /// The engine.
@@ -59,6 +60,7 @@ impl Engine for Actor {
             argv,
             env: vec![],
             without_env: vec![],
+            appended_env: vec![],
             files: vec![],
             stdin: Stdin::Open(vec![]),
             not_before: None,
@@ -74,6 +76,9 @@ impl Engine for Actor {
         ".actor/skills"
     }
 }
+
+/// The version of an actor's checkpoints.
+const VERSION: &str = "actor/1";
 
 /// Understands actors.
 #[derive(Debug, Default)]
@@ -162,5 +167,18 @@ impl Interpreter for Prompter {
 
     fn leave(&mut self) -> Leave {
         Leave::Signal(Signal::Terminate)
+    }
+
+    fn checkpoint(&self) -> Option<ReaderCheckpoint> {
+        let (version, state) = (VERSION.to_owned(), self.ended.to_string());
+        (!self.over).then_some(ReaderCheckpoint { version, offset: self.heard, state })
+    }
+
+    fn restore(&mut self, checkpoint: &ReaderCheckpoint) -> Result<(), IncompatibleCheckpoint> {
+        let ended = (checkpoint.version == VERSION).then(|| checkpoint.state.parse().ok()).flatten();
+        let (found, expected) = (checkpoint.version.clone(), VERSION.to_owned());
+        let ended = ended.ok_or(IncompatibleCheckpoint { found, expected })?;
+        *self = Self { unfinished: vec![], heard: checkpoint.offset, ended, over: false };
+        Ok(())
     }
 }

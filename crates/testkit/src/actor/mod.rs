@@ -29,7 +29,11 @@ pub struct OnlyActor;
 
 impl Catalogue for OnlyActor {
     fn engine(&self, name: &str) -> Option<Entry> {
-        (name == Actor.name()).then(|| Entry { engine: Arc::new(Actor), installation: Actor.installation() })
+        (name == Actor.name()).then(|| Entry {
+            engine: Arc::new(Actor),
+            installation: Actor.installation(),
+            own_name: None,
+        })
     }
 
     fn names(&self) -> Vec<String> {

@@ -13,8 +13,11 @@ use abide_domain::{
 };
 use abide_ports::{
     engine::{Installation, Signal},
-    processes::{FileIdentity, Follow, Found, Heard, Lost, Processes, Start, StartError, Write},
+    processes::{FileIdentity, Follow, Found, Heard, Lost, Offsets, Processes, Start, StartError, Write},
 };
+
+/// How an actor ends that did not leave by itself.
+const KILLED: Exit = Exit::Code(137);
 
 /// What a check's command ends with.
 pub(super) const CHECK: &str = "--version";
@@ -36,6 +39,8 @@ pub struct Actors {
     play: Box<Play>,
     /// Called with whatever an actor is told, once for each key.
     watch: Box<Watch>,
+    /// Called before an actor is ended; the end waits for its return.
+    before_end: Box<dyn Fn() + Send + Sync>,
     stage: Arc<(Mutex<Stage>, Condvar)>,
 }
 
@@ -65,7 +70,18 @@ impl Actors {
         play: impl Fn(Part<'_>) -> Vec<Heard> + Send + Sync + 'static,
         watch: impl Fn(&str, &[u8]) + Send + Sync + 'static,
     ) -> Self {
-        Self { play: Box::new(play), watch: Box::new(watch), stage: Arc::default() }
+        Self {
+            play: Box::new(play),
+            watch: Box::new(watch),
+            before_end: Box::new(|| ()),
+            stage: Arc::default(),
+        }
+    }
+
+    /// The same, and nobody is ended before this has returned.
+    #[must_use]
+    pub fn ending_after(self, before_end: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { before_end: Box::new(before_end), ..self }
     }
 
     /// Lets an actor say more.
@@ -115,7 +131,7 @@ impl Processes for Actors {
         if self.stage().actors.contains_key(name) { Found::Held(process(name)) } else { Found::Never }
     }
 
-    fn follow(&self, name: &str) -> Result<Box<dyn Follow>, Lost> {
+    fn follow(&self, name: &str, _: Offsets) -> Result<Box<dyn Follow>, Lost> {
         let stage = self.stage.clone();
         Ok(Box::new(Audience { stage, name: name.to_owned(), heard: 0 }))
     }
@@ -136,10 +152,15 @@ impl Processes for Actors {
         Ok(())
     }
 
-    fn end(&self, name: &str) -> Result<(), Lost> {
-        self.stage().actors.remove(name);
+    fn end(&self, name: &str) -> Result<Exit, Lost> {
+        (self.before_end)();
+        let ended = self.stage().actors.remove(name);
         self.stage.1.notify_all();
-        Ok(())
+        let exited = ended.map(|acting| match acting.said.last() {
+            Some(Heard::Exited(exit)) => *exit,
+            Some(_) | None => KILLED,
+        });
+        Ok(exited.unwrap_or(Exit::Unseen))
     }
 
     fn names(&self) -> Vec<String> {

@@ -135,17 +135,41 @@ impl Home {
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 
+    /// Everything that its daemons wrote to standard error, which is their log in the foreground.
+    pub fn log_text(&self) -> String {
+        fs::read_to_string(self.log()).unwrap_or_default()
+    }
+
     fn log(&self) -> PathBuf {
         self.path().join("stderr.log")
     }
 
     /// The names of the keepers that are here.
     pub fn keepers(&self) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(self.path().join("keepers")) else { return vec![] };
-        let mut names: Vec<_> =
-            entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+        let keepers = self.path().join("keepers");
+        let mut names = names_in(&keepers);
+        names.retain(|name| name != "runs");
+        names.extend(names_in(&keepers.join("runs")));
         names.sort();
         names
+    }
+
+    /// The folder of the keeper of a run's attempt.
+    pub fn place_of(&self, run: &str, attempt: u32) -> PathBuf {
+        self.path().join("keepers/runs").join(format!("{run}-{attempt}"))
+    }
+
+    /// The keeper of a run's attempt, if it lives: it works where it lies.
+    pub fn keeper_of(&self, run: &str, attempt: u32) -> Option<Left> {
+        let place = self.place_of(run, attempt);
+        let works =
+            |left: &Left| fs::read_link(format!("/proc/{}/cwd", left.pid)).is_ok_and(|at| at == place);
+        self.processes().into_iter().find(|left| left.command.contains("__keeper") && works(left))
+    }
+
+    /// Sends a signal, named as by `kill`, to a process of this home.
+    pub fn signal(&self, process: &Left, name: &str) {
+        signal(process.pid, name);
     }
 
     /// Kills a process of this home.
@@ -192,6 +216,13 @@ impl Drop for Home {
 /// How often, and after what time, it is looked whether the processes of a home are gone.
 const LOOKS: usize = 200;
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// The names of the folders in one.
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
 
 fn client_of(home: &Path) -> io::Result<Client> {
     let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());

@@ -67,6 +67,11 @@ impl Running {
         self.wait()
     }
 
+    /// Sends it a signal, named as by `kill`.
+    pub fn signal(&self, name: &str) {
+        signal(self.child.id(), name);
+    }
+
     /// Waits until it is gone by itself.
     pub fn wait(mut self) -> Death {
         self.child.wait().map_or(Death::Exited(None), death)

@@ -9,6 +9,7 @@ use std::{io, path::PathBuf, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
+    account::Account,
     feed::pause,
     http::{Client, Response},
 };
@@ -36,23 +37,6 @@ pub struct Story {
     pub questions: usize,
     /// The status in which it ends.
     pub end: String,
-}
-
-/// What a person can tell of a run.
-#[derive(Clone, Debug, Default)]
-pub struct Account {
-    /// The run.
-    pub run_id: String,
-    /// What was answered, by interaction.
-    pub answers: Vec<(String, String)>,
-    /// How often Abide itself had to ask what to do.
-    pub unknown: u64,
-    /// How often something was sent again.
-    pub retries: u64,
-    /// Requests that were acknowledged.
-    pub acknowledged: u64,
-    /// What was not as it must be.
-    pub problems: Vec<String>,
 }
 
 /// How often something is tried before it is called hopeless, and how long is waited in between.
@@ -188,14 +172,21 @@ impl<F: Fn() -> io::Result<Client>> Voice<F> {
         Self { client, patience }
     }
 
-    /// Lives a story to its end.
+    /// Lives a story to its end, and judges it: none of its processes was killed.
     pub fn live(&self, story: &Story) -> Account {
+        let mut account = self.tell(story);
+        account.judge(story, &[]);
+        account
+    }
+
+    /// Lives a story to its end without judging it.
+    pub fn tell(&self, story: &Story) -> Account {
         let mut account = Account::default();
         if self.begin(story, &mut account) {
             self.go_on(story, &mut account);
         }
         if account.problems.is_empty() {
-            self.look_back(story, &mut account);
+            self.look_back(&mut account);
         }
         account
     }
@@ -211,8 +202,13 @@ impl<F: Fn() -> io::Result<Client>> Voice<F> {
             let path = format!("/v1/runs/{}/messages", account.run_id);
             let body = json!({ "message_id": format!("{}-m{number}", story.name), "text": text });
             let send = |client: &Client| client.post(&path, &body);
-            if let Asked::Hopeless = self.insist(account, "message", &[202], send) {
-                return false;
+            match self.insist(account, "message", &[202, TOO_LATE], send) {
+                Asked::Answered(taken) if taken.status == TOO_LATE => {
+                    account.stale += 1;
+                    return true;
+                }
+                Asked::Answered(_) => {}
+                Asked::Hopeless => return false,
             }
         }
         true
@@ -231,7 +227,7 @@ impl<F: Fn() -> io::Result<Client>> Voice<F> {
                 }
                 "idle" if turns > story.messages.len() as u64 => {
                     let cancel = |client: &Client| client.post(&format!("{path}/cancel"), &json!({}));
-                    self.insist(account, "cancel", &[200], cancel);
+                    self.insist(account, "cancel", &[200, TOO_LATE], cancel);
                 }
                 "succeeded" | "failed" | "canceled" => return,
                 _ => {}
@@ -265,44 +261,28 @@ impl<F: Fn() -> io::Result<Client>> Voice<F> {
         };
         let path = format!("/v1/interactions/{interaction}/reply");
         let body = json!({ "text": text, "idempotency_key": interaction });
-        if let Asked::Answered(_) = self.insist(account, "reply", &[200], |client| client.post(&path, &body))
-        {
-            account.answers.push((interaction.to_owned(), text));
+        let reply = |client: &Client| client.post(&path, &body);
+        match self.insist(account, "reply", &[200, TOO_LATE], reply) {
+            Asked::Answered(replied) if replied.status == TOO_LATE => account.stale += 1,
+            Asked::Answered(_) => account.answers.push((interaction.to_owned(), text)),
+            Asked::Hopeless => {}
         }
     }
 
-    /// Compares what the daemon and the file say with what must be.
-    fn look_back(&self, story: &Story, account: &mut Account) {
+    /// Looks at everything that there is of the run in the end.
+    fn look_back(&self, account: &mut Account) {
         let path = format!("/v1/runs/{}", account.run_id);
-        let Asked::Answered(run) = self.insist(account, "look", &[200], |client| client.get(&path)) else {
-            return;
+        let list = |account: &mut Account, what: &str, path: &str| -> Option<Value> {
+            match self.insist(account, what, &[200], |client| client.get(path)) {
+                Asked::Answered(response) => Some(response.body),
+                Asked::Hopeless => None,
+            }
         };
-        let name = &story.name;
-        if run.text("/status") != story.end {
-            account.problems.push(format!("{name}: ended as {}, wanted {}", run.body, story.end));
-        }
-        let listed =
-            self.insist(account, "questions", &[200], |client| client.get(&format!("{path}/interactions")));
-        let Asked::Answered(listed) = listed else { return };
-        let items = listed.body["items"].as_array().cloned().unwrap_or_default();
-        let recorded: Vec<(String, String)> = items
-            .iter()
-            .map(|item| {
-                let text = |name: &str| item[name].as_str().unwrap_or_default().to_owned();
-                (text("interaction_id"), text("reply"))
-            })
-            .collect();
-        if recorded != account.answers {
-            let given = &account.answers;
-            account.problems.push(format!("{name}: answered {given:?}, but the ledger has {recorded:?}"));
-        }
-        if items.len() as u64 != story.questions as u64 + account.unknown {
-            account.problems.push(format!("{name}: {} questions, not {}", items.len(), story.questions));
-        }
-        let written = story.written();
-        if written != story.lines {
-            account.problems.push(format!("{name}: wrote {written:?}, not {:?}", story.lines));
-        }
+        let items = |body: Value| body["items"].as_array().cloned().unwrap_or_default();
+        account.run = list(account, "look", &path).unwrap_or_default();
+        account.questions =
+            list(account, "questions", &format!("{path}/interactions")).map(items).unwrap_or_default();
+        account.turns = list(account, "turns", &format!("{path}/turns")).map(items).unwrap_or_default();
     }
 
     /// Asks until there is an answer. A daemon that is away, not ready or busy is asked again.
@@ -332,5 +312,7 @@ impl<F: Fn() -> io::Result<Client>> Voice<F> {
     }
 }
 
+/// The question or the run is over.
+const TOO_LATE: u16 = 409;
 /// Not now: too many requests, or not ready.
 const AGAIN: &[u16] = &[429, 503];

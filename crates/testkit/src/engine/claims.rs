@@ -1,7 +1,11 @@
 //! What an adapter claims, and what it does when asked for more.
 
-use abide_domain::{effect::Session, engine::ProfileKind, failure::FailureCode};
-use abide_ports::engine::{Ability, Answer, Engine, Observed, Sandbox, Unsupported};
+use std::collections::BTreeSet;
+
+use abide_domain::{
+    approval::Verdict, effect::Session, engine::ProfileKind, failure::FailureCode, interaction::Purpose,
+};
+use abide_ports::engine::{Ability, Answer, Engine, Observed, Sandbox, Status, Unsupported, What};
 
 use super::story::{Story, handle};
 
@@ -39,6 +43,57 @@ pub(super) fn what_is_not_claimed_is_refused(engine: &dyn Engine) {
         abilities.has(Ability::Resume) || abilities.has(Ability::Hold),
         "{name}: an engine that can neither resume nor be held cannot have a second turn"
     );
+}
+
+/// What is claimed works: in the recorded stories there is a moment for each such ability, and then it can be used.
+pub(super) fn what_is_claimed_can_be_used(engine: &dyn Engine, stories: &[Story]) {
+    let used: BTreeSet<Ability> = stories.iter().flat_map(|story| uses(engine, story)).collect();
+    for ability in [Ability::Hold, Ability::Gates, Ability::Steer, Ability::Progress] {
+        assert!(
+            used.contains(&ability) || !engine.abilities().has(ability),
+            "{} claims {}, and no recorded story shows it",
+            engine.name(),
+            ability.name()
+        );
+    }
+}
+
+/// The abilities that could be used while a recorded process ran.
+fn uses(engine: &dyn Engine, story: &Story) -> Vec<Ability> {
+    let (installation, session) = (engine.installation(), story.session(engine));
+    let mut interpreter = engine.interpreter(&story.order(&installation, &session));
+    let mut used = Vec::new();
+    for line in story.stdout.split_inclusive(|byte| *byte == b'\n') {
+        for said in interpreter.feed(line) {
+            match said.what {
+                What::Progress(_) => used.push(Ability::Progress),
+                What::Gate { gate, purpose, .. } => {
+                    let verdict = matches!(purpose, Purpose::Approval).then_some(Verdict::Approved);
+                    let answer = Answer { gate: &gate, text: "yes", verdict };
+                    used.extend(says_something(interpreter.answer(&answer)).then_some(Ability::Gates));
+                }
+                What::Ended { .. } if interpreter.status() == Status::BetweenTurns => {
+                    used.extend(says_something(interpreter.say("more")).then_some(Ability::Hold));
+                }
+                What::Session { .. }
+                | What::Text(_)
+                | What::Warning(_)
+                | What::Withdrawn { .. }
+                | What::Write(_)
+                | What::Finishing
+                | What::Ended { .. }
+                | What::Unknown(_) => {}
+            }
+        }
+        if interpreter.status() == Status::Working {
+            used.extend(says_something(interpreter.steer("left")).then_some(Ability::Steer));
+        }
+    }
+    used
+}
+
+fn says_something(bytes: Result<Vec<u8>, Unsupported>) -> bool {
+    bytes.is_ok_and(|bytes| !bytes.is_empty())
 }
 
 /// Settings that make a difference on turn 1 make the same difference on turn 2 (A4).
@@ -88,8 +143,11 @@ pub(super) fn a_missing_program_is_explained(engine: &dyn Engine) {
     assert_eq!(health.version, None, "{name}: a missing program has no version");
     // Whatever a check shows, judging it is not fatal.
     let empty = Observed::Ran { code: Some(0), stdout: String::new(), stderr: String::new() };
-    for odd in [empty, Observed::TimedOut] {
-        let health = engine.judge(&vec![odd; checks.len()]);
+    let failing = Observed::Ran { code: Some(1), stdout: String::new(), stderr: "no".to_owned() };
+    let unavailable = Observed::Unavailable { reason: "no memory".to_owned() };
+    for odd in [empty, failing, unavailable, Observed::TimedOut] {
+        let health = engine.judge(&vec![odd.clone(); checks.len()]);
+        assert_eq!(health.trouble, None, "{name}: a failed probe never rejects the run (A3): {odd:?}");
         assert_eq!(
             health.profile_kind(),
             ProfileKind::StickyProcess,

@@ -16,6 +16,7 @@ pub use story::{Story, told};
 /// Checks everything that the contract says. Panics with the claim that is broken.
 pub fn check(engine: &dyn Engine, stories: &[Story]) {
     claims::what_is_not_claimed_is_refused(engine);
+    claims::what_is_claimed_can_be_used(engine, stories);
     claims::settings_hold_on_every_turn(engine);
     claims::a_missing_program_is_explained(engine);
     claims::the_same_order_gives_the_same_launch(engine);
@@ -25,6 +26,7 @@ pub fn check(engine: &dyn Engine, stories: &[Story]) {
         let facts = story.play(engine);
         sound(&facts, &story.name);
         stress::cutting_elsewhere_changes_nothing(engine, story, &facts);
+        stress::a_restored_reader_goes_on_as_if_it_had_read_everything(engine, story, &facts);
         stress::death_at_any_byte_is_one_end(engine, story);
         stress::unknown_lines_are_kept_whole(engine, story, &facts);
     }

@@ -8,7 +8,9 @@ use abide_domain::{
     process::Exit,
     settings::ExecutionMode,
 };
-use abide_ports::engine::{Cause, Departure, Engine, Installation, Order, Prompted, Said, What};
+use abide_ports::engine::{
+    Cause, Departure, Engine, Installation, Order, Prompted, ReaderCheckpoint, Said, What,
+};
 
 /// A recorded process.
 #[derive(Clone, Debug)]
@@ -90,6 +92,26 @@ impl Story {
         facts
     }
 
+    /// The same by two interpreters: one that is fed up to this byte, and one that goes on from its checkpoint.
+    pub(crate) fn play_restored(&self, engine: &dyn Engine, at: usize) -> Vec<Said> {
+        let (installation, session) = (engine.installation(), self.session(engine));
+        let order = self.order(&installation, &session);
+        let (mut first, mut second) = (engine.interpreter(&order), engine.interpreter(&order));
+        let mut facts = first.feed(&self.stdout[..at]);
+        let checkpoint = first.checkpoint().expect("a process that is not over has a checkpoint");
+        assert!(checkpoint.offset <= at as u64, "{}: what was not fed is not understood", self.name);
+        second.restore(&checkpoint).expect("a checkpoint fits its own adapter");
+        assert_eq!(second.checkpoint().as_ref(), Some(&checkpoint), "{}: nothing is lost", self.name);
+        assert_eq!(second.status(), first.status(), "{}: the status is the same", self.name);
+        let foreign = ReaderCheckpoint { version: "another/1".to_owned(), ..checkpoint.clone() };
+        assert!(first.restore(&foreign).is_err(), "{}: another version is refused", self.name);
+        let from = usize::try_from(checkpoint.offset).expect("an offset fits");
+        facts.extend(second.feed(&self.stdout[from..]));
+        let departure = Departure { exit: self.exit, stderr: &self.stderr, cause: self.cause };
+        facts.extend(second.end(&departure));
+        facts
+    }
+
     pub(crate) fn session(&self, engine: &dyn Engine) -> Session {
         match &self.resumes {
             None => Session::New,
@@ -110,6 +132,7 @@ impl Story {
             sandbox: None,
             skill: None,
             session_since: None,
+            resume_detail: "",
             prompted: Prompted::ByMessage,
         }
     }

@@ -1,6 +1,6 @@
 //! Bytes as they come in real life: cut anywhere, unfinished, unknown, huge, broken.
 
-use abide_domain::{event::Ending, process::Exit};
+use abide_domain::{engine::ProfileKind, event::Ending, process::Exit};
 use abide_ports::engine::{Engine, Said, Speech, What};
 
 use super::{sound, story::Story};
@@ -9,6 +9,19 @@ use crate::dice::Dice;
 pub(super) fn cutting_elsewhere_changes_nothing(engine: &dyn Engine, story: &Story, facts: &[Said]) {
     for size in [1, 2, 3, 7, 61, 1021, 8192] {
         assert_eq!(story.play_in_pieces(engine, size), facts, "{}: cut by {size}", story.name);
+    }
+}
+
+/// A reader that is restored from a checkpoint anywhere says what one says that has read everything.
+pub(super) fn a_restored_reader_goes_on_as_if_it_had_read_everything(
+    engine: &dyn Engine,
+    story: &Story,
+    facts: &[Said],
+) {
+    let length = story.stdout.len();
+    let step = (length / 61).max(1);
+    for at in (0..length).step_by(step).chain([length]) {
+        assert_eq!(story.play_restored(engine, at), facts, "{}: restored at byte {at}", story.name);
     }
 }
 
@@ -35,11 +48,16 @@ pub(super) fn unknown_lines_are_kept_whole(engine: &dyn Engine, story: &Story, f
     mixed.name = format!("{} among strange lines", story.name);
     let said = mixed.play(engine);
     sound(&said, &mixed.name);
+    // A program that is held speaks a protocol, whatever it prints otherwise.
+    let speech = match story.kind {
+        ProfileKind::Resumable => engine.speech(),
+        ProfileKind::StickyProcess => Speech::Lines,
+    };
     let ending = |facts: &[Said]| -> Vec<_> {
         let ends = facts.iter().filter(|said| matches!(said.what, What::Ended { .. }));
         ends.map(|said| said.what.clone()).collect()
     };
-    match engine.speech() {
+    match speech {
         Speech::Lines => assert_eq!(ending(&said), ending(facts), "{}: the end is the same", mixed.name),
         // The strange lines are part of the answer, so only its kind is the same.
         Speech::Prose => {
@@ -57,7 +75,7 @@ pub(super) fn unknown_lines_are_kept_whole(engine: &dyn Engine, story: &Story, f
         }
     }
     for line in strange {
-        let kept = said.iter().any(|said| match engine.speech() {
+        let kept = said.iter().any(|said| match speech {
             Speech::Lines => matches!(&said.what, What::Unknown(whole) if whole == line),
             Speech::Prose => matches!(&said.what, What::Text(whole) if whole == line),
         });

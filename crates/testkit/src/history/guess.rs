@@ -28,11 +28,12 @@ impl Author {
             0..6 => return Event::MessageArrived { message: self.message(), on_busy: self.maybe_busy() },
             6..8 => return Event::CancelRequested { by: self.text() },
             8..10 => return Event::InterruptRequested { by: self.text() },
-            10..14 => return Event::ConversationSpoke,
+            10..13 => return Event::ConversationSpoke,
+            13 => return Event::ShutdownRequested,
             14..18 => return self.deadline(&run),
             18..20 => {
                 if let Some(live) = run.live() {
-                    return Event::ContactLost { attempt: live.attempt };
+                    return Event::ContactLost { attempt: live.attempt, within: None };
                 }
             }
             _ => {}
@@ -121,7 +122,7 @@ impl Author {
         let profile = Profile { kind, reason: self.text(), session_timeout_sec: Seconds(900) };
         let abilities = Abilities { steer: self.dice.chance(50), recover: self.dice.chance(50) };
         let handle = self.dice.chance(50).then(|| self.handle());
-        Event::ProfileResolved { profile, abilities, handle }
+        Event::ProfileResolved { profile, abilities, handle, command: None }
     }
 
     /// What failed to start once is likely to fail again.
@@ -144,7 +145,7 @@ impl Author {
                 let gate = format!("gate {}", self.dice.below(4));
                 Event::GateRaised { attempt, turn_id, position, gate, purpose, question: self.question() }
             }
-            7 => Event::ContactLost { attempt },
+            7 => Event::ContactLost { attempt, within: None },
             8 if self.dice.chance(30) => {
                 let exit = self.dice.pick(&[Exit::Code(1), Exit::Unseen]);
                 Event::ProcessExited { attempt, exit }

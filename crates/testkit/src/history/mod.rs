@@ -29,6 +29,8 @@ pub struct Author {
     now: i64,
     counter: u32,
     runs: BTreeMap<RunId, Run>,
+    /// What must happen next.
+    next: Option<(RunId, Event)>,
     most_runs: usize,
 }
 
@@ -36,7 +38,7 @@ impl Author {
     /// The author of this seed. The name keeps the ids of authors on one store apart.
     pub fn new(seed: u64, name: u16) -> Self {
         let dice = Dice::new(seed ^ (u64::from(name) << 48));
-        Self { dice, name, now: BEGINNING, counter: 0, runs: BTreeMap::new(), most_runs: 16 }
+        Self { dice, name, now: BEGINNING, counter: 0, runs: BTreeMap::new(), next: None, most_runs: 16 }
     }
 
     /// The same with about so many runs at a time.
@@ -65,6 +67,11 @@ impl Author {
     /// The next thing that happens to any of the runs, or the beginning of a new one.
     pub fn change(&mut self) -> Change {
         const TRIES: usize = 40;
+        if let Some((run_id, event)) = self.next.take()
+            && let Some(change) = self.happens(run_id, event)
+        {
+            return change;
+        }
         for _ in 0..TRIES {
             let everyone = self.dice.chance(5);
             let ids: Vec<_> =
@@ -93,6 +100,7 @@ impl Author {
         let stamp = self.stamp();
         let before = self.runs.get(&run_id);
         let step = run::apply(before, &stamp, &event).ok().filter(|step| step.news == News::Changed)?;
+        self.next = step.then.clone().map(|event| (run_id, event));
         let change = Change::new(before, stamp, event, step);
         self.runs.insert(run_id, Run::clone(&change.run));
         Some(change)
@@ -118,7 +126,13 @@ impl Author {
     fn new_run(&mut self) -> NewRun {
         let run_id = RunId(self.fresh());
         let settings = self.settings();
-        NewRun { run_id, settings, message: self.message(), idempotency: self.idempotency() }
+        NewRun {
+            run_id,
+            settings,
+            message: self.message(),
+            idempotency: self.idempotency(),
+            rules: abide_domain::run::RULES,
+        }
     }
 }
 

@@ -18,9 +18,19 @@ use crate::history::Author;
 /// Enough that every table has rows of every kind.
 const COMMITS: usize = 320;
 
+/// The first seed from 32 on whose story ends with a deadline. Which one that is changes with the rules of runs.
+fn seed() -> u64 {
+    let ends_with_a_deadline = |seed: &u64| {
+        let mut author = Author::new(*seed, 1).with_runs(12);
+        author.commits(COMMITS);
+        author.runs().values().any(|run| run.deadline().is_some())
+    };
+    (32..64).find(ends_with_a_deadline).expect("some story ends with a deadline")
+}
+
 pub(super) async fn check(places: &dyn Places) {
     let place = places.fresh();
-    let (store, author) = told(&*place, 32, COMMITS).await;
+    let (store, author) = told(&*place, seed(), COMMITS).await;
     let store = &*store;
     runs(store, &author).await;
     time_and_slots(store, &author).await;

@@ -7,13 +7,14 @@ use abide_domain::{
     deadline::DeadlineKind,
     event::{Aftermath, Ending, Event},
     interaction::Question,
+    policy::AUTO_REPLY_SOURCE,
     reply::Answerer,
 };
 use abide_ports::store::Entry;
 use abide_wire::event as wire;
 use serde_json::{Map, Value, json};
 
-use super::{failure, interaction::options, time, turn::exit_code, word};
+use super::{failure, interaction::options, time, turn::exit_code};
 
 /// An entry.
 pub(in crate::http) fn event(entry: &Entry) -> wire::Event {
@@ -40,7 +41,8 @@ fn data(event: &Event) -> Value {
             "message_id": new.message.key.message_id,
             "prompt": new.message.text,
         }),
-        Event::Admitted | Event::ConversationSpoke => json!({}),
+        Event::Admitted | Event::ConversationSpoke | Event::ShutdownRequested => json!({}),
+        Event::RulesAdopted { rules } => json!({ "rules": rules }),
         Event::MessageArrived { message, on_busy } => json!({
             "channel": message.key.channel,
             "message_id": message.key.message_id,
@@ -48,11 +50,17 @@ fn data(event: &Event) -> Value {
             "on_busy": on_busy,
         }),
         Event::ReplyArrived { reply } => {
-            let (source, by) = match &reply.by {
-                Answerer::Person(name) => ("user_reply", name.clone()),
-                Answerer::Policy(reason) => ("auto_decide_timeout", word(reason)),
-            };
-            json!({ "interaction_id": reply.interaction_id, "text": reply.text, "source": source, "by": by })
+            let (interaction_id, text) = (reply.interaction_id, &reply.text);
+            match &reply.by {
+                Answerer::Person(name) => json!({
+                    "interaction_id": interaction_id, "text": text, "source": "user_reply", "by": name,
+                }),
+                // The envelope of an automatic reply (D6).
+                Answerer::Policy { reason, policy } => json!({
+                    "interaction_id": interaction_id, "text": text, "source": AUTO_REPLY_SOURCE,
+                    "by": "policy", "reason": reason, "policy": policy, "instruction": text,
+                }),
+            }
         }
         Event::InterruptRequested { by } | Event::CancelRequested { by } => json!({ "by": by }),
         Event::ProfileResolved { profile, .. } => json!({ "kind": profile.kind, "reason": profile.reason }),
@@ -66,7 +74,7 @@ fn data(event: &Event) -> Value {
         Event::ProcessExited { attempt, exit } => {
             json!({ "attempt": attempt, "exit_code": exit_code(*exit) })
         }
-        Event::ContactLost { attempt } => json!({ "attempt": attempt }),
+        Event::ContactLost { attempt, .. } => json!({ "attempt": attempt }),
         Event::RecoveryFailed { attempt, reason } => json!({ "attempt": attempt, "reason": reason }),
         // The session's name is the engine's own, and lets whoever has it go on with the session: it is not told.
         Event::HandleAnnounced { attempt, .. } => json!({ "attempt": attempt }),

@@ -1,11 +1,19 @@
-//! Another binary takes over a home with open questions, held processes and running turns: everything goes on.
+//! Another binary takes over a home with open questions, held processes, running turns, native agents that wait and terminal
+//! sessions: everything goes on.
 //!
 //! What is begun by the old daemon is lived to its end with the new one: asking again for the same run, under the same
 //! key, gives the same run.
 
+mod native;
+mod terminal;
+
 use std::{path::Path, time::Duration};
 
 use abide_testkit::daemon::{Client, Feed, Home, Patience, Running, Story, Voice};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use self::native::Native;
 
 use crate::{
     kill::{audit, scene::nap},
@@ -21,6 +29,9 @@ pub(crate) fn run(old: &Path, new: &Path) -> Tally {
     for by_force in [false, true] {
         tally.add(replace(old, new, by_force));
     }
+    if let Err(error) = terminal::adopt(old, new) {
+        tally.problems.push(format!("a terminal runtime: {error:#}"));
+    }
     tally
 }
 
@@ -28,7 +39,16 @@ fn replace(old: &Path, new: &Path, by_force: bool) -> Tally {
     let mut tally = Tally { starts: 2, readers: 1, ..Tally::default() };
     let mut home = Home::new(old).with("ABIDE_SLOTS_MAX_RUNNING", "12");
     let stories = stories(&home);
+    let mut native = match Native::prepare(&home) {
+        Ok(native) => native,
+        Err(error) => {
+            tally.problems.push(format!("native agents: {error:#}"));
+            return tally;
+        }
+    };
     let daemon = home.start();
+    let begun = native.begin(&home).context("native agents, before");
+    let begun = begun.and(terminal::begin(&home).context("terminal sessions, before"));
     for story in &stories {
         if let Err(problem) = begin(&home, story) {
             tally.problems.push(problem);
@@ -43,6 +63,12 @@ fn replace(old: &Path, new: &Path, by_force: bool) -> Tally {
     home.replace_program(new);
     let daemon: Running = home.start();
     let feed = Feed::open("/v1/events", home.finder());
+    let gone_on = begun
+        .and_then(|()| native.finish(&home).context("native agents, after"))
+        .and_then(|()| terminal::finish(&home).context("terminal sessions, after"));
+    if let Err(error) = gone_on {
+        tally.problems.push(format!("{error:#}"));
+    }
     std::thread::scope(|scope| {
         let lives: Vec<_> = stories
             .iter()
@@ -80,23 +106,32 @@ fn stories(home: &Home) -> Vec<Story> {
 }
 
 /// Creates a run and waits until it is where the upgrade should find it.
-fn begin(home: &Home, story: &Story) -> Result<(), String> {
+fn begin(home: &Home, story: &Story) -> std::result::Result<(), String> {
     let client: Client = home.client().map_err(|error| error.to_string())?;
     let created = client
         .post_once("/v1/runs", &story.name, &story.request())
         .map_err(|error| format!("{}: {error}", story.name))?;
-    let path = format!("/v1/runs/{}", created.text("/run_id"));
     let wanted = match (story.questions, story.mode.as_str()) {
         (0, "chat") => "idle",
         (0, _) => "running",
         _ => "waiting_user",
     };
-    for _ in 0..1_000 {
-        let run = client.get(&path).map_err(|error| error.to_string())?;
-        if run.body["status"] == wanted {
-            return Ok(());
+    reaches(home, created.text("/run_id"), wanted)
+        .map(drop)
+        .map_err(|error| format!("{}: {error:#}", story.name))
+}
+
+/// Waits until a run has this status.
+fn reaches(home: &Home, run: &str, status: &str) -> Result<Value> {
+    let client: Client = home.client()?;
+    let path = format!("/v1/runs/{run}");
+    let mut last = Value::Null;
+    for _ in 0..1_500 {
+        last = client.get(&path)?.body;
+        if last["status"] == status {
+            return Ok(last);
         }
         nap(Duration::from_millis(20));
     }
-    Err(format!("{}: never comes to {wanted}", story.name))
+    bail!("{run} never comes to {status}: {last}")
 }

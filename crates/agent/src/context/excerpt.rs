@@ -1,0 +1,112 @@
+//! Messages cut short: their beginning and their end, and where the whole of them lies.
+//!
+//! They are cut as the JSON that they are kept as, because cutting is rare and keeping them twice is not.
+
+use serde_json::{Value, json};
+
+/// The size to which the largest of these must be cut so that all fit into the room.
+pub(super) fn share(mut sizes: Vec<usize>, room: usize) -> usize {
+    sizes.sort_unstable();
+    let (mut left, mut count) = (room, sizes.len());
+    for size in sizes {
+        if size > left / count {
+            return left / count;
+        }
+        left -= size;
+        count -= 1;
+    }
+    usize::MAX
+}
+
+/// A message whose text is cut so that the message is about `most` bytes long, unless it is shorter anyway. The text was
+/// `size` bytes long before any cut, if that is known.
+pub(super) fn content(message: &str, most: usize, place: &str, size: Option<usize>) -> String {
+    let Ok(mut value) = serde_json::from_str::<Value>(message) else { return message.to_owned() };
+    let Some(text) = value["content"].as_str().map(str::to_owned) else { return message.to_owned() };
+    let size = size.unwrap_or(text.len());
+    let mut room = most;
+    // What is cut may take more room in JSON than its neighbours, so a second try may be needed.
+    loop {
+        value["content"] = Value::String(cut(&text, room, place, size));
+        let cut = value.to_string();
+        if cut.len() <= most || room == 0 {
+            return if cut.len() < message.len() { cut } else { message.to_owned() };
+        }
+        room = room.saturating_sub((cut.len() - most).max(room / 8)).min(room - 1);
+    }
+}
+
+/// The beginning and the end of a text, in so many bytes, and where the rest is.
+fn cut(text: &str, room: usize, place: &str, size: usize) -> String {
+    let half = room / 2;
+    let head = &text[..text.floor_char_boundary(half)];
+    let tail = &text[text.ceil_char_boundary(text.len().saturating_sub(half).max(head.len()))..];
+    format!("{head}\n[left out here to make room; all {size} bytes are in {place}]\n{tail}")
+}
+
+/// Calls with the longest arguments left out and, if that is not enough, the text that comes with them cut.
+pub(super) fn arguments(message: &str, most: usize, place: &str) -> String {
+    let Ok(mut value) = serde_json::from_str::<Value>(message) else { return message.to_owned() };
+    let Some(calls) = value["tool_calls"].as_array_mut() else { return message.to_owned() };
+    let each = most / calls.len().max(1);
+    for call in calls {
+        let Some(written) = call["function"]["arguments"].as_str() else { continue };
+        let bytes = written.len();
+        if bytes > each.max(LONGEST_NOTE) {
+            let note = format!("{bytes} bytes of arguments, left out here to make room; they are in {place}");
+            call["function"]["arguments"] = Value::String(json!({ "left_out": note }).to_string());
+        }
+    }
+    let shorter = value.to_string();
+    if shorter.len() <= most { shorter } else { content(&shorter, most, place, None) }
+}
+
+/// Arguments are not replaced by a note that is longer than they are.
+const LONGEST_NOTE: usize = 200;
+
+/// The calls of a message.
+pub(super) fn calls(message: &str) -> Vec<Value> {
+    let value = serde_json::from_str::<Value>(message).unwrap_or_default();
+    value["tool_calls"].as_array().cloned().unwrap_or_default()
+}
+
+/// The message with these calls instead of its own.
+pub(super) fn with_calls(message: &str, calls: Vec<Value>) -> String {
+    let Ok(mut value) = serde_json::from_str::<Value>(message) else { return message.to_owned() };
+    value["tool_calls"] = Value::Array(calls);
+    value.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_are_cut_most() {
+        assert_eq!(share(vec![10, 20, 30], 60), usize::MAX);
+        assert_eq!(share(vec![10, 100, 100], 110), 50);
+        assert_eq!(share(vec![100; 4], 0), 0);
+        assert_eq!(share(vec![], 0), usize::MAX);
+    }
+
+    #[test]
+    fn a_cut_text_has_its_beginning_its_end_and_its_place() {
+        for text in ["abc".repeat(1000), "\u{1}é\u{1F600}\"".repeat(500)] {
+            let message = json!({ "role": "tool", "tool_call_id": "c", "content": text }).to_string();
+            for most in [0, 300, 1000, 2000] {
+                let cut = content(&message, most, ".abide/executions/act_1", Some(9000));
+                assert!(cut.len() <= most.max(300), "{} bytes for {most}", cut.len());
+                let value: Value = serde_json::from_str(&cut).unwrap();
+                let shown = value["content"].as_str().unwrap();
+                assert!(shown.contains("all 9000 bytes are in .abide/executions/act_1"), "{shown}");
+                let (head, tail) = shown.split_once("\n[left out").unwrap();
+                let tail = tail.split_once("]\n").unwrap().1;
+                assert!(
+                    text.starts_with(head) && text.ends_with(tail) && head.len() + tail.len() < text.len()
+                );
+            }
+        }
+        let short = json!({ "role": "tool", "content": "short" }).to_string();
+        assert_eq!(content(&short, 10, "x", None), short);
+    }
+}

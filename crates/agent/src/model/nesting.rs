@@ -1,0 +1,111 @@
+//! How deeply JSON text is nested, found without a parser: parsers give up at a depth of their own.
+//!
+//! Text that is no JSON gets an answer too; what it means is for the parser to say.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+/// The greatest number of lists and objects around any place of the text.
+pub(super) fn depth(text: &str) -> usize {
+    let mut depth = 0_usize;
+    let mut deepest = 0;
+    for (_, bracket) in brackets(text) {
+        match bracket {
+            Bracket::Open => depth += 1,
+            Bracket::Close => depth = depth.saturating_sub(1),
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
+}
+
+/// The text with each list or object below `most` levels replaced by a string of its JSON text.
+pub(super) fn flattened(text: &str, most: usize) -> Cow<'_, str> {
+    if depth(text) <= most {
+        return Cow::Borrowed(text);
+    }
+    let mut flat = String::with_capacity(text.len());
+    let mut depth = 0_usize;
+    // Where the text begins that was not copied yet.
+    let mut rest = 0;
+    for (at, bracket) in brackets(text) {
+        match bracket {
+            Bracket::Open => {
+                if depth == most {
+                    flat.push_str(&text[rest..at]);
+                    rest = at;
+                }
+                depth += 1;
+            }
+            Bracket::Close => {
+                depth = depth.saturating_sub(1);
+                if depth == most {
+                    flat.push_str(&Value::from(&text[rest..=at]).to_string());
+                    rest = at + 1;
+                }
+            }
+        }
+    }
+    flat.push_str(&text[rest..]);
+    Cow::Owned(flat)
+}
+
+#[derive(Clone, Copy)]
+enum Bracket {
+    Open,
+    Close,
+}
+
+/// The brackets of a JSON text that are not in strings, each with its place.
+fn brackets(text: &str) -> impl Iterator<Item = (usize, Bracket)> {
+    let (mut in_string, mut is_escaped) = (false, false);
+    text.bytes().enumerate().filter_map(move |(at, byte)| {
+        if in_string {
+            match byte {
+                _ if is_escaped => is_escaped = false,
+                b'\\' => is_escaped = true,
+                b'"' => in_string = false,
+                _ => {}
+            }
+            return None;
+        }
+        match byte {
+            b'"' => {
+                in_string = true;
+                None
+            }
+            b'{' | b'[' => Some((at, Bracket::Open)),
+            b'}' | b']' => Some((at, Bracket::Close)),
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brackets_in_strings_do_not_count() {
+        for (text, expected) in [
+            ("1", 0),
+            ("{}", 1),
+            (r#"{"a": [1, {"b": 2}], "c": []}"#, 3),
+            (r#"{"a": "[[[[\"[[["}"#, 1),
+            (r#"{"a\\": [1]}"#, 2),
+            ("]]][", 1),
+        ] {
+            assert_eq!(depth(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_deep_becomes_a_string() {
+        assert_eq!(flattened(r#"{"a": [1, {"b": "x"}, [2]]}"#, 2), r#"{"a": [1, "{\"b\": \"x\"}", "[2]"]}"#);
+        assert_eq!(flattened(r#"{"a": [1]}"#, 2), r#"{"a": [1]}"#);
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        let value: Value = serde_json::from_str(&flattened(&deep, 100)).unwrap();
+        assert_eq!(value.to_string().matches('[').count(), 100_000);
+    }
+}

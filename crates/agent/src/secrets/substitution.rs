@@ -1,0 +1,59 @@
+//! Replacing many texts at once: from left to right, the longest that fits, and never in what was put in.
+
+use std::{cmp::Reverse, fmt};
+
+/// What stands for what. It prints neither.
+#[derive(Clone)]
+pub(super) struct Substitution {
+    /// The longest first.
+    pairs: Vec<(String, String)>,
+    /// Which bytes a text to be replaced begins with.
+    first: [bool; 256],
+}
+
+impl Substitution {
+    /// Replaces the first of each pair by the second. Empty texts are passed over.
+    pub(super) fn new(mut pairs: Vec<(String, String)>) -> Self {
+        pairs.retain(|(from, _)| !from.is_empty());
+        pairs.sort_by_key(|(from, _)| Reverse(from.len()));
+        let mut first = [false; 256];
+        for (from, _) in &pairs {
+            first[usize::from(from.as_bytes()[0])] = true;
+        }
+        Self { pairs, first }
+    }
+
+    pub(super) fn apply(&self, text: &str) -> String {
+        let bytes = text.as_bytes();
+        let mut replaced = String::with_capacity(text.len());
+        // Where the text begins that was not copied yet, and the place that is looked at.
+        let (mut rest, mut at) = (0, 0);
+        while at < bytes.len() {
+            let fits = |(from, _): &&(String, String)| bytes[at..].starts_with(from.as_bytes());
+            let found = self.first[usize::from(bytes[at])].then(|| self.pairs.iter().find(fits)).flatten();
+            match found {
+                Some((from, to)) => {
+                    replaced.push_str(&text[rest..at]);
+                    replaced.push_str(to);
+                    at += from.len();
+                    rest = at;
+                }
+                None => at += 1,
+            }
+        }
+        replaced.push_str(&text[rest..]);
+        replaced
+    }
+}
+
+impl Default for Substitution {
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
+}
+
+impl fmt::Debug for Substitution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Substitution({})", self.pairs.len())
+    }
+}

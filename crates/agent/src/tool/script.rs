@@ -1,0 +1,179 @@
+//! Whether a command runs a script, whose words are its own: a script reads `$1` as it is, and would take a `--` for it.
+//!
+//! A program that parses options needs `--` before a value that begins with a dash. A script that is given to an
+//! interpreter, and one that the tool names by its path, gets its values as they are and decides itself what a dash means.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// Whether a value that begins with a dash must stand behind `--`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DashGuard {
+    /// The program parses options.
+    Needed,
+    /// The words belong to a script.
+    NotNeeded,
+}
+
+impl DashGuard {
+    /// What a command that is started in `cwd` needs.
+    pub(crate) fn of(command: &[String], cwd: &Path) -> Self {
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        if runs_script(&words) || words.first().is_some_and(|program| names_script(program, cwd)) {
+            Self::NotNeeded
+        } else {
+            Self::Needed
+        }
+    }
+}
+
+/// An interpreter: its options that are followed by a value, and those whose value is the script itself.
+struct Interpreter {
+    with_value: &'static [&'static str],
+    with_script: &'static [&'static str],
+    /// Options that make of the words after them something else than a script and its words.
+    with_module: &'static [&'static str],
+    /// Whether several options of one letter may stand in one word.
+    takes_clusters: bool,
+}
+
+impl Interpreter {
+    /// Whether this word is one of these options, or ends with one.
+    fn is_option(&self, word: &str, options: &[&str]) -> bool {
+        let ends_with = |option: &&str| {
+            self.takes_clusters
+                && option.len() == 2
+                && !word.starts_with("--")
+                && word.starts_with('-')
+                && option.chars().last() == word.chars().last()
+        };
+        options.iter().any(|option| *option == word || ends_with(option))
+    }
+}
+
+fn interpreter(program: &str) -> Option<Interpreter> {
+    let name = program.rsplit('/').next().unwrap_or_default();
+    let version = |rest: &str| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let is = |plain: &str| name.strip_prefix(plain).is_some_and(version);
+    if abide_terminal::Shell::is_one(program) || is("ksh") {
+        let with_value = &["-o", "+o", "-O", "+O", "--rcfile", "--init-file"];
+        return Some(Interpreter {
+            with_value,
+            with_script: &["-c"],
+            with_module: &[],
+            takes_clusters: true,
+        });
+    }
+    if is("python") || is("pypy") {
+        let with_value = &["-W", "-X"];
+        let takes_clusters = false;
+        return Some(Interpreter { with_value, with_script: &["-c"], with_module: &["-m"], takes_clusters });
+    }
+    // After `-e`, these still take words that begin with a dash for options of their own.
+    if is("perl") || is("ruby") || is("lua") || is("php") {
+        let with_value = &["-I", "-r", "-l"];
+        return Some(Interpreter {
+            with_value,
+            with_script: &[],
+            with_module: &["-e", "-E", "-M"],
+            takes_clusters: true,
+        });
+    }
+    if matches!(name, "node" | "nodejs" | "bun") {
+        let with_value = &["-r", "--require", "--import", "--loader"];
+        let with_module = &["-e", "-p", "--eval", "--print", "run", "x"];
+        return Some(Interpreter { with_value, with_script: &[], with_module, takes_clusters: false });
+    }
+    matches!(name, "Rscript" | "tclsh" | "wish" | "osascript" | "guile").then_some(Interpreter {
+        with_value: &[],
+        with_script: &[],
+        with_module: &["-e"],
+        takes_clusters: false,
+    })
+}
+
+/// Whether an interpreter is given a script: a file, or a text for which all later words are the script's.
+fn runs_script(words: &[&str]) -> bool {
+    let Some((program, mut rest)) = words.split_first() else { return false };
+    if program.rsplit('/').next() == Some("env") {
+        while let Some((word, more)) = rest.split_first() {
+            if word.contains('=') || matches!(*word, "-i" | "-S" | "-") {
+                rest = more;
+            } else {
+                return runs_script(rest);
+            }
+        }
+        return false;
+    }
+    let Some(interpreter) = interpreter(program) else { return false };
+    let mut words = rest.iter();
+    while let Some(word) = words.next() {
+        if interpreter.is_option(word, interpreter.with_script) {
+            return true;
+        } else if interpreter.is_option(word, interpreter.with_module) || *word == "--" || *word == "-" {
+            return false;
+        } else if interpreter.is_option(word, interpreter.with_value) {
+            words.next();
+        } else if !word.starts_with(['-', '+']) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether the program is a script that the tool names by its path. One that is found through PATH is a program like any
+/// other: it is more likely to parse options than not.
+fn names_script(program: &str, cwd: &Path) -> bool {
+    if !program.contains('/') {
+        return false;
+    }
+    let mut magic = [0; 2];
+    let read = File::open(cwd.join(program)).and_then(|mut file| file.read_exact(&mut magic));
+    read.is_ok() && magic == *b"#!"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guard(words: &[&str], cwd: &Path) -> DashGuard {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        DashGuard::of(&words, cwd)
+    }
+
+    #[test]
+    fn a_script_gets_its_words_as_they_are_and_a_program_that_parses_options_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("tool.sh"), "#!/bin/sh\necho \"$1\"\n").unwrap();
+        std::fs::write(folder.path().join("binary"), b"\x7fELF").unwrap();
+        for script in [
+            &["sh", "count.sh"][..],
+            &["bash", "-eu", "-o", "pipefail", "count.sh"],
+            &["sh", "-c", "echo \"$1\"", "name"],
+            &["bash", "-lc", "echo \"$1\"", "name"],
+            &["bash", "-euo", "pipefail", "count.sh"],
+            &["/usr/bin/python3.11", "-X", "utf8", "count.py"],
+            &["python3", "-c", "import sys; print(sys.argv[1])"],
+            &["node", "--no-warnings", "count.js"],
+            &["perl", "-w", "count.pl"],
+            &["/usr/bin/env", "LC_ALL=C", "python3", "count.py"],
+            &["./tool.sh"],
+        ] {
+            assert_eq!(guard(script, folder.path()), DashGuard::NotNeeded, "{script:?}");
+        }
+        for program in [
+            &["grep", "-n"][..],
+            &["python3", "-m", "pytest"],
+            &["perl", "-ne", "print"],
+            &["perl", "-e", "print"],
+            &["node", "-e", "1"],
+            &["env", "grep"],
+            &["./binary"],
+            &["./missing.sh"],
+            &[],
+        ] {
+            assert_eq!(guard(program, folder.path()), DashGuard::Needed, "{program:?}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Files and directories that belong to one user: the home and everything that Abide makes in it.
+//!
+//! Modes are set explicitly, so the umask decides nothing. A home of an earlier version, or one that was made by hand, is
+//! repaired at the next start. Workspaces are not changed: what agents make there is the person's.
+
+use std::{
+    fs::{self, File, Metadata, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    path::Path,
+};
+
+use anyhow::Context;
+
+use crate::trouble::note;
+
+/// What others may do: nothing of this.
+const OTHERS: u32 = 0o077;
+const DIRECTORY: u32 = 0o700;
+const FILE: u32 = 0o600;
+
+/// The sticky bit of a directory that several users share.
+const SHARED: u32 = 0o1000;
+
+/// Makes the home if it is missing, and takes other users' access to it away. A directory that is meant to be shared,
+/// such as the one for temporary files, is refused: its mode is not Abide's to change.
+pub(crate) fn home(path: &Path) -> anyhow::Result<()> {
+    let mode = fs::metadata(path).map_or(0, |found| found.mode());
+    anyhow::ensure!(
+        mode & SHARED == 0 && path.parent().is_some(),
+        "{} is a directory that several users share; set ABIDE_HOME to a directory of its own in it",
+        path.display()
+    );
+    let was_open = mode & OTHERS != 0;
+    directory(path).with_context(|| format!("cannot use {} as Abide's home", path.display()))?;
+    if was_open {
+        note(format_args!(
+            "abide: other users could look into {}; its mode and that of everything in it is private now",
+            path.display()
+        ));
+        repair(path);
+    }
+    Ok(())
+}
+
+/// Makes a directory that only its owner can enter. One that is there already gets that mode.
+pub(crate) fn directory(path: &Path) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match fs::DirBuilder::new().mode(DIRECTORY).create(path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    let found = fs::metadata(path)?;
+    if !found.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::NotADirectory, "it is not a directory"));
+    }
+    if found.mode() & 0o777 == DIRECTORY {
+        return Ok(());
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(DIRECTORY))
+}
+
+/// Makes every directory of a path that is missing, for its owner only. Those that are there stay as they are.
+pub(crate) fn missing_directories(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(DIRECTORY).create(path)
+}
+
+/// Opens a file that only its owner can read. One that is there already gets that mode.
+pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.mode(FILE).open(path)?;
+    close_to_others(&file)?;
+    Ok(file)
+}
+
+/// Writes a file that only its owner can read.
+pub(crate) fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let mut file = open(OpenOptions::new().write(true).create(true).truncate(true), path)?;
+    io::Write::write_all(&mut file, contents)
+}
+
+/// Takes other users' access to an open file away. Returns whether they had any.
+pub(crate) fn close_to_others(file: &File) -> io::Result<bool> {
+    let found = file.metadata()?;
+    let is_open = found.mode() & OTHERS != 0;
+    if is_open {
+        file.set_permissions(fs::Permissions::from_mode(found.mode() & 0o777 & !OTHERS))?;
+    }
+    Ok(is_open)
+}
+
+/// Whether this user owns it.
+pub(crate) fn is_ours(found: &Metadata) -> bool {
+    found.uid() == rustix::process::geteuid().as_raw()
+}
+
+/// What is Abide's in a home, by the beginning of its name. Anything else that lies there is left as it is.
+const OWN: [&str; 12] = [
+    "abide.",
+    "config.toml",
+    "daemon.",
+    "failpoints",
+    "keepers",
+    "logs",
+    "outliving",
+    "parrot",
+    "runs",
+    "starting.",
+    "token",
+    "trash",
+];
+
+/// Everything that an earlier version made with the usual modes. What cannot be changed is protected by the home's own
+/// mode.
+fn repair(home: &Path) {
+    for entry in fs::read_dir(home).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if OWN.iter().any(|own| name.starts_with(own)) {
+            restrict_all(&entry.path());
+        } else if name == "workspaces" {
+            // What is below it is people's.
+            restrict(&entry.path());
+        }
+    }
+}
+
+fn restrict_all(path: &Path) {
+    restrict(path);
+    if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
+        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+            restrict_all(&entry.path());
+        }
+    }
+}
+
+fn restrict(path: &Path) {
+    // A link is left alone: what it leads to is not the home's.
+    let Ok(found) = fs::symlink_metadata(path) else { return };
+    if !found.is_symlink() && found.mode() & OTHERS != 0 {
+        let mode = found.mode() & 0o777 & !OTHERS;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).expect("it is there").mode() & 0o777
+    }
+
+    fn set(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+    }
+
+    #[test]
+    fn a_home_is_made_private_with_everything_in_it_but_what_workspaces_hold() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = folder.path().join("deep/home");
+        super::home(&home).expect("it can be made");
+        assert_eq!(mode(&home), 0o700);
+        for directory in ["keepers/k", "workspaces/run", "logs"] {
+            fs::create_dir_all(home.join(directory)).expect("the home can be written");
+        }
+        let files = ["daemon.lock", "abide.db-wal", "keepers/k/exit.json", "workspaces/run/script"];
+        for file in files {
+            fs::write(home.join(file), "").expect("the home can be written");
+            set(&home.join(file), 0o755);
+        }
+        for directory in ["", "keepers", "keepers/k", "workspaces", "workspaces/run", "logs"] {
+            set(&home.join(directory), 0o755);
+        }
+        super::home(&home).expect("it can be repaired");
+        for directory in ["", "keepers", "keepers/k", "workspaces", "logs"] {
+            assert_eq!(mode(&home.join(directory)), 0o700, "{directory}");
+        }
+        for file in ["daemon.lock", "abide.db-wal", "keepers/k/exit.json"] {
+            assert_eq!(mode(&home.join(file)), 0o700, "{file} keeps what its owner may do");
+        }
+        for theirs in ["workspaces/run", "workspaces/run/script"] {
+            assert_eq!(mode(&home.join(theirs)), 0o755, "{theirs}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_shared_is_no_home_and_keeps_its_mode() {
+        let folder = tempfile::tempdir().expect("a folder");
+        set(folder.path(), 0o1777);
+        assert!(super::home(folder.path()).is_err());
+        assert_eq!(fs::metadata(folder.path()).expect("it is there").mode() & 0o7777, 0o1777);
+    }
+
+    #[test]
+    fn what_is_not_abides_is_left_as_it_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let theirs = folder.path().join("notes");
+        fs::create_dir(&theirs).expect("it can be made");
+        set(&theirs, 0o755);
+        set(folder.path(), 0o755);
+        super::home(folder.path()).expect("it can be repaired");
+        assert_eq!((mode(folder.path()), mode(&theirs)), (0o700, 0o755));
+    }
+
+    #[test]
+    fn a_link_in_the_home_does_not_lead_the_repair_astray() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (home, outside) = (folder.path().join("home"), folder.path().join("outside"));
+        fs::create_dir(&home).expect("it can be made");
+        fs::write(&outside, "").expect("it can be made");
+        set(&outside, 0o644);
+        set(&home, 0o755);
+        std::os::unix::fs::symlink(&outside, home.join("config.toml")).expect("it can be made");
+        super::home(&home).expect("it can be repaired");
+        assert_eq!((mode(&home), mode(&outside)), (0o700, 0o644));
+    }
+
+    #[test]
+    fn a_file_is_private_however_it_was_found() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("daemon.lock");
+        fs::write(&path, "").expect("it can be made");
+        set(&path, 0o644);
+        open(OpenOptions::new().write(true), &path).expect("it is ours");
+        assert_eq!(mode(&path), 0o600);
+    }
+}

@@ -1,0 +1,131 @@
+//! Reading the output of one held process: from its keeper, or from the files that a dead keeper left.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt,
+    path::PathBuf,
+    time::Duration,
+};
+
+use abide_domain::process::Exit;
+use abide_keeper::{
+    launch::Keeper,
+    place::{FinalRecord, Place},
+    protocol::{Act, Answer, News, Order, Stream},
+    spool::{Remaining, Remains},
+};
+use abide_ports::processes::{Follow, Heard, Lost, Offsets};
+
+use super::lost;
+
+/// The file in a keeper's directory with the latest checkpoint of its reader.
+pub(super) const CHECKPOINT: &str = "checkpoint";
+
+/// Reads one process from its keeper.
+#[derive(Debug)]
+pub(super) struct Reader {
+    keeper: Keeper,
+    /// Whether the keeper can be told which output nobody needs any more.
+    releases: bool,
+    /// The next byte of each stream.
+    next: [u64; 2],
+}
+
+impl Reader {
+    pub(super) fn new(mut keeper: Keeper, protocol: u32, from: Offsets) -> Result<Self, Lost> {
+        let next = [from.stdout, from.stderr];
+        keeper.link.send(&Order { tag: 1, act: Act::Follow { job: 0, from: next } }).map_err(lost)?;
+        Ok(Self { keeper, releases: protocol >= 1, next })
+    }
+}
+
+impl Follow for Reader {
+    fn next(&mut self, patience: Option<Duration>) -> Result<Heard, Lost> {
+        let milliseconds = patience.map_or(u64::MAX / 2_000, |patience| patience.as_millis() as u64);
+        loop {
+            match self.keeper.link.wait::<Answer>(milliseconds).map_err(lost)? {
+                None if self.keeper.link.is_closed() => return Err(lost("its keeper is gone")),
+                None => return Ok(Heard::Nothing),
+                Some(Answer { news: News::Output(output), .. }) => {
+                    let next = &mut self.next[output.stream.index()];
+                    if output.offset != *next {
+                        return Ok(Heard::Missing(missing(*next, output.offset)));
+                    }
+                    *next += output.bytes.len() as u64;
+                    return Ok(heard(output.stream, output.bytes));
+                }
+                Some(Answer { news: News::Ended(outcome), .. }) => {
+                    return Ok(Heard::Exited(Exit::Code(outcome.code)));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn store_checkpoint(&mut self, checkpoint: &[u8], before: Offsets) -> Result<(), Lost> {
+        store(&self.keeper.place, checkpoint).map_err(lost)?;
+        if self.releases {
+            let act = Act::Release { job: 0, before: [before.stdout, before.stderr] };
+            self.keeper.link.send(&Order { tag: 3, act }).map_err(lost)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads one process from the files of its dead keeper.
+#[derive(Debug)]
+pub(super) struct FileReader {
+    remains: Remains,
+    record: FinalRecord,
+    path: PathBuf,
+}
+
+impl FileReader {
+    pub(super) fn new(place: &Place, record: FinalRecord, from: Offsets) -> io::Result<Self> {
+        let remains = Remains::open(place.path(), [from.stdout, from.stderr])?;
+        Ok(Self { remains, record, path: place.path().to_owned() })
+    }
+}
+
+impl Follow for FileReader {
+    fn next(&mut self, _patience: Option<Duration>) -> Result<Heard, Lost> {
+        Ok(match self.remains.next_piece().map_err(lost)? {
+            Remaining::Output(stream, bytes) => heard(stream, bytes),
+            Remaining::Missing(_, offset) => {
+                Heard::Missing(format!("the process's output is not kept from byte {offset} on"))
+            }
+            // The record vouches for what was printed before the end.
+            Remaining::End(ends) => match self.record.printed {
+                Some(printed) if ends[0] < printed[0] || ends[1] < printed[1] => Heard::Missing(format!(
+                    "the process ended with code {}, but the end of its output is missing in {}",
+                    self.record.exit.code,
+                    self.path.display()
+                )),
+                Some(_) | None => Heard::Exited(Exit::Code(self.record.exit.code)),
+            },
+        })
+    }
+}
+
+fn heard(stream: Stream, bytes: Vec<u8>) -> Heard {
+    match stream {
+        Stream::Stdout => Heard::Stdout(bytes),
+        Stream::Stderr => Heard::Stderr(bytes),
+    }
+}
+
+fn missing(from: u64, to: u64) -> String {
+    format!("bytes {from} to {to} of the process's output are no longer kept")
+}
+
+/// Replaces the checkpoint so that a crash leaves the old or the new one whole.
+fn store(place: &Place, checkpoint: &[u8]) -> io::Result<()> {
+    let path = place.path().join(CHECKPOINT);
+    let temporary = path.with_extension("tmp");
+    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    file.write_all(checkpoint)?;
+    file.sync_data()?;
+    fs::rename(&temporary, &path)?;
+    File::open(place.path())?.sync_all()
+}

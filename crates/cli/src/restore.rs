@@ -1,0 +1,69 @@
+//! `abide restore FILE`: puts a backup in the place of the store, while no daemon runs.
+//!
+//! The work is the store's. Here is whom it may disturb, and what is printed.
+
+use std::{io, path::Path, process::ExitCode};
+
+use abide_store::sqlite::{self, Restored};
+use anyhow::Context;
+use serde_json::json;
+
+use crate::{
+    args::Restore,
+    config::{self, Given},
+    exit::SUCCEEDED,
+    home, private, store,
+    trouble::Trouble,
+    up::HomeLock,
+};
+
+/// Restores.
+pub(crate) fn run(arguments: &Restore, given: &[Given]) -> anyhow::Result<ExitCode> {
+    let config = config::load(given)?.config;
+    let Some(database) = config.store.strip_prefix("sqlite:").filter(|path| !path.is_empty()) else {
+        let detail = "only an SQLite store is restored by this command; a Postgres store is restored with its own tool, \
+                      such as pg_restore --clean --dbname=URL abide.dump, and started with `abide up --accept-loss`";
+        return Err(Trouble::failure("UNSUPPORTED", detail).into());
+    };
+    let backup = std::path::absolute(&arguments.file).context("cannot use that name")?;
+    let home = home::home()?;
+    private::home(&home)?;
+    let _no_daemon_starts_meanwhile = HomeLock::take(&home)?;
+    let restored = sqlite::restore(&backup, Path::new(database)).map_err(store::refused)?;
+    let mut out = io::stdout();
+    let told = match arguments.output.json {
+        true => format!("{}\n", as_json(database, &backup, &restored)),
+        false => as_text(database, &backup, &restored),
+    };
+    io::Write::write_all(&mut out, told.as_bytes())?;
+    Ok(SUCCEEDED)
+}
+
+/// The journal entries that were acknowledged and are not in the backup: the first and the last.
+fn missing(restored: &Restored) -> Option<(u64, u64)> {
+    let acknowledged = restored.acknowledged?.0;
+    (acknowledged > restored.head.0).then_some((restored.head.0 + 1, acknowledged))
+}
+
+fn as_json(database: &str, backup: &Path, restored: &Restored) -> serde_json::Value {
+    json!({
+        "database": database,
+        "backup": backup,
+        "entries": restored.head.0,
+        "kept": restored.kept,
+        "missing": missing(restored).map(|(first, last)| json!({ "first": first, "last": last })),
+    })
+}
+
+fn as_text(database: &str, backup: &Path, restored: &Restored) -> String {
+    let mut text = format!("{database} is now {} ({} entries)\n", backup.display(), restored.head.0);
+    if let Some(kept) = &restored.kept {
+        text += &format!("what was there is kept as {}\n", kept.display());
+    }
+    if let Some((first, last)) = missing(restored) {
+        text += &format!(
+            "journal entries {first} to {last} were acknowledged after the backup and are not in it\n"
+        );
+    }
+    text
+}

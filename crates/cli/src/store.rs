@@ -1,0 +1,23 @@
+//! What the command line says about a store that cannot be used.
+
+use abide_ports::store::StoreError;
+
+use crate::trouble::Trouble;
+
+/// A store that was not opened. One that has lost acknowledged input has a code of its own.
+pub(crate) fn refused(error: StoreError) -> anyhow::Error {
+    let code = match &error {
+        StoreError::Lost { .. } => "INPUT_LOST",
+        StoreError::Damaged { .. } => "STORE_DAMAGED",
+        StoreError::Mismatched { .. } => "STORE_MISMATCHED",
+        StoreError::Full { .. } => "STORE_FULL",
+        StoreError::Conflict { .. }
+        | StoreError::Taken { .. }
+        | StoreError::Unavailable { .. }
+        | StoreError::OutcomeUnknown { .. }
+        | StoreError::Gone { .. }
+        | StoreError::Unsupported { .. }
+        | StoreError::Invalid { .. } => return anyhow::Error::new(error).context("cannot open the store"),
+    };
+    Trouble::failure(code, format!("cannot open the store: {error}")).into()
+}

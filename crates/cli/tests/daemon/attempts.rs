@@ -1,0 +1,47 @@
+//! The turn ledger says of every process how and when it ended (E6), over restarts too.
+
+use serde_json::{Value, json};
+
+use crate::stage::{Door, ENDINGS, Stage};
+
+/// The attempts of a run, one for each turn that a process served.
+fn attempts(stage: &Stage, run: &str) -> Vec<Value> {
+    let turns = stage.get(&format!("/v1/runs/{run}/turns?limit=1"));
+    let mut found = Vec::new();
+    let mut page = turns;
+    loop {
+        let items = page["items"].as_array().cloned().expect("a list has items");
+        found.extend(items.iter().flat_map(|turn| turn["attempts"].as_array().cloned().unwrap_or_default()));
+        let Some(cursor) = page["next_cursor"].as_str() else { return found };
+        page = stage.get(&format!("/v1/runs/{run}/turns?limit=1&cursor={cursor}"));
+    }
+}
+
+#[test]
+fn e6_every_attempt_of_every_turn_has_its_end() {
+    let script = "ask open_text One?\nask open_text Two?\nsay It is $reply.";
+    for (engine, processes) in [("parrot", 3), ("parrot-sticky", 1)] {
+        for ending in ENDINGS {
+            let mut stage = Stage::new();
+            let run = stage.create(engine, script, json!({}));
+            let waiting = stage.wait(&run, "waiting_user");
+            // At once: the process that asked may still be leaving.
+            stage.reply(&waiting, "one", Door::Http);
+            stage.wait(&run, "waiting_user");
+            stage.restart(ending);
+            let waiting = stage.wait(&run, "waiting_user");
+            stage.reply(&waiting, "two", Door::Http);
+            stage.wait(&run, "succeeded");
+            stage.wait_for_no_keeper();
+            let attempts = stage.wait_for(|stage| {
+                let attempts = attempts(stage, &run);
+                attempts.iter().all(|attempt| attempt["ended_at"].is_string()).then_some(attempts)
+            });
+            assert_eq!(attempts.len(), 3, "{engine} {ending:?}: {attempts:?}");
+            assert!(attempts.iter().all(|it| it["exit_code"].is_i64()), "{engine} {ending:?}: {attempts:?}");
+            let numbers: std::collections::BTreeSet<_> =
+                attempts.iter().filter_map(|it| it["attempt"].as_u64()).collect();
+            assert_eq!(numbers.len(), processes, "{engine} {ending:?}: {attempts:?}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! One run whose row cannot be read holds up no other run, and the operator is told.
+
+use serde_json::json;
+
+use crate::stage::{Ending, Stage};
+
+#[test]
+fn a_damaged_run_does_not_stop_the_deadlines_of_others() {
+    let mut stage = Stage::new();
+    let options = json!({ "interactive_require_user_reply": false, "session_timeout_sec": 2 });
+    let asks = "ask open_text/engine_judgement What now?\nsay done";
+    let damaged = stage.create("parrot", asks, options.clone());
+    stage.wait(&damaged, "waiting_user");
+    let sound = stage.create("parrot", asks, options);
+    stage.wait(&sound, "waiting_user");
+    stage.down(Ending::Kept);
+    let store = rusqlite::Connection::open(stage.home.path().join("abide.db")).expect("it opens");
+    let changed = store
+        .execute("UPDATE runs SET body = '{\"nothing\": 1}' WHERE run_id = ?1", [&damaged])
+        .expect("it can be written");
+    assert_eq!(changed, 1);
+    drop(store);
+    stage.up();
+    // Its deadline was first.
+    let done = stage.wait(&sound, "succeeded");
+    assert_eq!(done["auto_decision_count"], 1);
+    let status = stage.get("/v1/status");
+    assert!(status["troubled"][&damaged].is_string(), "{status}");
+    assert!(stage.home.run(&["status"]).stdout.contains(&damaged));
+    assert!(stage.home.log_text().contains(&damaged));
+    // It is not tried without a pause.
+    let tries = stage.home.log_text().matches(&damaged).count();
+    assert!(tries < 20, "{tries} lines about it");
+    let verified = stage.home.run(&["verify"]);
+    assert!(verified.code == Some(1) && verified.stdout.contains(&damaged), "{verified:?}");
+}

@@ -1,0 +1,92 @@
+//! A process dies while a request inside its turn is open (A10): its child, its keeper or both, with a daemon and without.
+
+use abide_testkit::daemon::Left;
+use serde_json::{Value, json};
+
+use crate::stage::{Door, Ending, Stage};
+
+const SCRIPT: &str = "append log before\ngate May I?\nappend log after $reply\nsay done";
+
+/// Whom death takes.
+#[derive(Clone, Copy, Debug)]
+enum Victims {
+    Child,
+    Keeper,
+    Both,
+}
+
+fn kill(stage: &Stage, victims: Victims) {
+    let processes = stage.home.processes();
+    let is_keeper = |left: &&Left| left.command.contains("__keeper");
+    let is_child = |left: &&Left| left.command.contains("__parrot") && !is_keeper(left);
+    let mut chosen: Vec<&Left> = Vec::new();
+    if let Victims::Keeper | Victims::Both = victims {
+        chosen.extend(processes.iter().filter(is_keeper));
+    }
+    if let Victims::Child | Victims::Both = victims {
+        chosen.extend(processes.iter().filter(is_child));
+    }
+    assert!(!chosen.is_empty(), "{victims:?}: {processes:?}");
+    for victim in chosen {
+        stage.home.kill(victim);
+    }
+}
+
+/// A run at its gate, of which somebody dies.
+fn dies(mode: &str, engine: &str, victims: Victims, down: Option<Ending>) -> (Stage, String) {
+    let mut stage = Stage::new();
+    let run = stage.create_in(mode, engine, SCRIPT);
+    stage.wait(&run, "waiting_user");
+    match down {
+        Some(ending) => {
+            stage.down(ending);
+            kill(&stage, victims);
+            stage.up();
+        }
+        None => kill(&stage, victims),
+    }
+    (stage, run)
+}
+
+const DEATHS: [(Victims, Option<Ending>); 6] = [
+    (Victims::Child, None),
+    (Victims::Keeper, None),
+    (Victims::Both, None),
+    (Victims::Child, Some(Ending::Killed)),
+    (Victims::Keeper, Some(Ending::Kept)),
+    (Victims::Both, Some(Ending::Killed)),
+];
+
+#[test]
+fn a10_a_request_is_void_when_its_process_dies_and_the_person_is_asked() {
+    for (number, (victims, down)) in DEATHS.into_iter().enumerate() {
+        let mode = if number % 2 == 0 { "interactive" } else { "chat" };
+        let (stage, run) = dies(mode, "parrot", victims, down);
+        let waiting = stage.wait_for_question(&run, "abide");
+        let questions = stage.questions(&run);
+        assert_eq!(questions.len(), 2, "{victims:?} {down:?}: {questions:?}");
+        assert_eq!(
+            (&questions[0]["state"], &questions[0]["closed_because"]),
+            (&json!("closed"), &json!("void"))
+        );
+        assert_eq!(questions[1]["options"][0]["label"], "continue");
+        assert_eq!(waiting["error"], Value::Null);
+        stage.reply(&waiting, "continue", Door::Http);
+        let done = stage.wait(&run, if mode == "chat" { "idle" } else { "succeeded" });
+        assert_eq!(done["turn_index"], 2, "continuing is a new turn");
+        assert_eq!(stage.lines(), ["before"], "{victims:?} {down:?}: nothing was approved");
+        stage.wait_for_no_keeper();
+    }
+}
+
+#[test]
+fn a10_a_sticky_run_fails_when_its_process_dies_at_a_request() {
+    for (victims, down) in DEATHS {
+        let (stage, run) = dies("interactive", "parrot-sticky", victims, down);
+        let failed = stage.wait(&run, "failed");
+        assert_eq!(failed["error"]["code"], "INTERACTION_PROCESS_LOST", "{victims:?} {down:?}: {failed}");
+        assert!(stage.questions(&run).iter().all(|question| question["state"] == "closed"));
+        assert_eq!(stage.lines(), ["before"]);
+        stage.wait_for_no_keeper();
+    }
+}

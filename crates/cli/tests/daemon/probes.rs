@@ -1,0 +1,100 @@
+//! A probe that fails is tried again and never rejects a run; a program that is missing does (A3). The command that a run
+//! was begun with is the one that every turn uses (A9).
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+
+use crate::stage::{Door, Ending, Stage};
+
+/// A program that is a parrot, except that a check of its first lines may do something else.
+fn parrot(stage: &Stage, name: &str, check: &str) -> PathBuf {
+    let path = stage.home.path().join(name);
+    let abide = env!("CARGO_BIN_EXE_abide");
+    let script = format!("#!/bin/sh\n{check}\nexec {abide} __parrot \"$@\"\n");
+    fs::write(&path, script).expect("it can be written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it can be executed");
+    path
+}
+
+fn calls(stage: &Stage, program: &Path) {
+    let config = format!("[engines.parrot]\ncommand = [{:?}]\n", program.display().to_string());
+    fs::write(stage.home.path().join("config.toml"), config).expect("it can be written");
+}
+
+fn profile(run: &Value) -> (&str, &str) {
+    let profile = &run["profile"];
+    (profile["kind"].as_str().unwrap_or_default(), profile["reason"].as_str().unwrap_or_default())
+}
+
+#[test]
+fn a3_a_probe_that_fails_once_is_tried_again() {
+    let mut stage = Stage::new();
+    let mark = stage.home.path().join("failed-once");
+    let once = format!("[ -e {0} ] || {{ touch {0}; echo not now >&2; exit 1; }}", mark.display());
+    let program = parrot(&stage, "flaky", &once);
+    calls(&stage, &program);
+    stage.restart(Ending::Kept);
+    let run = stage.create("parrot", "say done", json!({}));
+    let done = stage.wait(&run, "succeeded");
+    assert_eq!(profile(&done).0, "resumable", "{done}");
+}
+
+#[test]
+fn a3_a_probe_that_fails_to_the_end_holds_the_process() {
+    let mut stage = Stage::new();
+    let never = "case \"$*\" in *--version*|*--help*) echo broken >&2; exit 3;; esac";
+    let program = parrot(&stage, "broken", never);
+    calls(&stage, &program);
+    stage.restart(Ending::Kept);
+    let run = stage.create("parrot", "ask open_text What now?\nsay It is $reply.", json!({}));
+    let waiting = stage.wait(&run, "waiting_user");
+    let (kind, reason) = profile(&waiting);
+    assert_eq!(kind, "sticky_process", "{waiting}");
+    assert!(reason.contains("the probe failed") && reason.contains("broken"), "{reason}");
+    stage.reply(&waiting, "red", Door::Http);
+    assert_eq!(stage.wait(&run, "succeeded")["result"]["text"], "It is red.");
+}
+
+#[test]
+fn a3_only_a_missing_program_is_not_found() {
+    let mut stage = Stage::new();
+    calls(&stage, &stage.home.path().join("nowhere"));
+    stage.restart(Ending::Kept);
+    let run = stage.create("parrot", "say done", json!({}));
+    let failed = stage.wait(&run, "failed");
+    assert_eq!(failed["error"]["code"], "ENGINE_NOT_FOUND", "{failed}");
+}
+
+#[test]
+fn a9_every_turn_uses_the_command_that_the_run_was_begun_with() {
+    let mut stage = Stage::new();
+    let first = parrot(&stage, "first", "echo first >> \"$ABIDE_HOME/called\"");
+    let second = parrot(&stage, "second", "echo second >> \"$ABIDE_HOME/called\"");
+    calls(&stage, &first);
+    stage.restart(Ending::Kept);
+    let run = stage.create("parrot", "ask open_text What now?\nsay It is $reply.", json!({}));
+    stage.wait(&run, "waiting_user");
+    stage.down(Ending::Kept);
+    calls(&stage, &second);
+    fs::remove_file(stage.home.path().join("called")).expect("it was called");
+    stage.up();
+    let waiting = stage.wait(&run, "waiting_user");
+    stage.reply(&waiting, "red", Door::Http);
+    assert_eq!(stage.wait(&run, "succeeded")["result"]["text"], "It is red.");
+    let called = fs::read_to_string(stage.home.path().join("called")).unwrap_or_default();
+    assert!(called.contains("first"), "the second turn is the first one's program: {called}");
+    // A run that begins now uses the present one; one whose program is gone says so.
+    let gone = stage.create("parrot", "ask open_text What now?", json!({}));
+    let waiting = stage.wait(&gone, "waiting_user");
+    fs::remove_file(&second).expect("it can be removed");
+    stage.reply(&waiting, "red", Door::Http);
+    let failed = stage.wait(&gone, "failed");
+    assert_eq!(failed["error"]["code"], "ENGINE_NOT_FOUND", "{failed}");
+    let message = failed["error"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains(&second.display().to_string()), "{message}");
+}

@@ -1,0 +1,85 @@
+//! The home belongs to one user: modes are looked at, because tests may run as root, whom no mode keeps out.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use crate::place::Place;
+
+/// What other users could use, but for what workspaces hold.
+fn open_to_others(home: &Path) -> Vec<(PathBuf, u32)> {
+    let (mut found, mut left) = (Vec::new(), vec![home.to_owned()]);
+    while let Some(path) = left.pop() {
+        let meta = fs::symlink_metadata(&path).unwrap();
+        if meta.mode() & 0o077 != 0 && !meta.is_symlink() {
+            found.push((path.clone(), meta.mode() & 0o777));
+        }
+        if meta.is_dir() && !path.ends_with("workspaces") {
+            left.extend(fs::read_dir(&path).unwrap().flatten().map(|entry| entry.path()));
+        }
+    }
+    found
+}
+
+/// Gives everybody everything, as a careless copy would.
+fn open_up(path: &Path) {
+    let meta = fs::symlink_metadata(path).unwrap();
+    if meta.is_dir() {
+        fs::read_dir(path).unwrap().flatten().for_each(|entry| open_up(&entry.path()));
+    }
+    if meta.is_dir() || meta.is_file() {
+        fs::set_permissions(path, fs::Permissions::from_mode(meta.mode() | 0o755)).unwrap();
+    }
+}
+
+#[test]
+fn nothing_in_the_home_is_open_to_other_users_whatever_the_umask() {
+    for umask in ["000", "022", "077"] {
+        let place = Place::new("").below("home").with_umask(umask);
+        let daemon = place.up(&[]);
+        let run = daemon.post(
+            "/v1/runs",
+            &serde_json::json!({ "engine": "parrot-sticky", "prompt": "ask open_text What now?" }),
+        );
+        daemon.reaches(run["run_id"].as_str().unwrap(), "waiting_user");
+        place.told(&["backup", place.path().join("copy.db").to_str().unwrap()]);
+        let session: serde_json::Value =
+            serde_json::from_str(&place.told(&["sessions", "new", "--json"])).unwrap();
+        let open = open_to_others(place.path());
+        // Nobody owns it, so the daemon would leave it.
+        place.told(&["sessions", "rm", session["session_id"].as_str().unwrap()]);
+        assert_eq!(open, [], "umask {umask}");
+        daemon.down(&place);
+    }
+}
+
+#[test]
+fn a_home_and_a_token_that_others_can_read_are_repaired_with_a_warning() {
+    let place = Place::new("");
+    place.up(&[]).down(&place);
+    open_up(place.path());
+    let said = place.up(&[]).down(&place);
+    assert!(said.contains("other users could look into"), "{said}");
+    assert_eq!(open_to_others(place.path()), []);
+    // The token alone: the home was private, so nothing else was looked at.
+    fs::set_permissions(place.path().join("token"), fs::Permissions::from_mode(0o644)).unwrap();
+    let said = place.up(&[]).down(&place);
+    assert!(said.contains("other users could read") && said.contains("token"), "{said}");
+    assert_eq!(open_to_others(place.path()), []);
+}
+
+#[test]
+fn a_token_of_another_user_is_refused() {
+    let place = Place::new("");
+    place.up(&[]).down(&place);
+    let token = place.path().join("token");
+    if std::os::unix::fs::chown(&token, Some(4711), None).is_err() {
+        return abide_testkit::skip::skip("only root can give a file away");
+    }
+    let refused = place.abide(&["up"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = crate::place::text(&refused.stderr);
+    assert!(said.contains("belongs to another user"), "{said}");
+}

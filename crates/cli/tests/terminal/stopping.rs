@@ -1,0 +1,293 @@
+//! What a stop leaves behind, and what the next command finds: SPEC (C3), (C5), (C6), (C10).
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "stops come at points in time, and their bounds are durations"
+)]
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{Rpc, SHELLS, home};
+
+/// Tells a story in a fresh session of every shell, on pipes and on a terminal. The text names both.
+fn on_every_session(story: impl Fn(&mut Rpc, &str, &str, &Path)) {
+    let home = home();
+    let mut rpc = Rpc::start(home.path());
+    for shell in SHELLS {
+        let session = rpc.create(shell);
+        story(&mut rpc, &session, &format!("{shell} on pipes"), home.path());
+        // With a home of its own, a shell on a terminal reads no start-up files of the person who runs the tests.
+        let env = json!({ "HOME": home.path() });
+        let params = json!({ "shell": shell, "pty": { "rows": 24, "cols": 200 }, "env": env });
+        let session = rpc.ok("session.create", params)["session_id"].as_str().unwrap().to_owned();
+        story(&mut rpc, &session, &format!("{shell} on a terminal"), home.path());
+    }
+    assert_eq!(rpc.close(), Some(0));
+}
+
+/// Runs a command and cancels it when it has created the file `begun` in its home.
+fn cancelled(rpc: &mut Rpc, session: &str, home: &Path, command: &str) -> Value {
+    let begun = home.join("begun");
+    let text = format!("echo > {}; {command}", begun.display());
+    let running = rpc.send("exec.run", json!({ "session_id": session, "command": text }));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !begun.exists() {
+        assert!(Instant::now() < deadline, "{command} does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::fs::remove_file(begun).unwrap();
+    assert_eq!(rpc.ok("exec.cancel", json!({ "session_id": session })), json!({ "cancelled": true }));
+    rpc.answer(running).unwrap()
+}
+
+fn printed(rpc: &mut Rpc, session: &str, command: &str) -> String {
+    rpc.stdout(session, command).replace("\r\n", "\n")
+}
+
+/// Whether a process with this command line exists.
+fn runs(words: &str) -> bool {
+    let words = words.replace(' ', "\0");
+    std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).any(|entry| {
+        std::fs::read(entry.path().join("cmdline")).is_ok_and(|line| line.starts_with(words.as_bytes()))
+    })
+}
+
+#[test]
+fn c5_c6_no_further_word_of_a_stopped_command_runs_and_the_session_is_kept() {
+    on_every_session(|rpc, session, context, home| {
+        let after = home.join("after");
+        rpc.run(session, "kept=1; cd /usr");
+        for template in [
+            "sleep 61; touch F",
+            "sleep 61\ntouch F",
+            "sleep 61 || touch F",
+            "f() { sleep 61; touch F; }; f; touch F",
+            "for i in 1 2 3; do sleep 61; done; touch F",
+            "(sleep 61; touch F); touch F",
+            "sleep 61; { :; } > F",
+            "command eval 'sleep 61; touch F'; touch F",
+            "touch F$(sleep 61)",
+        ] {
+            if context.starts_with("zsh") && template.starts_with("command") {
+                // There, this is no way to run a builtin.
+                continue;
+            }
+            let command = template.replace('F', after.to_str().unwrap());
+            let began = Instant::now();
+            let timed = rpc.timed(session, &command, 200);
+            assert_eq!(
+                (&timed["timed_out"], &timed["cancelled"]),
+                (&json!(true), &json!(false)),
+                "{context}"
+            );
+            let stopped = cancelled(rpc, session, home, &command);
+            assert_eq!(
+                (&stopped["timed_out"], &stopped["cancelled"]),
+                (&json!(false), &json!(true)),
+                "{context}"
+            );
+            assert!(began.elapsed() < Duration::from_secs(5), "{context}: {template}: {:?}", began.elapsed());
+            for result in [&timed, &stopped] {
+                assert_eq!(result["shell_restarted"], false, "{context}: {template}");
+            }
+            assert_eq!(printed(rpc, session, "echo $? $kept $PWD"), "143 1 /usr\n", "{context}: {template}");
+            assert!(!after.exists(), "{context}: {template}");
+        }
+        assert!(!runs("sleep 61"), "{context}");
+    });
+}
+
+#[test]
+fn c5_a_shell_that_does_not_listen_is_replaced_in_the_same_directory() {
+    on_every_session(|rpc, session, context, home| {
+        let after = home.join("after");
+        let before = rpc.ok("session.info", json!({ "session_id": session }))["pid"].clone();
+        rpc.run(session, "cd /usr/lib; kept=1; export HOME=/elsewhere");
+        let deaf = format!("trap '' URG; sleep 62; touch {}", after.display());
+        let result = cancelled(rpc, session, home, &deaf);
+        assert_eq!(
+            (&result["cancelled"], &result["shell_restarted"]),
+            (&json!(true), &json!(true)),
+            "{context}: {result}"
+        );
+        assert_eq!(
+            printed(rpc, session, "echo \"<$kept> $PWD\"; [ \"$HOME\" != /elsewhere ] && echo own"),
+            "<> /usr/lib\nown\n",
+            "{context}"
+        );
+        let info = rpc.ok("session.info", json!({ "session_id": session }));
+        assert_eq!(info["state"], "IDLE", "{context}");
+        assert_ne!(info["pid"], before, "{context}");
+        assert!(!Path::new(&format!("/proc/{before}")).exists(), "{context}: the old shell runs");
+        assert!(!after.exists() && !runs("sleep 62"), "{context}");
+        // The next result says nothing of it any more.
+        assert_eq!(rpc.run(session, "true")["shell_restarted"], false, "{context}");
+    });
+}
+
+#[test]
+fn c5_a_command_that_the_shell_has_become_ends_and_a_new_shell_takes_its_place() {
+    on_every_session(|rpc, session, context, _| {
+        let command = "cd /usr/lib; exec sleep 63";
+        let running = rpc.send("exec.run", json!({ "session_id": session, "command": command }));
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !runs("sleep 63") {
+            assert!(Instant::now() < deadline, "{context}: it does not begin");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        rpc.ok("exec.cancel", json!({ "session_id": session }));
+        let result = rpc.answer(running).unwrap();
+        assert_eq!(result["shell_restarted"], true, "{context}: {result}");
+        assert_eq!(printed(rpc, session, "pwd"), "/usr/lib\n", "{context}");
+        assert!(!runs("sleep 63"), "{context}");
+    });
+}
+
+#[test]
+fn c5_jobs_of_earlier_commands_survive_a_stop_and_those_of_the_stopped_command_do_not() {
+    on_every_session(|rpc, session, context, home| {
+        rpc.run(session, "sleep 64 </dev/null >/dev/null 2>&1 &");
+        cancelled(rpc, session, home, "sleep 65 & (sleep 65; touch after) & sleep 65");
+        assert!(runs("sleep 64") && !runs("sleep 65"), "{context}");
+        rpc.run(session, "kill $!");
+        assert!(!home.join("after").exists(), "{context}");
+        rpc.ok("session.destroy", json!({ "session_id": session }));
+        assert!(!runs("sleep 64"), "{context}");
+    });
+}
+
+#[test]
+fn c5_what_takes_no_notice_of_sigterm_is_gone_when_the_result_arrives() {
+    on_every_session(|rpc, session, context, home| {
+        if context.starts_with("zsh") {
+            // Once per way of waiting is enough: each takes the whole grace.
+            return;
+        }
+        cancelled(rpc, session, home, "sh -c 'trap \"\" TERM; sleep 66' & wait");
+        assert!(!runs("sleep 66"), "{context}");
+    });
+}
+
+#[test]
+fn c6_a_cancel_that_comes_before_its_command_begins_is_a_cancel() {
+    on_every_session(|rpc, session, context, home| {
+        rpc.run(session, "kept=1");
+        for _ in 0..5 {
+            cancelled(rpc, session, home, "sleep 67");
+            let params = json!({ "session_id": session, "command": "sleep 67", "timeout_ms": 20_000 });
+            let running = rpc.send("exec.run", params);
+            rpc.ok("exec.cancel", json!({ "session_id": session }));
+            let result = rpc.answer(running).unwrap();
+            assert_eq!(
+                (&result["cancelled"], &result["timed_out"], &result["exit_code"]),
+                (&json!(true), &json!(false), &json!(143)),
+                "{context}"
+            );
+        }
+        assert_eq!(printed(rpc, session, "echo $kept"), "1\n", "{context}");
+        assert!(!runs("sleep 67"), "{context}");
+    });
+}
+
+#[test]
+fn c3_the_status_of_a_command_is_there_for_the_next() {
+    on_every_session(|rpc, session, context, _| {
+        assert_eq!(rpc.run(session, "no-such-command")["exit_code"], 127, "{context}");
+        assert_eq!(printed(rpc, session, "echo $?; echo $?"), "127\n0\n", "{context}");
+        assert_eq!(rpc.run(session, "(exit 7)")["exit_code"], 7, "{context}");
+        // A command without words has no status of its own.
+        assert_eq!(rpc.run(session, "# nothing")["exit_code"], 0, "{context}");
+        assert_eq!(rpc.run(session, "false")["exit_code"], 1, "{context}");
+        assert_eq!(rpc.timed(session, "sleep 68", 100)["exit_code"], 143, "{context}");
+        assert_eq!(printed(rpc, session, "echo $?"), "143\n", "{context}");
+    });
+}
+
+/// What a command may define before the next is run. Each is tried alone, in a session of its own.
+const DEFINITIONS: &[&str] = &[
+    "readonly __abide_rc=0 __abide=0 __abide_on=0 __abide_s=0",
+    "readonly __abide_on=1",
+    "builtin() { command builtin \"$@\"; return 0; }; command() { return 0; }",
+    "builtin() { return 0; }",
+    "builtin() { return 0; }; readonly -f builtin",
+    "builtin() { command builtin \"$@\"; return 0; }; readonly -f builtin",
+    "unset() { :; }; builtin() { command builtin \"$@\"; return 0; }",
+    "command() { \"$@\"; return 0; }",
+    "printf() { /usr/bin/printf \"$@\"; return 0; }; echo() { :; }",
+    "eval() { return 0; }; .() { return 0; }; source() { return 0; }; return() { :; }",
+    "trap() { :; }; set() { :; }; kill() { :; }; true() { return 9; }",
+    "alias builtin=true command=true .=true printf=true echo=true eval=true unset=true",
+    "shopt -s expand_aliases; alias '(('='true ((' '[['='true [[' 'builtin=true'",
+    "PATH=/nonexistent",
+    "PATH=/nonexistent:%builtin",
+    "IFS=0123456789abcdef",
+    "set -u; set -f; set -C",
+    "set -o posix",
+    "POSIXLY_CORRECT=1",
+    "enable -n builtin . echo printf",
+    "disable builtin . printf",
+    "trap 'true' DEBUG; trap 'true' ERR; trap 'true' EXIT",
+    "trap 'return 0' DEBUG; shopt -s extdebug",
+    "exec 3>&- 4>&- 5>&- 6>&- 9>&-; exec >/dev/null 2>&1",
+    "setopt ksh_arrays sh_word_split no_unset",
+    "emulate sh",
+    "emulate ksh",
+    "set -n",
+    "ulimit -n 3",
+    "TRY_BLOCK_ERROR=5; typeset -r TRY_BLOCK_INTERRUPT",
+    "umask 777",
+];
+
+#[test]
+fn c10_nothing_that_a_command_defines_makes_a_wrong_exit_code_be_reported() {
+    let home = home();
+    let mut rpc = Rpc::start(home.path());
+    for shell in SHELLS {
+        for definition in DEFINITIONS {
+            let session = rpc.create(shell);
+            // Whatever becomes of the command that defines something: it is its own.
+            drop(rpc.call("exec.run", json!({ "session_id": session, "command": definition })));
+            let mut known = 0;
+            for _ in 0..3 {
+                let code = json!({ "session_id": session, "command": "(exit 7)" });
+                match rpc.call("exec.run", code) {
+                    // With everything else gone, a subshell may be refused; success is what must not be invented.
+                    Ok(result) => {
+                        assert_eq!(result["exit_code"], 7, "{shell}: {definition}: {result}");
+                        known += 1;
+                    }
+                    // A command may end its shell, and then there is nothing to report any more.
+                    Err(error) if error["data"]["code"] == "SESSION_TERMINATED" => known += 1,
+                    Err(error) => {
+                        assert_eq!(error["data"]["code"], "SHELL_FAILED", "{shell}: {definition}: {error}");
+                        let message = error["message"].as_str().unwrap();
+                        assert!(message.contains("status unknown"), "{shell}: {definition}: {message}");
+                    }
+                }
+            }
+            assert!(known > 0, "{shell}: {definition}: the shell is not repaired");
+            rpc.ok("session.destroy", json!({ "session_id": session, "force": true }));
+        }
+    }
+}
+
+#[test]
+fn a_terminal_has_a_bounded_size() {
+    let home = home();
+    let mut rpc = Rpc::start(home.path());
+    for (rows, cols) in [(0, 80), (24, 0), (1_001, 80), (24, 1_001), (65_535, 65_535)] {
+        let size = json!({ "rows": rows, "cols": cols });
+        let refused = rpc.refused("session.create", json!({ "shell": "bash", "pty": size }));
+        assert_eq!(refused, "INVALID_PARAMS", "{rows} x {cols}");
+    }
+    let params = json!({ "shell": "bash", "pty": { "rows": 1_000, "cols": 1_000 } });
+    let session = rpc.ok("session.create", params)["session_id"].as_str().unwrap().to_owned();
+    let resized = |rows: u32, cols: u32| json!({ "session_id": session, "rows": rows, "cols": cols });
+    assert_eq!(rpc.refused("session.resize", resized(65_535, 65_535)), "INVALID_PARAMS");
+    assert_eq!(rpc.ok("session.screen", json!({ "session_id": session }))["rows"], 1_000);
+    assert_eq!(rpc.ok("session.resize", resized(30, 100)), json!({}));
+    assert_eq!(rpc.ok("session.screen", json!({ "session_id": session }))["cols"], 100);
+}

@@ -1,0 +1,76 @@
+//! Runs that something could not be done for: each is tried again after a growing pause, and holds up no other run.
+
+use std::{collections::BTreeMap, sync::Mutex};
+
+use abide_domain::{
+    id::RunId,
+    time::{Seconds, Timestamp},
+};
+
+use super::lock;
+
+/// The first pause, and the longest; each is twice as long as the one before it.
+const FIRST_PAUSE: Seconds = Seconds(1);
+const LONGEST_PAUSE: Seconds = Seconds(600);
+
+/// Runs by id, with the pause, its end and the reason of the last failure.
+#[derive(Debug, Default)]
+pub(super) struct SetAside(Mutex<BTreeMap<RunId, Pause>>);
+
+#[derive(Debug)]
+struct Pause {
+    length: Seconds,
+    until: Timestamp,
+    reason: String,
+}
+
+impl SetAside {
+    /// Something failed for this run.
+    pub(super) fn put(&self, run: RunId, reason: &str, now: Timestamp) {
+        let mut runs = lock(&self.0);
+        let length = runs
+            .get(&run)
+            .map_or(FIRST_PAUSE, |last| Seconds(last.length.0.saturating_mul(2).min(LONGEST_PAUSE.0)));
+        tracing::error!(%run, %reason, again_in_sec = length.0, "run set aside; see `abide verify`");
+        runs.insert(run, Pause { length, until: now.plus(length), reason: reason.to_owned() });
+    }
+
+    /// It worked again.
+    pub(super) fn take_back(&self, run: RunId) {
+        lock(&self.0).remove(&run);
+    }
+
+    /// Until when a run is left alone, if it was set aside.
+    pub(super) fn until(&self, run: RunId) -> Option<Timestamp> {
+        lock(&self.0).get(&run).map(|pause| pause.until)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        lock(&self.0).len()
+    }
+
+    pub(super) fn all(&self) -> Vec<(RunId, String)> {
+        lock(&self.0).iter().map(|(run, pause)| (*run, pause.reason.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use abide_domain::id::Fresh;
+
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_bound_and_end_with_the_trouble() {
+        let (aside, run) = (SetAside::default(), RunId(Fresh(1)));
+        let mut now = Timestamp(0);
+        for expected in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600] {
+            aside.put(run, "no", now);
+            let until = aside.until(run).expect("it is set aside");
+            assert_eq!(until, now.plus(Seconds(expected)));
+            now = until;
+        }
+        aside.take_back(run);
+        assert_eq!((aside.until(run), aside.count()), (None, 0));
+    }
+}

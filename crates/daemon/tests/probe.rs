@@ -1,0 +1,187 @@
+//! Examining an engine: what fails is tried again, within bounds, and only a missing program is called missing (A3).
+
+#![expect(clippy::unwrap_used, reason = "all of this is a test")]
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, atomic::AtomicBool},
+    time::Duration,
+};
+
+use abide_daemon::probe::{Examination, examine};
+use abide_domain::{
+    engine::ProfileKind,
+    failure::FailureCode,
+    process::{Exit, Process},
+    time::Timestamp,
+};
+use abide_engines::registry;
+use abide_ports::{
+    catalogue::Entry,
+    engine::{Health, Signal},
+    processes::{Follow, Found, Heard, Lost, Offsets, Processes, Start, StartError, Write},
+};
+
+/// What becomes of one check.
+#[derive(Clone, Copy, Debug)]
+enum Check {
+    Tells(&'static str),
+    Exits(i32),
+    Missing,
+    NoMemory,
+    Hangs,
+}
+
+/// A machine on which checks go as they are told, one after the other, and then like the last one.
+struct Machine {
+    plan: Mutex<VecDeque<Check>>,
+    started: Mutex<Vec<String>>,
+}
+
+impl Machine {
+    fn new(plan: &[Check]) -> Self {
+        Self { plan: Mutex::new(plan.iter().copied().collect()), started: Mutex::default() }
+    }
+
+    fn next(&self) -> Check {
+        let mut plan = self.plan.lock().unwrap();
+        if plan.len() > 1 { plan.pop_front().unwrap() } else { plan[0] }
+    }
+
+    fn started(&self) -> usize {
+        self.started.lock().unwrap().len()
+    }
+}
+
+struct Script(VecDeque<Heard>);
+
+impl Follow for Script {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a program that says nothing for a while is what is wanted"
+    )]
+    fn next(&mut self, patience: Option<Duration>) -> Result<Heard, Lost> {
+        Ok(self.0.pop_front().unwrap_or_else(|| {
+            std::thread::sleep(patience.unwrap_or_default());
+            Heard::Nothing
+        }))
+    }
+}
+
+impl Processes for Machine {
+    fn start(&self, name: &str, _: &Start<'_>) -> Result<Process, StartError> {
+        {
+            let mut started = self.started.lock().unwrap();
+            assert!(!started.contains(&name.to_owned()), "every check has a name of its own");
+            started.push(name.to_owned());
+        }
+        let check = self.plan.lock().unwrap()[0];
+        match check {
+            Check::Missing => Err(StartError::Program("codex: no such file".to_owned())),
+            Check::NoMemory => Err(StartError::System("cannot allocate memory".to_owned())),
+            Check::Tells(_) | Check::Exits(_) | Check::Hangs => {
+                Ok(Process { keeper: name.to_owned(), pid: 7, start_time: 1, boot_id: "b".to_owned() })
+            }
+        }
+        .inspect_err(|_| {
+            self.next();
+        })
+    }
+
+    fn follow(&self, _: &str, _: Offsets) -> Result<Box<dyn Follow>, Lost> {
+        let heard = match self.next() {
+            Check::Tells(text) => vec![Heard::Stdout(text.into()), Heard::Exited(Exit::Code(0))],
+            Check::Exits(code) => vec![Heard::Stderr(b"not now".to_vec()), Heard::Exited(Exit::Code(code))],
+            Check::Hangs | Check::Missing | Check::NoMemory => vec![],
+        };
+        Ok(Box::new(Script(heard.into())))
+    }
+
+    fn find(&self, _: &str) -> Found {
+        Found::Never
+    }
+
+    fn last_heard(&self, _: &str) -> Option<Timestamp> {
+        None
+    }
+
+    fn write(&self, _: &str, _: &Write<'_>) -> Result<(), Lost> {
+        Ok(())
+    }
+
+    fn signal(&self, _: &str, _: Signal) -> Result<(), Lost> {
+        Ok(())
+    }
+
+    fn end(&self, _: &str) -> Result<Exit, Lost> {
+        Ok(Exit::Unseen)
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec![]
+    }
+}
+
+const VERSION: Check = Check::Tells("codex-cli 1.2.3");
+const HELP: Check = Check::Tells("Usage: codex exec resume [SESSION_ID]");
+
+fn health(machine: &Machine, patience: Option<Duration>) -> Health {
+    let engine = registry::built_in().into_iter().find(|engine| engine.name() == "codex").unwrap();
+    let installation = engine.installation();
+    let entry = Entry { engine: engine.into(), installation, own_name: None };
+    let cancel = AtomicBool::new(false);
+    examine(machine, &entry, &Examination { directory: "/", unique: "u", patience, cancel: &cancel })
+}
+
+#[test]
+fn a3_a_check_that_fails_once_is_run_again() {
+    for trouble in [Check::Exits(1), Check::NoMemory] {
+        for plan in [[trouble, HELP, VERSION], [VERSION, trouble, HELP]] {
+            let machine = Machine::new(&plan);
+            let health = health(&machine, None);
+            assert_eq!(health.trouble, None, "{plan:?}");
+            assert_eq!(health.version.as_deref(), Some("1.2.3"), "{plan:?}");
+            assert_eq!(health.profile_kind(), ProfileKind::Resumable, "{plan:?}");
+            assert_eq!(machine.started(), 3, "only what failed is run again");
+        }
+    }
+}
+
+#[test]
+fn a3_a_probe_that_fails_to_the_end_makes_the_run_sticky_and_says_why() {
+    for (trouble, said) in
+        [(Check::Exits(3), "exited with code 3: not now"), (Check::NoMemory, "allocate memory")]
+    {
+        let machine = Machine::new(&[trouble]);
+        let health = health(&machine, None);
+        assert_eq!(
+            (health.trouble.clone(), health.profile_kind()),
+            (None, ProfileKind::StickyProcess),
+            "{trouble:?}"
+        );
+        assert!(health.resume.detail.contains(said), "{}", health.resume.detail);
+        assert!(machine.started() <= 8, "{trouble:?}: {} checks", machine.started());
+    }
+}
+
+#[test]
+fn a3_a_missing_program_is_looked_for_once_and_not_found() {
+    let machine = Machine::new(&[Check::Missing]);
+    let health = health(&machine, None);
+    assert_eq!(health.trouble.map(|trouble| trouble.code), Some(FailureCode::EngineNotFound));
+    assert!(machine.started() <= 2, "{}", machine.started());
+}
+
+#[test]
+fn a3_a_program_that_never_answers_is_not_called_missing() {
+    let machine = Machine::new(&[Check::Hangs]);
+    let health = health(&machine, Some(Duration::from_millis(50)));
+    assert_eq!((health.trouble, machine.started()), (None, 1));
+    assert!(health.resume.detail.contains("in time"), "{}", health.resume.detail);
+}
+
+#[test]
+fn a3_a_busy_machine_may_take_its_time_to_tell_a_version() {
+    // `--version` was seen to take 25 s.
+    assert!(abide_ports::engine::Check::command([]).patience_ms >= 45_000);
+}

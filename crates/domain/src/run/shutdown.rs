@@ -1,0 +1,142 @@
+//! The daemon stops in order, or a process ends while it waits for an answer: the run goes on without its process, asks a
+//! person whether to, or fails.
+
+use alloc::{format, string::String};
+
+use super::{
+    Hold, News, RunState, StopReason, Stopping, Working,
+    draft::Draft,
+    park::{CONTINUE, go_on_or_stop},
+};
+use crate::{
+    failure::{Failure, FailureCode},
+    interaction::{Asker, Closing, Parked},
+    process::Live,
+    settings::ExecutionMode,
+    turn::ExecutionStatus,
+};
+
+/// Who stops turns when the daemon is stopped.
+const SHUTDOWN: &str = "shutdown";
+
+impl Draft {
+    /// Absorbed where no process is held: such a run waits or goes on at the next start. A turn whose process was not
+    /// started yet has done nothing, so it is started then.
+    pub(super) fn shutdown_requested(&mut self) -> News {
+        match &self.run.state {
+            RunState::Running(Working::Active(active)) => {
+                let live = active.live.clone();
+                self.stop(live, StopReason::Shutdown, SHUTDOWN);
+            }
+            RunState::Running(Working::Stopping(stopping)) => match stopping.reason {
+                StopReason::Shutdown => return News::Absorbed,
+                StopReason::Interrupted => {
+                    let stopping = Stopping { reason: StopReason::Shutdown, ..stopping.clone() };
+                    self.run.state = RunState::Running(Working::Stopping(stopping));
+                }
+                // The message that takes the turn's place must not start one now.
+                StopReason::Superseded => {
+                    self.end_process();
+                    self.stopped_by_shutdown(None);
+                }
+            },
+            RunState::Running(Working::Recovering(_)) => {
+                self.end_process();
+                self.stopped_by_shutdown(None);
+            }
+            RunState::WaitingUser(waiting) => match &waiting.hold {
+                Hold::Nothing => return News::Absorbed,
+                Hold::Turn { .. } if !self.run.is_sticky() => {
+                    self.end_process();
+                    self.leave_dead_process();
+                    self.void(
+                        &stopped("the turn waited for an answer when Abide was shut down"),
+                        "Abide was shut down while this turn waited for an answer, so that request is void.",
+                    );
+                }
+                Hold::Session(_) | Hold::Turn { .. } => {
+                    self.end_process();
+                    self.leave_dead_process();
+                    self.close_questions(Closing::Void);
+                    self.fail(stopped("the process that waited for an answer was ended by a shutdown"));
+                }
+            },
+            RunState::Idle { held: Some(_) } => {
+                self.fail(stopped("the process of this chat was ended by a shutdown"));
+            }
+            RunState::Queued { .. }
+            | RunState::Running(Working::Probing | Working::Launching(_))
+            | RunState::Idle { held: None }
+            | RunState::Finished(_) => return News::Absorbed,
+        }
+        News::Changed
+    }
+
+    /// The turn has stopped for a shutdown. Its process goes too, whatever the profile.
+    pub(super) fn stopped_by_shutdown(&mut self, live: Option<Live>) {
+        if let Some(live) = live {
+            self.end_attempt(live.attempt);
+        }
+        self.run.state = RunState::Idle { held: None };
+        self.end_turn(ExecutionStatus::Interrupted);
+        self.suppress_turn();
+        let session_lost = self.run.is_sticky() && self.run.has_history;
+        match self.run.settings.execution_mode {
+            ExecutionMode::Auto => self.fail(stopped("the turn was stopped by a shutdown")),
+            ExecutionMode::Interactive | ExecutionMode::Chat if session_lost => {
+                self.fail(stopped("the turn and the process of its session were ended by a shutdown"));
+            }
+            ExecutionMode::Interactive if self.run.next_message().is_none() => {
+                let again = match self.run.is_sticky() {
+                    true => " Its session ended with its process, so continuing starts the task again.",
+                    false => "",
+                };
+                let prompt = format!(
+                    "Abide was shut down, so this turn was stopped before its end.{again} Continue, or stop \
+                     here? Any other text is passed on to the engine."
+                );
+                let question = go_on_or_stop(prompt, CONTINUE);
+                self.ask(Asker::Abide(Parked::StoppedByShutdown), question, Hold::Nothing);
+            }
+            ExecutionMode::Interactive | ExecutionMode::Chat => self.go_on(None),
+        }
+    }
+
+    /// The process ended while a request inside its turn was open (A10).
+    pub(super) fn request_void(&mut self, why: &str) {
+        if self.run.is_sticky() {
+            return self.fail(Failure::new(FailureCode::InteractionProcessLost, why));
+        }
+        let failure = Failure::new(FailureCode::EngineFailed, why);
+        self.void(
+            &failure,
+            "The engine's process ended while this turn waited for an answer, so that request is void.",
+        );
+    }
+
+    /// Closes the request as void and asks whether to go on. The state no longer names the process.
+    fn void(&mut self, failure: &Failure, told: &str) {
+        if self.run.settings.execution_mode == ExecutionMode::Auto {
+            return self.fail(failure.clone());
+        }
+        self.run.waiting_gates.clear();
+        self.close_questions(Closing::Void);
+        self.turn().error = Some(failure.clone());
+        self.end_turn(ExecutionStatus::Interrupted);
+        self.suppress_turn();
+        let stopping = match self.run.settings.execution_mode {
+            ExecutionMode::Auto | ExecutionMode::Interactive => "stop here",
+            ExecutionMode::Chat => "stop and go on with the next message",
+        };
+        let prompt = format!(
+            "{told} ({}) Continue, or {stopping}? Any other text is passed on to the engine.",
+            failure.message
+        );
+        let question = go_on_or_stop(prompt, CONTINUE);
+        self.ask(Asker::Abide(Parked::RequestVoid), question, Hold::Nothing);
+    }
+}
+
+fn stopped(message: &str) -> Failure {
+    Failure::new(FailureCode::StoppedByShutdown, String::from(message))
+}

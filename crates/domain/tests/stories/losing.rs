@@ -1,0 +1,237 @@
+//! A process ends under its run: while a request inside its turn is open (A10), or because the daemon stops in order.
+
+use abide_domain::{
+    effect::{Effect, Session},
+    event::{Aftermath, Ending, Event},
+    failure::{Failure, FailureCode},
+    interaction::{Asker, Closing, InteractionState, Parked, Policy, Purpose},
+    process::{Attempt, Exit},
+    run::Status,
+    settings::{ExecutionMode, OnBusy},
+    slots::Occupancy,
+    turn::ExecutionStatus,
+};
+
+use crate::teller::{About, RESUMABLE, STICKY, Story};
+
+const CHAT: About = About { mode: ExecutionMode::Chat, ..RESUMABLE };
+const STICKY_CHAT: About = About { mode: ExecutionMode::Chat, ..STICKY };
+const AUTO: About = About { mode: ExecutionMode::Auto, ..RESUMABLE };
+const STICKY_AUTO: About = About { mode: ExecutionMode::Auto, ..STICKY };
+
+/// Every way in which a daemon learns that the process of a request is gone.
+fn deaths() -> [fn(&mut Story); 4] {
+    fn told(story: &mut Story) {
+        let (turn_id, position) = (story.turn(), story.position());
+        let failure = Failure::new(FailureCode::EngineFailed, "killed by signal 9");
+        let ending = Ending::Failed { failure };
+        let aftermath = Aftermath::Exited(Exit::Code(137));
+        story.tell(Event::TurnEnded { attempt: Attempt(1), turn_id, position, ending, aftermath });
+        story.exits(1, Exit::Code(137));
+    }
+    fn exited(story: &mut Story) {
+        story.exits(1, Exit::Code(0));
+    }
+    fn unseen(story: &mut Story) {
+        story.exits(1, Exit::Unseen);
+    }
+    fn unreachable(story: &mut Story) {
+        story.tell(Event::ContactLost { attempt: Attempt(1), within: None });
+        story.tell(Event::RecoveryFailed { attempt: Attempt(1), reason: "gone".into() });
+    }
+    [told, exited, unseen, unreachable]
+}
+
+fn at_gate(about: About) -> Story {
+    let mut story = Story::working(about);
+    story.raises(1, "g1", Purpose::Approval).raises(1, "g2", Purpose::Input);
+    story
+}
+
+/// How the request was closed that was open before this.
+fn closing(story: &Story) -> Option<Closing> {
+    story.run().interactions.iter().find_map(|interaction| match interaction.state {
+        InteractionState::Closed { because, .. } => Some(because),
+        InteractionState::Open | InteractionState::Answered(_) => None,
+    })
+}
+
+#[test]
+fn a10_a_process_that_dies_at_a_request_makes_it_void_and_the_person_is_asked() {
+    for about in [RESUMABLE, CHAT] {
+        for dies in deaths() {
+            let mut story = at_gate(about);
+            let request = story.question().interaction_id;
+            let turn = story.turn();
+            dies(&mut story);
+            assert_eq!(story.detail(), "waiting_user.free");
+            assert_ne!(story.question().interaction_id, request);
+            assert_eq!(story.question().asker, Asker::Abide(Parked::RequestVoid));
+            assert_eq!(story.run().occupancy(), Occupancy::None);
+            assert_eq!(story.run().waiting_gates, vec![], "what waited behind it is void too");
+            let ended = story.run().turns.iter().find(|it| it.turn_id == turn).expect("it is the latest");
+            assert_eq!(ended.execution_status, ExecutionStatus::Interrupted);
+            story.replies("continue").admitted();
+            let Effect::Launch { session, prompt, .. } = story.effect("Launch") else { unreachable!() };
+            assert!(matches!(session, Session::Resumed(_)), "{session:?}");
+            assert!(prompt.contains("nothing was approved"), "{prompt}");
+            assert_eq!(story.run().turn_index, 2);
+        }
+    }
+}
+
+#[test]
+fn a10_the_request_of_a_dead_process_is_closed_as_void() {
+    let mut story = at_gate(RESUMABLE);
+    story.exits(1, Exit::Code(137));
+    assert_eq!(closing(&story), Some(Closing::Void));
+}
+
+#[test]
+fn a10_a_person_may_stop_after_a_void_request() {
+    let mut story = at_gate(RESUMABLE);
+    story.exits(1, Exit::Unseen).replies("stop");
+    assert_eq!(
+        (story.run().status(), story.failure()),
+        (Status::Canceled, Some(FailureCode::CanceledByUser))
+    );
+    let mut chat = at_gate(CHAT);
+    chat.exits(1, Exit::Unseen).replies("stop");
+    assert_eq!(chat.detail(), "idle.free");
+}
+
+#[test]
+fn a10_a_sticky_process_that_dies_at_a_request_fails_the_run() {
+    for about in [STICKY, STICKY_CHAT] {
+        for dies in deaths() {
+            let mut story = at_gate(about);
+            dies(&mut story);
+            assert_eq!(story.failure(), Some(FailureCode::InteractionProcessLost));
+            assert!(story.run().interactions.iter().all(|interaction| !interaction.is_open()));
+        }
+    }
+}
+
+#[test]
+fn a10_a_sticky_run_never_fails_with_a_code_of_the_resumable_path() {
+    // Its process takes its leave with its answer while a message waits.
+    let mut story = Story::working(STICKY_CHAT);
+    story.says("m2", OnBusy::Queue);
+    let (turn_id, position) = (story.turn(), story.position());
+    let ending = Ending::Completed { text: "done".into() };
+    let aftermath = Aftermath::Exited(Exit::Code(0));
+    story.tell(Event::TurnEnded { attempt: Attempt(1), turn_id, position, ending, aftermath }).admitted();
+    assert_eq!(story.failure(), Some(FailureCode::InteractionProcessLost));
+    // It names another session in the same process.
+    let mut story = Story::working(STICKY);
+    story.announces(1, "session-2");
+    assert_eq!(story.failure(), Some(FailureCode::EngineFailed));
+}
+
+/// The daemon stops, and the engine obeys.
+fn shut_down(story: &mut Story) {
+    story.tell(Event::ShutdownRequested);
+    if story.detail() == "running.stopping" {
+        assert_eq!(story.owed(), vec!["Interrupt"]);
+        story.ends(1, Ending::Interrupted);
+        story.tell(Event::ShutdownRequested);
+    }
+    assert_eq!(story.run().live(), None, "nothing is held");
+}
+
+#[test]
+fn a_shutdown_interrupts_the_turn_at_work_and_asks_in_an_interactive_run() {
+    for about in [RESUMABLE, STICKY] {
+        let mut story = Story::working(about);
+        shut_down(&mut story);
+        assert_eq!(story.detail(), "waiting_user.free");
+        assert_eq!(story.question().asker, Asker::Abide(Parked::StoppedByShutdown));
+        assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::Interrupted);
+        story.replies("continue").admitted();
+        let Effect::Launch { session, prompt, .. } = story.effect("Launch") else { unreachable!() };
+        let resumed = matches!(session, Session::Resumed(_));
+        // A session that lived in its process has not heard the task.
+        assert_eq!(
+            (resumed, prompt.starts_with("task")),
+            (about.kind == RESUMABLE.kind, !resumed),
+            "{prompt}"
+        );
+    }
+}
+
+#[test]
+fn after_a_shutdown_a_chat_is_idle_and_an_auto_run_has_failed() {
+    for about in [CHAT, STICKY_CHAT] {
+        let mut story = Story::working(about);
+        shut_down(&mut story);
+        assert_eq!(story.detail(), "idle.free");
+    }
+    for about in [AUTO, STICKY_AUTO] {
+        let mut story = Story::working(about);
+        shut_down(&mut story);
+        assert_eq!(story.failure(), Some(FailureCode::StoppedByShutdown));
+        assert_eq!(story.run().status(), Status::Failed);
+        assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::Interrupted);
+    }
+}
+
+#[test]
+fn a_shutdown_voids_the_request_of_a_turn_and_fails_a_sticky_run() {
+    for about in [RESUMABLE, CHAT] {
+        let mut story = at_gate(about);
+        story.tell(Event::ShutdownRequested);
+        assert_eq!((story.detail().as_str(), closing(&story)), ("waiting_user.free", Some(Closing::Void)));
+        assert_eq!(story.owed(), vec!["Terminate"]);
+        story.performs("Terminate").replies("continue").admitted();
+        let Effect::Launch { session, .. } = story.effect("Launch") else { unreachable!() };
+        assert!(matches!(session, Session::Resumed(_)), "{session:?}");
+    }
+    let mut asking = Story::asking(STICKY, Policy::EngineJudgement);
+    asking.tell(Event::ShutdownRequested);
+    let mut gate = at_gate(STICKY);
+    gate.tell(Event::ShutdownRequested);
+    let mut resting = Story::working(STICKY_CHAT);
+    resting.completes(1, "done").tell(Event::ShutdownRequested);
+    for story in [asking, gate, resting] {
+        assert_eq!(story.failure(), Some(FailureCode::StoppedByShutdown));
+        assert_eq!(story.owed(), vec!["Terminate"]);
+        assert!(story.run().interactions.iter().all(|interaction| !interaction.is_open()));
+    }
+}
+
+#[test]
+fn a_shutdown_leaves_runs_alone_that_hold_no_process() {
+    let mut idle = Story::working(CHAT);
+    idle.completes(1, "done");
+    for mut story in [
+        Story::created(RESUMABLE),
+        Story::launching(RESUMABLE),
+        Story::asking(RESUMABLE, Policy::Abort),
+        idle,
+    ] {
+        story.tell_in_vain(Event::ShutdownRequested);
+    }
+}
+
+#[test]
+fn a_shutdown_while_a_message_takes_over_leaves_the_message_queued() {
+    let mut story = Story::working(STICKY);
+    story.says("m2", OnBusy::Supersede);
+    assert_eq!(story.detail(), "running.stopping");
+    story.tell(Event::ShutdownRequested);
+    assert_eq!((story.detail().as_str(), story.owed()), ("queued", vec!["Terminate"]));
+}
+
+#[test]
+fn a_turn_that_ends_in_the_middle_of_a_shutdown_keeps_its_ending() {
+    let mut story = Story::working(RESUMABLE);
+    story.tell(Event::ShutdownRequested).completes(1, "done");
+    assert_eq!((story.run().status(), story.run().result.as_deref()), (Status::Succeeded, Some("done")));
+}
+
+#[test]
+fn an_engine_that_does_not_stop_for_a_shutdown_is_ended() {
+    let mut story = Story::working(RESUMABLE);
+    story.tell(Event::ShutdownRequested).deadline_passes();
+    assert_eq!((story.detail().as_str(), story.owed()), ("waiting_user.free", vec!["Terminate"]));
+}

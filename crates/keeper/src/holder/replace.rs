@@ -1,0 +1,106 @@
+//! A new shell in the place of one that could not be called back.
+
+use rustix::event::epoll::EventFlags;
+
+use super::poller::Source;
+use super::repair::Repair;
+use super::{Holder, identity_of_child};
+use crate::child::{Hold, spawn_on_pty, spawn_shell};
+use crate::lane::Lane;
+use crate::procs;
+use crate::protocol::{News, Refusal, Shape};
+use crate::script::Prompter;
+
+impl Holder {
+    /// Whether the end of the shell is not the end of the session: it ended because a command was stopped, or because
+    /// it could not be brought back. A replacement that never answered is not replaced again.
+    pub(super) fn wants_replacement(&self) -> bool {
+        let stopped = self.job.as_ref().is_some_and(|job| job.ladder.why().is_some());
+        let usable = self.prompter.is_some() && self.repair.ready;
+        usable && self.ending.is_none() && (stopped || self.lost.is_some())
+    }
+
+    /// Starts a new shell in the directory of the old one, with the environment that the session was created with. Jobs
+    /// from before stay alive, except on a terminal, which goes with its shell.
+    pub(super) fn replace_shell(&mut self, code: i32) -> Result<(), Refusal> {
+        let io = |error: std::io::Error| Refusal::System(error.to_string());
+        let system = |error: rustix::io::Errno| Refusal::System(error.to_string());
+        for pid in self.command_processes() {
+            procs::signal(pid, rustix::process::Signal::KILL);
+        }
+        self.drain_terminal();
+        self.drain_all();
+        let created_in = self.spec.cwd.clone();
+        let directory = self.last_directory.take().unwrap_or_else(|| created_in.clone());
+        self.spec.cwd = directory;
+        let started = self.start_shell().or_else(|_unusable_directory| {
+            self.spec.cwd.clone_from(&created_in);
+            self.start_shell()
+        });
+        self.spec.cwd = created_in;
+        let Started { pid, hold, lane, prompter } = started?;
+        let shell = identity_of_child(pid);
+        self.is_replacement = true;
+        let lost = self.lost.take();
+        self.clients.tell_all(|| News::ShellRestarted(shell.clone()));
+        // With the old shell's terminal and lane: what the new one prints is no output of this command.
+        self.finish(code, None, lost);
+        self.child = shell;
+        self.program = procs::program(pid);
+        self.children[0] = procs::Children::of(pid);
+        self.descriptors = procs::Descriptors::of(pid);
+        if let Ok(bytes) = postcard::to_stdvec(&(&self.own, &self.child)) {
+            self.place.record_identity(&bytes).map_err(io)?;
+        }
+        self.poller.add(prompter.reports_on(), Source::Reports, EventFlags::IN).map_err(system)?;
+        self.prompter = Some(prompter);
+        self.repair = Repair::first();
+        self.known = self.living_children();
+        if let Hold::Pty(pty) = &hold {
+            self.poller.add(pty, Source::Terminal, EventFlags::IN).map_err(system)?;
+            self.hold = hold;
+            self.repair.ready = true;
+            self.repair.needed = false;
+            self.start_waiting();
+            return Ok(());
+        }
+        if let Some(lane) = lane {
+            self.add_lane(lane).map_err(system)?;
+        }
+        self.offer()?;
+        self.start_repair(None)
+    }
+
+    fn start_shell(&self) -> Result<Started, Refusal> {
+        let io = |error: std::io::Error| Refusal::System(error.to_string());
+        match &self.spec.shape {
+            Shape::Pipes => Err(Refusal::Unsupported("no shell".to_owned())),
+            Shape::Shell(script) => {
+                let mut prompter = Prompter::new(script.clone(), false).map_err(io)?;
+                prompter.begin().map_err(io)?;
+                let (lane, writers) = Lane::new(self.lane + 1, 0).map_err(io)?;
+                let (pid, hold) = spawn_shell(&self.spec, &prompter, writers)?;
+                Ok(Started { pid, hold, lane: Some(lane), prompter })
+            }
+            Shape::Pty { rows, cols, script } => {
+                let script = script.clone().ok_or(Refusal::Unsupported("no shell".to_owned()))?;
+                let size = match &self.hold {
+                    Hold::Pty(pty) => rustix::termios::tcgetwinsize(pty).ok(),
+                    Hold::Pipes(_) | Hold::Shell => None,
+                };
+                let (rows, cols) = size.map_or((*rows, *cols), |size| (size.ws_row, size.ws_col));
+                let prompter = Prompter::new(script, true).map_err(io)?;
+                let (pid, hold) = spawn_on_pty(&self.spec, rows, cols)?;
+                Ok(Started { pid, hold, lane: None, prompter })
+            }
+        }
+    }
+}
+
+/// A shell that has just been started.
+struct Started {
+    pid: u32,
+    hold: Hold,
+    lane: Option<Lane>,
+    prompter: Prompter,
+}

@@ -1,0 +1,37 @@
+//! A path in a message, as the bytes that the kernel knows it by: the name of a directory need not be UTF-8.
+//!
+//! Encoded, these bytes look like a string, so a path that is UTF-8 is the same message as before.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserializer, Serializer};
+
+pub(crate) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bytes(path.as_os_str().as_bytes())
+}
+
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    let bytes: Vec<u8> = serde_bytes::deserialize(deserializer)?;
+    Ok(PathBuf::from(OsString::from_vec(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::{Deserialize, Serialize};
+
+    use super::*;
+
+    #[derive(Serialize, Deserialize)]
+    struct Message(#[serde(with = "super")] PathBuf);
+
+    #[test]
+    fn any_path_arrives_and_one_that_is_utf_8_is_written_as_a_string() {
+        let strange = PathBuf::from(OsString::from_vec(b"/tmp/caf\xe9 \xff".to_vec()));
+        let bytes = postcard::to_stdvec(&Message(strange.clone())).unwrap();
+        assert_eq!(postcard::from_bytes::<Message>(&bytes).unwrap().0, strange);
+        let plain = postcard::to_stdvec(&Message("/etc/käfer".into())).unwrap();
+        assert_eq!(plain, postcard::to_stdvec("/etc/käfer").unwrap());
+    }
+}

@@ -1,0 +1,117 @@
+//! One record of a segment: a header with a checksum, then the bytes.
+
+use std::fs::File;
+use std::io::{self, BufReader, IoSlice, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use crate::protocol::{JobId, Stream};
+
+pub(super) const HEADER: usize = 28;
+const MAX_RECORD: usize = 1 << 20;
+
+pub(super) fn write_record(file: &mut File, header: Header, bytes: &[u8]) -> io::Result<()> {
+    let encoded = header.encode();
+    let written = file.write_vectored(&[IoSlice::new(&encoded), IoSlice::new(bytes)])?;
+    if written < encoded.len() {
+        file.write_all(encoded.get(written..).unwrap_or_default())?;
+        file.write_all(bytes)?;
+    } else if written < encoded.len() + bytes.len() {
+        file.write_all(bytes.get(written - encoded.len()..).unwrap_or_default())?;
+    }
+    Ok(())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) job: JobId,
+    pub(super) stream: Stream,
+    pub(super) offset: u64,
+    pub(super) length: usize,
+}
+
+impl Header {
+    fn encode(self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        let length = u32::try_from(self.length).unwrap_or(u32::MAX);
+        let stream = u32::try_from(self.stream.index()).unwrap_or(0);
+        bytes[..8].copy_from_slice(&self.job.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[16..20].copy_from_slice(&length.to_le_bytes());
+        bytes[20..24].copy_from_slice(&stream.to_le_bytes());
+        let check = check(&bytes);
+        bytes[24..].copy_from_slice(&check.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; HEADER]) -> Option<Self> {
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let stream = match word(20) {
+            0 => Stream::Stdout,
+            1 => Stream::Stderr,
+            _ => return None,
+        };
+        let length = usize::try_from(word(16)).ok().filter(|length| *length <= MAX_RECORD)?;
+        let header = Self { job: long(0), stream, offset: long(8), length };
+        header.offset.checked_add(length as u64)?;
+        (word(24) == check(bytes)).then_some(header)
+    }
+}
+
+/// Tells a record from leftovers of a torn write; it need not withstand an attacker who owns the directory anyway.
+fn check(bytes: &[u8; HEADER]) -> u32 {
+    bytes[..24].iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+/// The records of one segment, up to the first that is not whole.
+#[derive(Debug)]
+pub(super) struct Records {
+    file: BufReader<File>,
+    /// How long the file was when it was opened.
+    length: u64,
+    /// Where the present record begins.
+    pub(super) position: u64,
+    /// Where the next one does.
+    after: u64,
+    unread: usize,
+}
+
+impl Records {
+    pub(super) fn open(path: &Path, position: u64) -> io::Result<Self> {
+        let mut file = File::open(path)?;
+        if position > 0 {
+            file.seek(SeekFrom::Start(position))?;
+        }
+        let length = file.metadata()?.len();
+        Ok(Self {
+            length,
+            file: BufReader::with_capacity(32 << 10, file),
+            position,
+            after: position,
+            unread: 0,
+        })
+    }
+
+    pub(super) fn next(&mut self) -> io::Result<Option<Header>> {
+        self.file.seek_relative(i64::try_from(self.unread).unwrap_or(i64::MAX))?;
+        self.unread = 0;
+        let mut bytes = [0; HEADER];
+        match self.file.read_exact(&mut bytes) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let Some(header) = Header::decode(&bytes) else { return Ok(None) };
+        self.position = self.after;
+        self.after += (HEADER + header.length) as u64;
+        self.unread = header.length;
+        // A payload that the file ends in is not whole.
+        Ok((self.length >= self.after).then_some(header))
+    }
+
+    pub(super) fn payload(&mut self) -> io::Result<Vec<u8>> {
+        let mut payload = vec![0; std::mem::take(&mut self.unread)];
+        self.file.read_exact(&mut payload)?;
+        Ok(payload)
+    }
+}

@@ -1,0 +1,101 @@
+//! One turn that prints very much, with a restart after each third of it: the result is right, and neither memory nor
+//! disk grows with the output.
+
+use std::{fs, path::Path, time::Duration};
+
+use abide_testkit::daemon::{Home, Running};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::{Seen, Wish, peak_memory};
+use crate::{kill::scene::nap, watch::Watch};
+
+/// The most memory that a daemon or a keeper may have held, in MiB.
+const MAX_MEMORY_MIB: u64 = 100;
+/// The most that may lie on disk, in MiB: what is kept of a process's output, and some segments.
+const MAX_DISK_MIB: u64 = 1024 + 64;
+/// How often it is looked at what lies on disk.
+const LOOK: Duration = Duration::from_millis(50);
+/// After how many looks without any progress it is given up.
+const MAX_IDLE_LOOKS: u32 = 2_400;
+
+pub(super) fn besiege(wish: &Wish, seen: &mut Seen) -> Result<()> {
+    let home = Home::new(&wish.program);
+    let mut daemon = home.start();
+    ensure!(daemon.is_ready(), "the daemon does not start: {}", home.complaints());
+    let prompt = format!("append log begun\nprint {}\nappend log printed\nsay done", wish.output);
+    let body = json!({
+        "engine": "parrot", "prompt": prompt, "execution_mode": "auto", "workspace": home.workspace("w"),
+    });
+    let watch = Watch::start();
+    let created = home.client()?.post("/v1/runs", &body)?;
+    let run = created.text("/run_id").to_owned();
+    let (mut memory, mut keeper_memory, mut disk) = (0, 0, 0);
+    let mut restarts = vec![wish.output / 3, wish.output / 3 * 2];
+    restarts.reverse();
+    let (mut idle, mut last) = (0, 0);
+    let done = loop {
+        nap(LOOK);
+        let place = home.place_of(&run, 1);
+        disk = disk.max(size(&place));
+        memory = memory.max(peak_memory(daemon.pid()));
+        if let Some(keeper) = home.keeper_of(&run, 1) {
+            keeper_memory = keeper_memory.max(peak_memory(keeper.pid));
+        }
+        let read = offset(&place);
+        idle = if read > last { 0 } else { idle + 1 };
+        last = last.max(read);
+        if restarts.last().is_some_and(|at| read >= *at) {
+            restarts.pop();
+            daemon = restarted(&home, daemon)?;
+        }
+        let state = home.client()?.get(&format!("/v1/runs/{run}"))?.body;
+        let status = state["status"].as_str().unwrap_or_default();
+        if ["succeeded", "failed", "canceled"].contains(&status) {
+            break state;
+        }
+        ensure!(idle < MAX_IDLE_LOOKS, "nothing is read any more after byte {last}: {state}");
+    };
+    let elapsed = watch.elapsed().as_secs_f64();
+    memory = memory.max(peak_memory(daemon.pid()));
+    ensure!(restarts.is_empty(), "the turn was over before the last restart");
+    ensure!(done["result"]["text"] == "done", "the result is wrong: {done}");
+    let turns = home.client()?.get(&format!("/v1/runs/{run}/turns"))?.body;
+    let attempts = turns.pointer("/items/0/attempts").and_then(Value::as_array).map_or(0, Vec::len);
+    ensure!(attempts == 1, "{attempts} processes for one turn: {turns}");
+    let log = fs::read_to_string(home.workspace("w").join("log"))?;
+    ensure!(log == "begun\nprinted\n", "the turn's orders were not carried out once: {log:?}");
+    daemon.terminate();
+    seen.figure("bytes printed in one turn, with two restarts in the middle", wish.output);
+    seen.figure("seconds for it", format!("{elapsed:.1}"));
+    seen.figure("the same: the daemon's memory at most, MiB", memory);
+    seen.figure("the same: the keeper's memory at most, MiB", keeper_memory);
+    seen.figure("the same: output on disk at most, MiB", disk >> 20);
+    ensure!(
+        memory.max(keeper_memory) <= MAX_MEMORY_MIB,
+        "more than {MAX_MEMORY_MIB} MiB of memory were held"
+    );
+    ensure!(disk >> 20 <= MAX_DISK_MIB, "more than {MAX_DISK_MIB} MiB of output were on disk");
+    Ok(())
+}
+
+fn restarted(home: &Home, daemon: Running) -> Result<Running> {
+    daemon.kill();
+    let next = home.start();
+    ensure!(next.is_ready(), "the next daemon does not start: {}", home.complaints());
+    home.client().context("the next daemon is not found")?;
+    Ok(next)
+}
+
+/// How many bytes the last checkpoint vouches for.
+fn offset(place: &Path) -> u64 {
+    let stored = fs::read(place.join("checkpoint")).unwrap_or_default();
+    let checkpoint: Value = serde_json::from_slice(&stored).unwrap_or_default();
+    checkpoint["stdout"].as_u64().unwrap_or(0)
+}
+
+/// The bytes of all files in a folder.
+fn size(folder: &Path) -> u64 {
+    let files = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
+}

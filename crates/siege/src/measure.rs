@@ -1,0 +1,108 @@
+//! What whole runs cost over HTTP, on the real binary with the parrot: one short measurement for a comparison of two
+//! binaries that repeats it in turns. Nothing is judged here.
+
+use std::{path::Path, time::Duration};
+
+use abide_testkit::daemon::{Client, Feed, Home};
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use crate::watch::Watch;
+
+/// How many runs follow each other, after those that warm up.
+const ALONE: usize = 20;
+const WARM_UP: usize = 3;
+/// How many people have runs at the same time, and how many each.
+const PEOPLE: usize = 8;
+const EACH: usize = 4;
+/// As many turns may work at a time.
+const SLOTS: &str = "8";
+
+/// What one run took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Took {
+    create: Duration,
+    reply: Duration,
+    whole: Duration,
+}
+
+pub(crate) fn run(program: &Path) -> Result<()> {
+    let home = Home::new(program)
+        .with("ABIDE_SLOTS_MAX_RUNNING", SLOTS)
+        // All requests come from one address.
+        .with("ABIDE_HTTP_REQUESTS_PER_SECOND", "0");
+    let daemon = home.start();
+    ensure!(daemon.is_ready(), "the daemon does not start: {}", home.complaints());
+    let feed = Feed::open("/v1/events", home.finder());
+    for number in 0..WARM_UP {
+        cycle(&home, &feed, &format!("warm-{number}"))?;
+    }
+    let alone: Vec<Took> =
+        (0..ALONE).map(|number| cycle(&home, &feed, &format!("alone-{number}"))).collect::<Result<_>>()?;
+    let watch = Watch::start();
+    std::thread::scope(|scope| {
+        let people: Vec<_> = (0..PEOPLE)
+            .map(|person| {
+                let (home, feed) = (&home, &feed);
+                scope.spawn(move || -> Result<()> {
+                    for number in 0..EACH {
+                        cycle(home, feed, &format!("crowd-{person}-{number}"))?;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        people.into_iter().try_for_each(|person| person.join().ok().context("a person broke off")?)
+    })?;
+    let together = watch.elapsed() / u32::try_from(PEOPLE * EACH)?;
+    let median = |of: fn(&Took) -> Duration| {
+        let mut times: Vec<Duration> = alone.iter().map(of).collect();
+        times.sort();
+        times.get(times.len() / 2).copied().unwrap_or_default()
+    };
+    for (name, time) in [
+        ("POST /v1/runs until acknowledged", median(|took| took.create)),
+        ("reply until acknowledged", median(|took| took.reply)),
+        ("create, ask, reply, finish", median(|took| took.whole)),
+        ("the same, 8 at a time, per run", together),
+    ] {
+        println!("figure {:.4} ms {name}", time.as_secs_f64() * 1e3);
+    }
+    daemon.terminate();
+    Ok(())
+}
+
+/// A run that asks once and is answered.
+fn cycle(home: &Home, feed: &Feed, name: &str) -> Result<Took> {
+    let client = home.client()?;
+    let body = json!({
+        "engine": "parrot", "prompt": "ask open_text q\nsay done", "workspace": home.workspace(name),
+        "execution_mode": "interactive",
+    });
+    let whole = Watch::start();
+    let created = client.post("/v1/runs", &body)?;
+    let create = whole.elapsed();
+    ensure!(created.status == 201, "{}", created.body);
+    let path = format!("/v1/runs/{}", created.text("/run_id"));
+    let question = reaches(&client, feed, &path, "waiting_user")?;
+    let watch = Watch::start();
+    let replied =
+        client.post(&format!("/v1/interactions/{question}/reply"), &json!({ "text": "an answer" }))?;
+    let reply = watch.elapsed();
+    ensure!(replied.status == 200, "{}", replied.body);
+    reaches(&client, feed, &path, "succeeded")?;
+    Ok(Took { create, reply, whole: whole.elapsed() })
+}
+
+/// Waits for events until the run has this status; gives its open question.
+fn reaches(client: &Client, feed: &Feed, path: &str, status: &str) -> Result<String> {
+    loop {
+        let seen = feed.seen().len();
+        let run = client.get(path)?;
+        if run.text("/status") == status {
+            return Ok(run.text("/pending_interaction_id").to_owned());
+        }
+        let over = ["succeeded", "failed", "canceled"].contains(&run.text("/status"));
+        ensure!(!over && feed.wait_beyond(seen), "{path} does not come to {status}: {}", run.body);
+    }
+}

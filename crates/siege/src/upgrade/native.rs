@@ -1,0 +1,123 @@
+//! The native agent across an upgrade: a session that the old binary started lives on while the agent waits for a person,
+//! and the new binary goes on in it. Once from the command line, once as an engine of the daemon.
+
+use std::{fs, path::PathBuf};
+
+use abide_testkit::{
+    daemon::Home,
+    model::{Answer, ModelServer, Script},
+};
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use super::reaches;
+
+/// An agent with its model, and what it has begun.
+pub(super) struct Native {
+    model: ModelServer,
+    folder: PathBuf,
+    /// Where the one from the command line works.
+    work: PathBuf,
+    engine_model: ModelServer,
+    run: String,
+}
+
+const CONFIG: &str = r#"
+model:
+  base_url: "BASE_URL"
+  name: loopback
+  max_retries: 1
+tools:
+  - name: shell
+    description: A shell that remembers.
+    stateful: true
+    command: [bash, -i]
+    parameters:
+      - { name: command, type: string, description: The command., inject_as: stdin, required: false }
+"#;
+
+/// It sets something in its shell and asks; after the answer it looks whether that is still there.
+fn script() -> Script {
+    let shell = |command: &str| Answer::call("shell", json!({ "command": command }));
+    [
+        shell("cd /usr; kept=before-the-upgrade"),
+        Answer::call("ask_human", json!({ "question": "Which?" })),
+        shell("echo $kept in $(pwd)"),
+        Answer::say("done"),
+    ]
+    .into_iter()
+    .fold(Script::new(), Script::then)
+    .demand_order()
+}
+
+impl Native {
+    /// Writes the agents, before the daemon reads its configuration.
+    pub(super) fn prepare(home: &Home) -> Result<Self> {
+        let (model, engine_model) = (ModelServer::start(script()), ModelServer::start(script()));
+        let [folder, engine] = [("agent", &model), ("engine-agent", &engine_model)].map(|(name, model)| {
+            let folder = home.path().join(name);
+            fs::create_dir_all(&folder)
+                .and_then(|()| {
+                    let config = CONFIG.replace("BASE_URL", &model.url("/v1"));
+                    fs::write(folder.join("config.yaml"), config)
+                })
+                .and_then(|()| fs::write(folder.join("system_prompt.md"), "You are a careful agent.\n"))
+                .map(|()| folder)
+        });
+        let config = format!("[engines.native]\nargs = [\"--agent\", \"{}\"]\n", engine?.display());
+        fs::write(home.path().join("config.toml"), config)?;
+        let work = home.workspace("native-command");
+        Ok(Self { model, folder: folder?, work, engine_model, run: String::new() })
+    }
+
+    /// Brings both to their question, with the old binary.
+    pub(super) fn begin(&mut self, home: &Home) -> Result<()> {
+        let asked = self.command(home, &["--message", "go"]);
+        ensure!(asked.code == Some(101), "the agent does not wait: {asked:?}");
+        ensure!(self.sessions() == 1, "the waiting agent has {} sessions", self.sessions());
+        let body = json!({
+            "engine": "native", "workspace": home.workspace("native-engine"), "execution_mode": "interactive",
+            "prompt": "go",
+        });
+        let created = home.client()?.post("/v1/runs", &body)?;
+        ensure!(created.status == 201, "{}", created.body);
+        created.text("/run_id").clone_into(&mut self.run);
+        reaches(home, &self.run, "waiting_user").map(drop)
+    }
+
+    /// Answers both, with the new binary.
+    pub(super) fn finish(&self, home: &Home) -> Result<()> {
+        let done = self.command(home, &["--answer", "this"]);
+        ensure!(done.code == Some(0) && done.stdout == "done\n", "the agent does not go on: {done:?}");
+        went_on(&self.model).context("from the command line")?;
+        ensure!(self.sessions() == 0, "sessions of a finished agent are left");
+        let waiting = reaches(home, &self.run, "waiting_user")?;
+        let question = waiting["pending_interaction_id"].as_str().unwrap_or_default();
+        let path = format!("/v1/interactions/{question}/reply");
+        let replied = home.client()?.post(&path, &json!({ "text": "this" }))?;
+        ensure!(replied.status == 200, "{}", replied.body);
+        reaches(home, &self.run, "succeeded")?;
+        went_on(&self.engine_model).context("as an engine")
+    }
+
+    fn command(&self, home: &Home, words: &[&str]) -> abide_testkit::daemon::End {
+        let text = |path: &PathBuf| path.display().to_string();
+        let (folder, work) = (text(&self.folder), text(&self.work));
+        let all = [&["agent", "run", "--agent", &folder, "--workdir", &work], words].concat();
+        home.run(&all)
+    }
+
+    fn sessions(&self) -> usize {
+        let folder = self.work.join(".abide/sessions");
+        fs::read_dir(folder).into_iter().flatten().count()
+    }
+}
+
+/// The model has seen what was set in the shell before the upgrade.
+fn went_on(model: &ModelServer) -> Result<()> {
+    let heard = model.heard().pop().context("the model was asked")?;
+    let results: Vec<String> = heard.tool_results().into_iter().map(|result| result.text).collect();
+    let seen = results.iter().any(|text| text.contains("before-the-upgrade in /usr"));
+    ensure!(seen && model.faults().is_empty(), "the session did not go on: {results:?} {:?}", model.faults());
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! What is wrong with a schema as a whole: the witness, the chain, rows that an index does not find, and derived columns
+//! that belong to no single run.
+
+use abide_domain::id::RunId;
+use abide_ports::store::{Flaw, StoreError};
+use tokio_postgres::{Error, SimpleQueryMessage};
+
+use super::{PostgresStore, connect::Session, error::failed, testimony};
+use crate::{assembly::TABLES, chain::ChainCheck};
+
+/// How many entries are read at once.
+const PAGE: i64 = 10_000;
+/// How many findings of one kind are told.
+const MOST_FINDINGS: usize = 100;
+
+/// Looks at everything, on a connection of its own.
+pub(super) async fn inspect(store: &PostgresStore) -> Result<Vec<Flaw>, StoreError> {
+    let session = store.reader.connect().await?;
+    let mut flaws = Vec::new();
+    if let Some(path) = &store.witness {
+        match testimony::judge(&session, path).await {
+            Ok(None) => {}
+            Ok(Some(what)) => flaws.push(Flaw::Note { what }),
+            Err(StoreError::Lost { what }) => flaws.push(Flaw::Lost { what }),
+            Err(other) => return Err(other),
+        }
+    }
+    look(&session, store.reader.schema(), &mut flaws).await.map_err(|error| failed(&error))?;
+    Ok(flaws)
+}
+
+async fn look(session: &Session, schema: &str, flaws: &mut Vec<Flaw>) -> Result<(), Error> {
+    // One moment for everything that follows.
+    session.client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
+    for row in session.query("SELECT value FROM meta WHERE key = 'accepted_loss'", &[]).await? {
+        flaws.push(Flaw::Note { what: format!("a loss was accepted at {}", row.get::<_, String>(0)) });
+    }
+    chain(session, flaws).await?;
+    indexes(session, schema, flaws).await?;
+    let sql = "SELECT count(*) FROM cursors WHERE seq < 0 OR seq > (SELECT seq FROM head)";
+    let ahead: i64 = session.query(sql, &[]).await?.first().map_or(0, |row| row.get(0));
+    if ahead > 0 {
+        flaws.push(Flaw::Derived { what: format!("{ahead} cursors are beyond the journal's end") });
+    }
+    for (table, id) in strangers(session).await? {
+        flaws.push(Flaw::Derived { what: format!("{table} has rows of {id:?}, which is no run") });
+    }
+    session.client.batch_execute("ROLLBACK").await
+}
+
+/// Makes anew what belongs to no single run.
+pub(super) async fn reindex(store: &PostgresStore) -> Result<(), StoreError> {
+    let session = store.reader.connect().await?;
+    make_anew(&session).await.map_err(|error| failed(&error))
+}
+
+async fn make_anew(session: &Session) -> Result<(), Error> {
+    session.client.batch_execute("BEGIN").await?;
+    for table in TABLES.iter().chain(&["journal", "cursors"]) {
+        session.client.batch_execute(&format!("REINDEX TABLE {table}")).await?;
+    }
+    for (table, id) in strangers(session).await? {
+        session.execute(&format!("DELETE FROM {table} WHERE run_id = $1"), &[&id]).await?;
+    }
+    let clamp = "UPDATE cursors SET seq = greatest(0, least(seq, (SELECT seq FROM head)))
+                 WHERE seq < 0 OR seq > (SELECT seq FROM head)";
+    session.execute(clamp, &[]).await?;
+    session.client.batch_execute("COMMIT").await
+}
+
+async fn chain(session: &Session, flaws: &mut Vec<Flaw>) -> Result<(), Error> {
+    let (mut check, mut at, mut found, mut last) = (ChainCheck::default(), 0_i64, 0, 0_i64);
+    loop {
+        let sql = "SELECT seq, checksum, chain FROM journal WHERE seq > $1 ORDER BY seq LIMIT $2";
+        let rows = session.query(sql, &[&at, &PAGE]).await?;
+        for row in &rows {
+            at = row.get(0);
+            let chain: Option<i64> = row.get(2);
+            last = chain.unwrap_or(0);
+            if let Some(what) = check.take(at, row.get(1), chain) {
+                found += 1;
+                if found <= MOST_FINDINGS {
+                    flaws.push(Flaw::Journal { what });
+                }
+            }
+        }
+        if rows.is_empty() {
+            break;
+        }
+    }
+    for row in session.query("SELECT seq, chain FROM head", &[]).await? {
+        let (seq, chain): (i64, i64) = (row.get(0), row.get(1));
+        if (seq, chain) != (at, last) {
+            flaws.push(Flaw::Journal {
+                what: format!("the head says {seq}, and the journal ends at {at}, or their chains differ"),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Counts the rows of each table once without its indexes and once by each index.
+async fn indexes(session: &Session, schema: &str, flaws: &mut Vec<Flaw>) -> Result<(), Error> {
+    let sql = "
+        SELECT quote_ident(i.relname), quote_ident(t.relname), coalesce(pg_get_expr(x.indpred, x.indrelid), 'true'),
+            (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY k.place)
+                FROM unnest(x.indkey::smallint[]) WITH ORDINALITY AS k (number, place)
+                JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = k.number),
+            x.indisvalid AND x.indisready
+        FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_class t ON t.oid = x.indrelid
+        JOIN pg_namespace n ON n.oid = t.relnamespace
+        WHERE n.nspname = $1 AND x.indexprs IS NULL ORDER BY 2, 1";
+    for row in session.query(sql, &[&schema]).await? {
+        let (index, table, predicate): (String, String, String) = (row.get(0), row.get(1), row.get(2));
+        let (columns, is_used): (Option<String>, bool) = (row.get(3), row.get(4));
+        let Some(columns) = columns.filter(|_| is_used) else {
+            flaws.push(Flaw::Derived { what: format!("the index {index} of {table} is not in use") });
+            continue;
+        };
+        scan_by(session, "off").await?;
+        let all = count(session, &format!("SELECT count(*) FROM {table} WHERE {predicate}")).await?;
+        scan_by(session, "on").await?;
+        let ordered = format!(
+            "SELECT count(*) FROM (SELECT {columns} FROM {table} WHERE {predicate} ORDER BY {columns} OFFSET 0) AS found"
+        );
+        let found = count(session, &ordered).await?;
+        if found != all {
+            let what = format!("the index {index} finds {found} rows of {table}, which has {all}");
+            flaws.push(Flaw::Derived { what });
+        }
+    }
+    Ok(())
+}
+
+/// Has tables read by their indexes, or without them.
+async fn scan_by(session: &Session, index: &str) -> Result<(), Error> {
+    let table = if index == "on" { "off" } else { "on" };
+    let settings = format!(
+        "SET LOCAL enable_seqscan = {table}; SET LOCAL enable_sort = {table}; SET LOCAL enable_indexscan = {index};
+         SET LOCAL enable_indexonlyscan = {index}; SET LOCAL enable_bitmapscan = off"
+    );
+    session.client.batch_execute(&settings).await
+}
+
+async fn count(session: &Session, sql: &str) -> Result<i64, Error> {
+    // Not prepared: a plan that was made under other settings must not be used again.
+    let rows = session.client.simple_query(sql).await?;
+    let number = rows.iter().find_map(|message| {
+        let SimpleQueryMessage::Row(row) = message else { return None };
+        row.get(0)?.parse().ok()
+    });
+    Ok(number.unwrap_or(-1))
+}
+
+/// Ids in tables that no run can have.
+async fn strangers(session: &Session) -> Result<Vec<(&'static str, String)>, Error> {
+    let mut found = Vec::new();
+    for table in TABLES {
+        for row in session.query(&format!("SELECT DISTINCT run_id FROM {table}"), &[]).await? {
+            let id: String = row.get(0);
+            if id.parse::<RunId>().is_err() {
+                found.push((table, id));
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,151 @@
+//! A schema and its witness: a file in the daemon's home that notices a server which was restored from an older backup,
+//! or failed over to one that had not received everything.
+//!
+//! The file is named after the store's id, so each schema has its own. Several daemons may write to one schema; each
+//! has a witness of its own, which the others' commits leave behind.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+
+use abide_ports::store::StoreError;
+
+use super::{connect::Session, error::failed};
+use crate::{
+    chain::Head,
+    witness::{self, Loss, SyncedFile, Testimony, Witness},
+};
+
+/// How often a witness that was written to is synced.
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What keeps the store from being written to, shared with whoever asks for its health.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State(Arc<Mutex<Option<String>>>);
+
+impl State {
+    pub(super) fn health(&self) -> Result<(), StoreError> {
+        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(what) => Err(StoreError::Gone { what: what.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn set(&self, what: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    }
+}
+
+/// Follows the commits of this daemon.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    witness: Option<Witness>,
+    /// The newest commit of this daemon.
+    seen: Head,
+    state: State,
+}
+
+impl Watch {
+    pub(super) fn state(&self) -> State {
+        self.state.clone()
+    }
+
+    /// Refuses to write to a server that has less than was acknowledged.
+    pub(super) fn check(&mut self, head: Head) -> Result<(), StoreError> {
+        let chain = (head.seq == self.seen.seq).then_some(head.chain);
+        let compared = match (head.seq > self.seen.seq, self.seen.seq) {
+            // What others wrote since cannot be told from here; the next start looks at it.
+            (true, _) | (false, 0) => Ok(()),
+            (false, _) => witness::compare("the store on the server", self.seen, head, chain),
+        };
+        self.state.set(compared.as_ref().err().map(ToString::to_string));
+        compared
+    }
+
+    /// Notes a commit, before it is acknowledged.
+    pub(super) fn committed(&mut self, head: Head) {
+        if head == self.seen {
+            return;
+        }
+        self.seen = head;
+        if let Some(witness) = &mut self.witness {
+            // The commit itself is durable; a witness that lags behind proves less and harms nothing.
+            witness.write(head).ok();
+        }
+    }
+}
+
+/// Where the witness of this schema is.
+pub(super) async fn path_in(folder: &Path, session: &Session) -> Result<PathBuf, StoreError> {
+    let rows = session.query("SELECT value FROM meta WHERE key = 'id'", &[]).await;
+    let rows = rows.map_err(|error| failed(&error))?;
+    let Some(row) = rows.first() else {
+        return Err(StoreError::Damaged { what: "the store's id is missing from its table meta".to_owned() });
+    };
+    let id: String = row.get(0);
+    if id.is_empty() || !id.chars().all(|c| c.is_ascii_alphanumeric()) {
+        return Err(StoreError::Damaged { what: "the store's id in its table meta is not valid".to_owned() });
+    }
+    Ok(folder.join(format!("postgres-{id}.witness")))
+}
+
+/// Compares a schema with its witness, and starts the witness anew from there.
+pub(super) async fn open(
+    session: &Session,
+    path: &Path,
+    loss: Loss,
+    notes: &mut Vec<String>,
+) -> Result<Watch, StoreError> {
+    match judge(session, path).await {
+        Ok(None) => {}
+        Ok(Some(note)) => notes.push(note),
+        Err(StoreError::Lost { what }) if loss == Loss::Accept => {
+            let sql = "INSERT INTO meta (key, value)
+                       VALUES ('accepted_loss', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') || ': ' || $1)
+                       ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+            session.execute(sql, &[&what]).await.map_err(|error| failed(&error))?;
+            notes.push(format!("continues without acknowledged input, as asked with --accept-loss: {what}"));
+        }
+        Err(other) => return Err(other),
+    }
+    let head = head(session).await?;
+    let witness = Witness::start(path, head)?;
+    tokio::spawn(keep_synced(Arc::downgrade(&witness.shared())));
+    Ok(Watch { witness: Some(witness), seen: head, state: State::default() })
+}
+
+/// Compares a schema with its witness. A note for the operator if the witness cannot be read.
+pub(super) async fn judge(session: &Session, path: &Path) -> Result<Option<String>, StoreError> {
+    // The witness is read first: whoever commits meanwhile only makes the journal longer.
+    let seen = match witness::read(path) {
+        Testimony::Head(seen) => seen,
+        Testimony::Missing => return Ok(None),
+        Testimony::Unreadable(why) => {
+            let note =
+                format!("its witness {why}; whether acknowledged input was lost before now cannot be told");
+            return Ok(Some(note));
+        }
+    };
+    let sql = "SELECT coalesce(chain, 0) FROM journal WHERE seq = $1";
+    let rows = session.query(sql, &[&seen.seq]).await.map_err(|error| failed(&error))?;
+    let chain = rows.first().map(|row| row.get(0));
+    witness::compare("the store on the server", seen, head(session).await?, chain)?;
+    Ok(None)
+}
+
+async fn head(session: &Session) -> Result<Head, StoreError> {
+    let rows = session.query("SELECT seq, chain FROM head", &[]).await.map_err(|error| failed(&error))?;
+    Ok(rows.first().map_or(Head::default(), |row| Head { seq: row.get(0), chain: row.get(1) }))
+}
+
+/// Syncs the witness for as long as it is written.
+async fn keep_synced(file: Weak<SyncedFile>) {
+    loop {
+        tokio::time::sleep(SYNC_INTERVAL).await;
+        let Some(file) = file.upgrade() else { return };
+        // A sync that fails is tried again the next time.
+        tokio::task::spawn_blocking(move || file.sync().ok()).await.ok();
+    }
+}

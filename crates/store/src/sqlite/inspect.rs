@@ -1,0 +1,139 @@
+//! What is wrong with a database as a whole: SQLite's own check, the witness, the chain, and derived columns that belong
+//! to no single run.
+
+use std::path::Path;
+
+use abide_domain::id::RunId;
+use abide_ports::store::{Flaw, StoreError};
+use rusqlite::Connection;
+
+use super::{
+    connect,
+    error::failed,
+    testimony::{self, Verdict},
+    write,
+};
+use crate::{assembly::TABLES, chain::ChainCheck};
+
+/// How many findings of one kind are told.
+const MOST_FINDINGS: usize = 100;
+
+/// Looks at everything, on a connection of its own.
+pub(super) fn inspect(path: &Path) -> Result<Vec<Flaw>, StoreError> {
+    let connection = connect::reader(path)?;
+    let mut flaws = Vec::new();
+    match testimony::judge(&connection, path)? {
+        Verdict::Agrees => {}
+        Verdict::Unwitnessed { why } => flaws.push(Flaw::Note { what: why }),
+        Verdict::Lost { what } => flaws.push(Flaw::Lost { what }),
+    }
+    if let Some(what) = connect::noted(&connection, "accepted_loss").map_err(lost)? {
+        flaws.push(Flaw::Note { what: format!("a loss was accepted at {what}") });
+    }
+    // One moment for everything that follows.
+    connection.execute_batch("BEGIN").map_err(lost)?;
+    integrity(&connection, &mut flaws).map_err(lost)?;
+    chain(&connection, &mut flaws).map_err(lost)?;
+    filing(&connection, &mut flaws).map_err(lost)?;
+    for (table, id) in strangers(&connection).map_err(lost)? {
+        flaws.push(Flaw::Derived { what: format!("{table} has rows of {id:?}, which is no run") });
+    }
+    Ok(flaws)
+}
+
+/// Makes anew what belongs to no single run. Everything here runs inside a transaction that somebody else ends.
+pub(super) fn reindex(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch("REINDEX")?;
+    for (table, id) in strangers(connection)? {
+        connection.execute(&format!("DELETE FROM {table} WHERE run_id = ?1"), [id])?;
+    }
+    connection.execute_batch(
+        "DELETE FROM journal_of_run;
+         DELETE FROM journal_filed;
+         INSERT INTO journal_filed (up_to) SELECT coalesce(max(seq), 0) FROM journal;
+         INSERT INTO journal_of_run (run_id, seq) SELECT run_id, seq FROM journal ORDER BY run_id, seq;
+         UPDATE cursors SET seq = max(0, min(seq, (SELECT up_to FROM journal_filed)))",
+    )
+}
+
+fn integrity(connection: &Connection, flaws: &mut Vec<Flaw>) -> rusqlite::Result<()> {
+    let mut check = connection.prepare(&format!("PRAGMA integrity_check({MOST_FINDINGS})"))?;
+    let mut lines = check.query([])?;
+    while let Some(line) = lines.next()? {
+        let said: String = line.get(0)?;
+        if said == "ok" {
+            continue;
+        }
+        let what = format!("SQLite finds: {said}");
+        // An index can be made anew from its table, which is whole if only this is wrong.
+        let is_index = said.contains("missing from index")
+            || said.contains("entries in index")
+            || said.contains("non-unique entry in index");
+        flaws.push(if is_index { Flaw::Derived { what } } else { Flaw::Journal { what } });
+    }
+    Ok(())
+}
+
+fn chain(connection: &Connection, flaws: &mut Vec<Flaw>) -> rusqlite::Result<()> {
+    let mut query = connection.prepare("SELECT seq, checksum, chain FROM journal ORDER BY seq")?;
+    let mut rows = query.query([])?;
+    let (mut check, mut found) = (ChainCheck::default(), 0);
+    while let Some(row) = rows.next()? {
+        if let Some(what) = check.take(row.get(0)?, row.get(1)?, row.get(2)?) {
+            found += 1;
+            if found <= MOST_FINDINGS {
+                flaws.push(Flaw::Journal { what });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Which entries are a run's, and how far readers have got.
+fn filing(connection: &Connection, flaws: &mut Vec<Flaw>) -> rusqlite::Result<()> {
+    let ask = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let head = write::head(connection)?.seq;
+    let rows = ask("SELECT count(*) FROM journal_filed")?;
+    let up_to = ask("SELECT coalesce(max(up_to), -1) FROM journal_filed")?;
+    let mut derived = |what: String| flaws.push(Flaw::Derived { what });
+    if rows != 1 || up_to < 0 || up_to > head {
+        derived(format!("journal_filed says {up_to} in {rows} rows, and the journal ends at {head}"));
+    }
+    let unfiled = ask(
+        "SELECT count(*) FROM journal WHERE seq <= (SELECT max(up_to) FROM journal_filed) AND NOT EXISTS (
+             SELECT 1 FROM journal_of_run AS filed WHERE filed.run_id = journal.run_id AND filed.seq = journal.seq)",
+    )?;
+    let misfiled = ask("SELECT count(*) FROM journal_of_run AS filed WHERE NOT EXISTS (
+             SELECT 1 FROM journal WHERE journal.seq = filed.seq AND journal.run_id = filed.run_id
+                 AND journal.seq <= (SELECT max(up_to) FROM journal_filed))")?;
+    if (unfiled, misfiled) != (0, 0) {
+        derived(format!("journal_of_run lacks {unfiled} entries and has {misfiled} that are not there"));
+    }
+    let ahead = ask(
+        "SELECT count(*) FROM cursors WHERE seq < 0 OR seq > (SELECT coalesce(max(seq), 0) FROM journal)",
+    )?;
+    if ahead > 0 {
+        derived(format!("{ahead} cursors are beyond the journal's end"));
+    }
+    Ok(())
+}
+
+/// Ids in tables that no run can have.
+fn strangers(connection: &Connection) -> rusqlite::Result<Vec<(&'static str, String)>> {
+    let mut found = Vec::new();
+    for table in TABLES {
+        let mut query = connection.prepare(&format!("SELECT DISTINCT run_id FROM {table}"))?;
+        let mut rows = query.query([])?;
+        while let Some(row) = rows.next()? {
+            let id: String = row.get(0)?;
+            if id.parse::<RunId>().is_err() {
+                found.push((table, id));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn lost(error: rusqlite::Error) -> StoreError {
+    failed(&error)
+}

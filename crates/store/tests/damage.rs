@@ -1,0 +1,56 @@
+//! A run whose row cannot be read hides no other: lists leave it out, and it is named.
+
+#![expect(clippy::unwrap_used, reason = "all of this is a test")]
+
+use abide_domain::{id::RunId, time::Timestamp};
+use abide_ports::store::{Page, Store};
+use abide_store::registry;
+use abide_testkit::history::Author;
+
+/// The runs of each list that loops over runs go by.
+async fn lists(store: &dyn Store) -> [Vec<RunId>; 4] {
+    let due = store.due(Timestamp(i64::MAX), usize::MAX).await.unwrap();
+    let occupying = store.occupying().await.unwrap();
+    let owed = store.owed(None, usize::MAX).await.unwrap();
+    let listed = store.runs(None, Page::first(10_000)).await.unwrap();
+    [
+        due.into_iter().map(|(run, _)| run).collect(),
+        occupying.into_iter().map(|(run, _)| run).collect(),
+        owed.into_iter().map(|(run, _)| run).collect(),
+        listed.items.into_iter().map(|run| run.run_id).collect(),
+    ]
+}
+
+#[tokio::test]
+async fn a_damaged_run_hides_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("abide.db");
+    let store = registry::open(&format!("sqlite:{}", path.display())).await.unwrap();
+    for commit in Author::new(11, 1).with_runs(40).commits(400) {
+        store.commit(commit).await.unwrap();
+    }
+    let before = lists(&*store).await;
+    // The first of each list, so that everything else comes after something that is damaged.
+    let mut damaged: Vec<RunId> = before.iter().filter_map(|list| list.first().copied()).collect();
+    damaged.sort();
+    damaged.dedup();
+    assert!(before.iter().all(|list| list.len() > 1), "the history is long enough: {before:?}");
+    let bodies = ["", "{", "{\"run_id\": 7}", "null"];
+    let beside = rusqlite::Connection::open(&path).unwrap();
+    for (run, body) in damaged.iter().zip(bodies.iter().cycle()) {
+        let written = "UPDATE runs SET body = ?2 WHERE run_id = ?1";
+        assert_eq!(beside.execute(written, (run.to_string(), body)).unwrap(), 1);
+    }
+    let sound = before.map(|list| list.into_iter().filter(|run| !damaged.contains(run)).collect::<Vec<_>>());
+    assert_eq!(lists(&*store).await, sound);
+    // Pages are as long as they were asked for, and a page goes on behind what is damaged.
+    let first = store.due(Timestamp(i64::MAX), 1).await.unwrap();
+    assert_eq!(first.first().map(|(run, _)| *run), sound[0].first().copied());
+    let owed = store.owed(None, 1).await.unwrap();
+    assert_eq!(owed.first().map(|(run, _)| *run), sound[2].first().copied());
+    let named: Vec<String> = store.damaged().await.unwrap().into_iter().map(|run| run.run_id).collect();
+    for list in [&sound[0], &sound[1], &sound[2]] {
+        assert!(list.iter().all(|run| !named.contains(&run.to_string())));
+    }
+    assert!(damaged.iter().any(|run| named.contains(&run.to_string())), "{named:?}");
+}

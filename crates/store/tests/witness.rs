@@ -1,0 +1,335 @@
+//! Acknowledged input that is missing from a database is noticed, whatever took it away, and nothing else is called so.
+
+#![expect(clippy::unwrap_used, reason = "all of this is a test")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU16, Ordering},
+};
+
+use abide_ports::store::{ErrorKind, Journal, Runs, Seq, StoreError, Upkeep};
+use abide_store::{
+    Loss,
+    sqlite::{Options, SqliteStore, restore},
+    upkeep,
+};
+use abide_testkit::history::Author;
+use tempfile::TempDir;
+
+/// A database as a daemon leaves it that was killed: with commits in its log.
+struct Killed {
+    folder: TempDir,
+    path: PathBuf,
+    head: Seq,
+    author: Author,
+}
+
+impl Killed {
+    async fn after(commits: usize) -> Self {
+        let live = tempfile::tempdir().unwrap();
+        let path = live.path().join("abide.db");
+        let store = SqliteStore::open(&path).unwrap();
+        let mut author = Author::new(3, 1);
+        for commit in author.commits(commits) {
+            store.commit(commit).await.unwrap();
+        }
+        let head = store.head().await.unwrap();
+        // What the system has of the files now is what a killed daemon leaves.
+        let folder = tempfile::tempdir().unwrap();
+        for file in ["abide.db", "abide.db-wal", "abide.db-shm", "abide.db-witness", "abide.db.lock"] {
+            fs::copy(live.path().join(file), folder.path().join(file)).unwrap();
+        }
+        let path = folder.path().join("abide.db");
+        Self { folder, path, head, author }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn bytes(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut files: Vec<_> = fs::read_dir(self.folder.path())
+            .unwrap()
+            .map(|file| file.unwrap().path())
+            .filter(|path| !path.to_str().unwrap().ends_with("-shm"))
+            .map(|path| (path.clone(), fs::read(path).unwrap()))
+            .collect();
+        files.sort();
+        files
+    }
+}
+
+fn accepting() -> Options {
+    let mut options = Options::default();
+    options.loss = Loss::Accept;
+    options
+}
+
+fn refused(path: &Path) -> String {
+    let error = SqliteStore::open(path).expect_err("it must not open");
+    assert!(matches!(error, StoreError::Lost { .. }), "{error}");
+    assert_eq!(error.kind(), ErrorKind::CallOperator);
+    error.to_string()
+}
+
+async fn goes_on(store: &SqliteStore) {
+    static NAMES: AtomicU16 = AtomicU16::new(1000);
+    let name = NAMES.fetch_add(1, Ordering::Relaxed);
+    store.commit(Author::new(77, name).commit()).await.expect("it goes on");
+    let verification = upkeep::verify(store, |_| {}).await.unwrap();
+    assert!(verification.is_clean(), "{:?}", verification.findings);
+}
+
+#[tokio::test]
+async fn what_a_killed_daemon_leaves_is_complete() {
+    let killed = Killed::after(30).await;
+    let store = SqliteStore::open(&killed.path).unwrap();
+    assert_eq!(store.head().await.unwrap(), killed.head);
+    assert_eq!(store.notes(), &[] as &[String]);
+    goes_on(&store).await;
+}
+
+#[tokio::test]
+async fn an_emptied_or_cut_log_is_refused_and_can_be_accepted() {
+    for keep in [0.0, 0.3, 0.5, 0.9] {
+        let mut killed = Killed::after(40).await;
+        let log = killed.file("abide.db-wal");
+        let whole = fs::read(&log).unwrap();
+        let kept = (whole.len() as f64 * keep) as usize;
+        fs::write(&log, &whole[..kept]).unwrap();
+        let before = killed.bytes();
+        let said = refused(&killed.path);
+        for part in ["abide.db", &format!("entry {}", killed.head.0), "abide restore FILE", "--accept-loss"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert_eq!(killed.bytes(), before, "a database that is refused is left as it was found");
+        // With its log back, everything is there again.
+        fs::write(&log, &whole).unwrap();
+        let head = SqliteStore::look(&killed.path).unwrap().head().await.unwrap();
+        assert_eq!(head, killed.head);
+
+        let killed_again = Killed::after(40).await;
+        let log = killed_again.file("abide.db-wal");
+        fs::write(&log, &whole[..kept]).unwrap();
+        let store = SqliteStore::open_with(&killed_again.path, &accepting()).unwrap();
+        assert!(store.head().await.unwrap() < killed.head);
+        assert!(store.notes().iter().any(|note| note.contains("--accept-loss")), "{:?}", store.notes());
+        goes_on(&store).await;
+        drop(store);
+        let store = SqliteStore::open(&killed_again.path).expect("once accepted, it is as good as any");
+        assert_eq!(store.notes(), &[] as &[String]);
+        goes_on(&store).await;
+        killed.author.commit();
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_log_is_refused_and_can_be_accepted() {
+    let killed = Killed::after(30).await;
+    fs::remove_file(killed.file("abide.db-wal")).unwrap();
+    let said = SqliteStore::open(&killed.path).unwrap_err().to_string();
+    assert!(said.contains("abide.db-wal is missing") && said.contains("--accept-loss"), "{said}");
+    let store = SqliteStore::open_with(&killed.path, &accepting()).unwrap();
+    goes_on(&store).await;
+}
+
+#[tokio::test]
+async fn an_older_or_another_copy_in_its_place_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("abide.db");
+    let mut author = Author::new(5, 1);
+    let mut open = async |commits: usize| {
+        let store = SqliteStore::open(&path).unwrap();
+        for commit in author.commits(commits) {
+            store.commit(commit).await.unwrap();
+        }
+        drop(store);
+        fs::read(&path).unwrap()
+    };
+    let old = open(20).await;
+    let new = open(1).await;
+    fs::write(&path, &old).unwrap();
+    assert!(refused(&path).contains("older copy"));
+    // A database of another history, and longer.
+    let other = tempfile::tempdir().unwrap();
+    let longer = other.path().join("abide.db");
+    let store = SqliteStore::open(&longer).unwrap();
+    for commit in Author::new(6, 1).commits(60) {
+        store.commit(commit).await.unwrap();
+    }
+    drop(store);
+    fs::copy(&longer, &path).unwrap();
+    assert!(refused(&path).contains("another copy"));
+    fs::remove_file(&path).unwrap();
+    let said = SqliteStore::open(&path).unwrap_err().to_string();
+    assert!(said.contains("is missing or empty") && said.contains("--accept-loss"), "{said}");
+    // Without the lock, too, nothing is taken for a new beginning.
+    fs::remove_file(path.with_file_name("abide.db.lock")).unwrap();
+    refused(&path);
+    fs::write(&path, &new).unwrap();
+    goes_on(&SqliteStore::open(&path).expect("the right one opens")).await;
+}
+
+#[tokio::test]
+async fn an_accepted_loss_of_everything_starts_anew_and_keeps_the_log() {
+    let killed = Killed::after(30).await;
+    let log = fs::read(killed.file("abide.db-wal")).unwrap();
+    fs::remove_file(&killed.path).unwrap();
+    assert!(SqliteStore::open(&killed.path).is_err());
+    let store = SqliteStore::open_with(&killed.path, &accepting()).unwrap();
+    assert_eq!(store.head().await.unwrap(), Seq(0));
+    assert_eq!(fs::read(killed.file("abide.db-wal-lost-1")).unwrap(), log);
+    goes_on(&store).await;
+}
+
+#[tokio::test]
+async fn a_missing_index_of_the_log_costs_nothing() {
+    let killed = Killed::after(30).await;
+    fs::remove_file(killed.file("abide.db-shm")).unwrap();
+    let store = SqliteStore::open(&killed.path).unwrap();
+    assert_eq!(store.head().await.unwrap(), killed.head);
+}
+
+#[tokio::test]
+async fn a_missing_or_broken_witness_is_told_and_made_anew() {
+    for broken in [None, Some(vec![]), Some(vec![0xa5; 1024])] {
+        let killed = Killed::after(20).await;
+        let witness = killed.file("abide.db-witness");
+        match &broken {
+            None => fs::remove_file(&witness).unwrap(),
+            Some(bytes) => fs::write(&witness, bytes).unwrap(),
+        }
+        // Whoever only looks leaves it as it is.
+        let looked = SqliteStore::look(&killed.path).unwrap();
+        assert_eq!(looked.notes().len(), 1, "{:?}", looked.notes());
+        drop(looked);
+        let store = SqliteStore::open(&killed.path).unwrap();
+        assert_eq!(store.head().await.unwrap(), killed.head);
+        let [note] = store.notes() else { panic!("{:?}", store.notes()) };
+        assert!(note.contains("abide.db-witness") && note.contains("cannot be told"), "{note}");
+        goes_on(&store).await;
+        drop(store);
+        assert_eq!(SqliteStore::open(&killed.path).unwrap().notes(), &[] as &[String]);
+    }
+}
+
+#[tokio::test]
+async fn a_witness_that_lags_behind_its_database_is_normal() {
+    let killed = Killed::after(20).await;
+    let witness = fs::read(killed.file("abide.db-witness")).unwrap();
+    let store = SqliteStore::open(&killed.path).unwrap();
+    let mut author = killed.author.clone();
+    for commit in author.commits(10) {
+        store.commit(commit).await.unwrap();
+    }
+    drop(store);
+    fs::write(killed.file("abide.db-witness"), witness).unwrap();
+    let store = SqliteStore::open(&killed.path).unwrap();
+    assert_eq!(store.notes(), &[] as &[String]);
+    goes_on(&store).await;
+}
+
+#[tokio::test]
+async fn a_restored_backup_is_what_it_was_and_the_old_database_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, backup) = (folder.path().join("abide.db"), folder.path().join("a b%20?c.db"));
+    let store = SqliteStore::open(&path).unwrap();
+    let mut author = Author::new(8, 1);
+    for commit in author.commits(20) {
+        store.commit(commit).await.unwrap();
+    }
+    store.backup(&backup).await.unwrap();
+    let then = store.head().await.unwrap();
+    for commit in author.commits(5) {
+        store.commit(commit).await.unwrap();
+    }
+    let now = store.head().await.unwrap();
+    let in_use = restore(&backup, &path).unwrap_err();
+    assert!(in_use.to_string().contains("in use by process"), "{in_use}");
+    // It is left as a daemon leaves it that was killed.
+    let killed = tempfile::tempdir().unwrap();
+    for file in ["abide.db", "abide.db-wal", "abide.db-witness", "abide.db.lock"] {
+        fs::copy(folder.path().join(file), killed.path().join(file)).unwrap();
+    }
+    let path = killed.path().join("abide.db");
+    let bytes = fs::read(&backup).unwrap();
+    let restored = restore(&backup, &path).unwrap();
+    assert_eq!((restored.head, restored.acknowledged), (then, Some(now)));
+    assert_eq!(fs::read(&backup).unwrap(), bytes, "the backup is left as it was");
+    let store = SqliteStore::open(&path).expect("its witness has started anew");
+    assert_eq!(store.head().await.unwrap(), then);
+    assert_eq!(store.notes(), &[] as &[String]);
+    goes_on(&store).await;
+    let kept = restored.kept.unwrap();
+    let kept = SqliteStore::open(&kept).expect("what was there is a database with its log");
+    assert_eq!(kept.head().await.unwrap(), now);
+    drop((store, kept));
+    // The same name twice in one second is no trouble either.
+    let again = restore(&backup, &path).unwrap();
+    assert!(again.kept.is_some_and(|kept| kept.exists()));
+    assert!(!killed.path().join("abide.db-restoring").exists());
+}
+
+#[tokio::test]
+async fn a_backup_restores_over_garbage_and_where_nothing_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, backup) = (folder.path().join("abide.db"), folder.path().join("backup.db"));
+    let store = SqliteStore::open(&path).unwrap();
+    store.commit(Author::new(8, 1).commit()).await.unwrap();
+    store.backup(&backup).await.unwrap();
+    drop(store);
+    fs::write(&path, "garbage").unwrap();
+    let kept = restore(&backup, &path).unwrap().kept.unwrap();
+    assert_eq!(fs::read(kept).unwrap(), b"garbage");
+    goes_on(&SqliteStore::open(&path).unwrap()).await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let path = elsewhere.path().join("abide.db");
+    assert_eq!(restore(&backup, &path).unwrap().kept, None);
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(store.tally().await.unwrap().values().sum::<u64>(), 1);
+}
+
+#[tokio::test]
+async fn what_is_no_backup_is_refused_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, backup) = (folder.path().join("abide.db"), folder.path().join("backup.db"));
+    let store = SqliteStore::open(&path).unwrap();
+    for commit in Author::new(8, 1).commits(30) {
+        store.commit(commit).await.unwrap();
+    }
+    store.backup(&backup).await.unwrap();
+    let in_use = fs::read(&path).unwrap();
+    drop(store);
+    let whole = fs::read(&backup).unwrap();
+    let before = fs::read(&path).unwrap();
+    let edited = |sql: &str| {
+        fs::write(&backup, &whole).unwrap();
+        rusqlite::Connection::open(&backup).unwrap().execute_batch(sql).unwrap();
+        fs::read(&backup).unwrap()
+    };
+    let bad: [(&str, Vec<u8>, &str); 9] = [
+        ("empty", vec![], "no store of Abide"),
+        ("short", whole[..50].to_vec(), "backup.db"),
+        ("half", whole[..whole.len() / 2].to_vec(), "backup.db"),
+        ("garbage", vec![0x5a; 20_000], "backup.db"),
+        ("in use", in_use, "log"),
+        ("newer", edited("INSERT INTO migrations VALUES (99, 'from the future', 1)"), "newer Abide"),
+        ("foreign", edited("PRAGMA application_id = 7"), "another program"),
+        ("gap", edited("DELETE FROM journal WHERE seq = 3"), "the journal goes from"),
+        ("tables", edited("DROP TABLE journal"), "no store of Abide"),
+    ];
+    for (name, bytes, expected) in bad {
+        fs::write(&backup, bytes).unwrap();
+        let error = restore(&backup, &path).expect_err(name).to_string();
+        assert!(error.contains(expected), "{name}: {error}");
+        assert_eq!(fs::read(&path).unwrap(), before, "{name}");
+        assert!(!folder.path().join("abide.db-restoring").exists(), "{name}");
+    }
+    for (file, expected) in [(folder.path(), "not a file"), (&path, "the database itself")] {
+        let error = restore(file, &path).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    assert!(restore(&folder.path().join("none"), &path).unwrap_err().to_string().contains("cannot be read"));
+    goes_on(&SqliteStore::open(&path).unwrap()).await;
+}

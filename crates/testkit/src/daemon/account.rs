@@ -1,0 +1,186 @@
+//! What a person can tell of a run when it is over, and whether that is right: exactly what the story says, or, where
+//! processes of the run were killed, what the rules allow then.
+
+use serde_json::Value;
+
+use super::{keepers::Victim, story::Story};
+
+/// What a person can tell of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    /// The run.
+    pub run_id: String,
+    /// What was answered, by interaction.
+    pub answers: Vec<(String, String)>,
+    /// How often Abide itself had to ask what to do.
+    pub unknown: u64,
+    /// How often an answer, a message or a stop came too late: the question or the run was over.
+    pub stale: u64,
+    /// How often something was sent again.
+    pub retries: u64,
+    /// Requests that were acknowledged.
+    pub acknowledged: u64,
+    /// The run as it was in the end.
+    pub run: Value,
+    /// Its questions.
+    pub questions: Vec<Value>,
+    /// Its turns.
+    pub turns: Vec<Value>,
+    /// What was not as it must be.
+    pub problems: Vec<String>,
+}
+
+impl Account {
+    /// Compares what the daemon and the file say with what must be; `killed` are the run's processes that were killed.
+    pub fn judge(&mut self, story: &Story, killed: &[Victim]) {
+        if !self.problems.is_empty() {
+            return;
+        }
+        let mut wrong = self.answers_are_kept();
+        wrong.extend(match killed {
+            [] => self.is_exact(story),
+            killed => self.is_allowed(story, killed),
+        });
+        let name = &story.name;
+        self.problems.extend(wrong.into_iter().map(|what| format!("{name} ({}): {what}", self.run_id)));
+    }
+
+    /// Every acknowledged answer is in the ledger, and none that was not given.
+    fn answers_are_kept(&self) -> Vec<String> {
+        let text = |item: &Value, name: &str| item[name].as_str().unwrap_or_default().to_owned();
+        let answered = self.questions.iter().filter(|item| item["reply"].is_string());
+        let recorded: Vec<(String, String)> =
+            answered.map(|item| (text(item, "interaction_id"), text(item, "reply"))).collect();
+        if recorded == self.answers {
+            return vec![];
+        }
+        vec![format!("answered {:?}, but the ledger has {recorded:?}", self.answers)]
+    }
+
+    /// No process was killed: everything happened, once, in order.
+    fn is_exact(&self, story: &Story) -> Vec<String> {
+        let mut wrong = vec![];
+        if self.status() != story.end {
+            wrong.push(format!("ended as {}, wanted {}", self.run, story.end));
+        }
+        if self.questions.len() as u64 != story.questions as u64 + self.unknown {
+            wrong.push(format!("{} questions, not {}", self.questions.len(), story.questions));
+        }
+        if self.stale > 0 {
+            wrong.push(format!("{} requests came too late", self.stale));
+        }
+        let written = story.written();
+        if written != story.lines {
+            wrong.push(format!("wrote {written:?}, not {:?}", story.lines));
+        }
+        wrong
+    }
+
+    /// Processes were killed: nothing happened twice, nothing is missing without a word, and the end is one that the
+    /// rules know (A10, A12, E7, E8).
+    fn is_allowed(&self, story: &Story, killed: &[Victim]) -> Vec<String> {
+        let mut wrong = vec![];
+        let written = story.written();
+        if !is_part_of(&written, &story.lines) {
+            wrong.push(format!("wrote {written:?}, which is no part of {:?}", story.lines));
+        }
+        let code = self.run["error"]["code"].as_str().unwrap_or_default();
+        let (keeper, child) = (killed.contains(&Victim::Keeper), killed.contains(&Victim::Child));
+        let sticky = story.engine.contains("sticky");
+        let allowed = match (self.status(), code) {
+            ("succeeded", _) => story.mode != "chat",
+            ("canceled", _) => story.mode == "chat",
+            ("failed", "ENGINE_FAILED") => child,
+            ("failed", "RECOVERY_FAILED") => keeper && (sticky || story.mode == "auto"),
+            ("failed", "INTERACTION_PROCESS_LOST") => sticky,
+            ("failed", "SESSION_RESUME_FAILED") => !sticky && story.mode != "auto",
+            (_, _) => false,
+        };
+        if !allowed {
+            wrong.push(format!("ended as {} after {killed:?} were killed", self.run));
+        }
+        let status = |turn: &Value| turn["execution_status"].as_str().unwrap_or_default().to_owned();
+        let statuses: Vec<String> = self.turns.iter().map(status).collect();
+        let told = self.status() == "failed" || statuses.iter().any(|status| status != "completed");
+        if written.len() < story.lines.len() && !told {
+            wrong.push(format!("wrote only {written:?}, and every turn is completed: {statuses:?}"));
+        }
+        let lost = statuses.iter().filter(|status| *status == "recovery_required").count() as u64;
+        if story.mode == "interactive" && !sticky && lost > self.unknown {
+            wrong.push(format!("{lost} turns were lost, and {} questions asked", self.unknown));
+        }
+        if let Some(open) = self.questions.iter().find(|item| item["state"] == "open") {
+            wrong.push(format!("a question is open: {open}"));
+        }
+        wrong
+    }
+
+    fn status(&self) -> &str {
+        self.run["status"].as_str().unwrap_or_default()
+    }
+}
+
+/// Whether these are some of the lines, in their order and each at most once. The answer in a line may be another: a
+/// session that was killed before it took an answer takes the next prompt for it.
+fn is_part_of(written: &[String], lines: &[String]) -> bool {
+    let name = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
+    let mut rest = lines.iter();
+    written.iter().all(|line| rest.any(|known| name(known) == name(line)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn lines(text: &str) -> Vec<String> {
+        text.split(',').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_part_has_no_repetition_no_other_order_and_nothing_else() {
+        let all = lines("a-1,a-2 answer,a-3");
+        for part in ["a-1", "a-1,a-3", "a-2 another,a-3", "a-1,a-2 answer,a-3"] {
+            assert!(is_part_of(&lines(part), &all), "{part}");
+        }
+        for other in ["a-1,a-1", "a-3,a-1", "a-1,b-2"] {
+            assert!(!is_part_of(&lines(other), &all), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_missing_without_a_word_is_a_problem() {
+        let folder = tempfile::tempdir().unwrap();
+        let story = Story::new("a", "parrot", folder.path().to_owned()).appends().appends();
+        std::fs::write(folder.path().join("log"), "a-1\n").unwrap();
+        let ended = |turns: Value| {
+            let turns = turns.as_array().cloned().unwrap();
+            let mut account = Account { run: json!({ "status": "succeeded" }), turns, ..Account::default() };
+            account.judge(&story, &[Victim::Keeper]);
+            account.problems
+        };
+        assert_eq!(ended(json!([{ "execution_status": "completed" }])).len(), 1);
+        // One lost turn must have been told to the person.
+        assert_eq!(ended(json!([{ "execution_status": "recovery_required" }])).len(), 1);
+        assert_eq!(ended(json!([{ "execution_status": "failed" }])), [""; 0]);
+    }
+
+    #[test]
+    fn codes_belong_to_their_deaths() {
+        let folder = tempfile::tempdir().unwrap();
+        let ended = |engine: &str, code: &str, killed: Victim| {
+            let story = Story::new("a", engine, folder.path().to_owned());
+            let run = json!({ "status": "failed", "error": { "code": code } });
+            let mut account = Account { run, ..Account::default() };
+            account.judge(&story, &[killed]);
+            account.problems.is_empty()
+        };
+        assert!(ended("parrot", "ENGINE_FAILED", Victim::Child));
+        assert!(!ended("parrot", "ENGINE_FAILED", Victim::Keeper));
+        assert!(!ended("parrot", "RECOVERY_FAILED", Victim::Keeper), "an interactive run asks");
+        assert!(ended("parrot-sticky", "RECOVERY_FAILED", Victim::Keeper));
+        assert!(ended("parrot-sticky", "INTERACTION_PROCESS_LOST", Victim::Keeper));
+        assert!(!ended("parrot", "INTERACTION_PROCESS_LOST", Victim::Keeper));
+        assert!(!ended("parrot-sticky", "SESSION_RESUME_FAILED", Victim::Keeper));
+    }
+}

@@ -1,0 +1,92 @@
+//! The keepers of a home and what each holds, seen from outside, so that a test can kill them.
+
+use std::{fs, path::Path};
+
+use super::{
+    home::{Home, Left},
+    process::signal,
+};
+
+/// A living keeper of a run's attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The run.
+    pub run_id: String,
+    /// The keeper's process.
+    pub keeper: Left,
+    /// The processes that it has started.
+    pub children: Vec<u32>,
+}
+
+/// Whom a crash takes besides or instead of the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Victim {
+    /// A keeper, with or without its child: nothing can record how the child ended.
+    Keeper,
+    /// A child alone: its keeper records its end.
+    Child,
+}
+
+impl Held {
+    /// Kills the keeper, then what it held: as a power failure would.
+    pub fn kill_whole(&self) {
+        signal(self.keeper.pid, "KILL");
+        self.kill_children();
+    }
+
+    /// Kills the keeper and leaves what it held to itself.
+    pub fn kill_keeper(&self) {
+        signal(self.keeper.pid, "KILL");
+    }
+
+    /// Kills what it holds.
+    pub fn kill_children(&self) {
+        for child in &self.children {
+            signal(*child, "KILL");
+        }
+    }
+}
+
+impl Home {
+    /// Every living keeper that holds a run's process.
+    pub fn held(&self) -> Vec<Held> {
+        let processes = self.processes();
+        let keepers = processes.iter().filter(|left| left.command.contains("__keeper"));
+        keepers
+            .filter_map(|keeper| {
+                let place = fs::read_link(format!("/proc/{}/cwd", keeper.pid)).ok()?;
+                let run_id = run_of(&place)?;
+                let is_child = |left: &&Left| parent(left.pid) == Some(keeper.pid);
+                let children = processes.iter().filter(is_child).map(|left| left.pid).collect();
+                Some(Held { run_id, keeper: keeper.clone(), children })
+            })
+            .collect()
+    }
+}
+
+/// The run to which a keeper's folder belongs: it is named after the run and the attempt.
+pub fn run_of(place: &Path) -> Option<String> {
+    let name = place.file_name()?.to_str()?;
+    let (run, attempt) = name.rsplit_once('-')?;
+    let numbered = !attempt.is_empty() && attempt.bytes().all(|byte| byte.is_ascii_digit());
+    (run.starts_with("run_") && numbered).then(|| run.to_owned())
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keepers_folder_names_its_run_and_others_do_not() {
+        let run = |name: &str| run_of(&Path::new("keepers/runs").join(name));
+        assert_eq!(run("run_01abc-2").as_deref(), Some("run_01abc"));
+        for other in ["s-12ab34", "run_01abc", "check-1", "run_01abc-x"] {
+            assert_eq!(run(other), None, "{other}");
+        }
+    }
+}

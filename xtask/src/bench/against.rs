@@ -1,0 +1,313 @@
+//! A benchmark of an earlier commit beside the present one, in alternating turns, and whether anything became slower.
+//!
+//! Where a binary is measured, the present tree's benchmark drives both binaries, so that both are asked the same. Where a
+//! benchmark links the crates, each tree's own benchmark runs. Every figure is a time, so that less is better.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::{Bench, Needs};
+use crate::earlier::{Earlier, Profile, executable};
+use crate::shell::{self, Shell};
+use crate::workspace::Workspace;
+
+/// How often each side is measured.
+const ROUNDS: usize = 12;
+/// "Not slower" allows this ratio whatever the spread.
+const TOLERATED: f64 = 1.05;
+
+/// One figure in all rounds, in pairs of old and new.
+#[derive(Debug)]
+struct Figure {
+    name: String,
+    unit: String,
+    pairs: Vec<(f64, f64)>,
+}
+
+/// How the present commit compares in one figure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Comparison {
+    old: f64,
+    new: f64,
+    /// The ratio of the medians, new to old.
+    ratio: f64,
+    /// The interval that holds the median of the rounds' ratios with at least 95 % confidence.
+    spread: (f64, f64),
+}
+
+/// How one side is measured once.
+struct Side {
+    program: PathBuf,
+    args: Vec<String>,
+    env: Option<(&'static str, PathBuf)>,
+}
+
+pub(super) fn run(workspace: &Workspace, bench: &Bench, commit: &str) -> Result<()> {
+    let earlier = Earlier::check_out(workspace, commit)?;
+    let [old, new] = sides(workspace, bench, &earlier)?;
+    eprintln!("measuring {} at {} and now, {ROUNDS} times in turns", bench.name, &earlier.commit[..7]);
+    // What is only slow the first time is no part of the comparison.
+    let mut figures: Vec<Figure> = Vec::new();
+    old.measure(bench)?;
+    new.measure(bench)?;
+    for round in 0..ROUNDS {
+        // Neither side is always the first.
+        let (first, second) = if round % 2 == 0 { (&old, &new) } else { (&new, &old) };
+        let (first, second) = (first.measure(bench)?, second.measure(bench)?);
+        let (before, now) = if round % 2 == 0 { (first, second) } else { (second, first) };
+        pair(&mut figures, &before, &now);
+        eprint!(".");
+    }
+    eprintln!();
+    ensure!(!figures.is_empty(), "the benchmark {} printed no figure that both commits have", bench.name);
+    println!(
+        "\n{:<44} {:>12} {:>12} {:>7}  {:<15}",
+        "median of each side",
+        &earlier.commit[..7],
+        "now",
+        "ratio",
+        "spread (95 %)"
+    );
+    let mut slower = Vec::new();
+    for figure in &figures {
+        let compared = figure.compare();
+        let verdict = if compared.is_slower() { "SLOWER" } else { "not slower" };
+        println!(
+            "{:<44} {:>12} {:>12} {:>7.2}  {:<15} {verdict}",
+            figure.name,
+            format!("{:.3} {}", compared.old, figure.unit),
+            format!("{:.3} {}", compared.new, figure.unit),
+            compared.ratio,
+            format!("{:.2} to {:.2}", compared.spread.0, compared.spread.1),
+        );
+        if compared.is_slower() {
+            slower.push(figure.name.as_str());
+        }
+    }
+    println!(
+        "\nnot slower: 1.00 does not lie below the spread, or the ratio is at most {TOLERATED}; {ROUNDS} rounds of each side"
+    );
+    match slower.as_slice() {
+        [] => Ok(()),
+        slower => bail!("slower than {}: {}", &earlier.commit[..7], slower.join(", ")),
+    }
+}
+
+/// The old side and the new side.
+fn sides(workspace: &Workspace, bench: &Bench, earlier: &Earlier) -> Result<[Side; 2]> {
+    let binaries = || -> Result<[PathBuf; 2]> {
+        let old = earlier.binary(Profile::Release)?;
+        let build = ["build", "--quiet", "--release", "--package", "abide"];
+        Shell::new("cargo").args(build).dir(&workspace.root).run()?;
+        Ok([old, kept(workspace)?])
+    };
+    match bench.needs {
+        Needs::BinaryAndPeers => {
+            let program = present_bench(workspace, bench)?;
+            Ok(binaries()?.map(|binary| Side {
+                program: program.clone(),
+                args: vec!["--figures".into()],
+                env: Some(("ABIDE_BIN", binary)),
+            }))
+        }
+        Needs::Nothing if bench.name == "runs" => {
+            Shell::new("cargo")
+                .args(["build", "--quiet", "--release", "--package", "abide-siege"])
+                .dir(&workspace.root)
+                .run()?;
+            let program = workspace.target.join("release/abide-siege");
+            Ok(binaries()?.map(|binary| Side {
+                program: program.clone(),
+                args: vec!["measure".into(), "--program".into(), binary.to_string_lossy().into_owned()],
+                env: None,
+            }))
+        }
+        Needs::Postgres => {
+            let old = earlier.bench(bench.package, bench.name)?;
+            let new = present_bench(workspace, bench)?;
+            Ok([old, new].map(|program| Side { program, args: vec![], env: None }))
+        }
+        Needs::Engines | Needs::Nothing => {
+            bail!(
+                "--against knows terminal, runs and store; {} is compared by running it in both trees",
+                bench.name
+            )
+        }
+    }
+}
+
+fn present_bench(workspace: &Workspace, bench: &Bench) -> Result<PathBuf> {
+    let json = Shell::new("cargo")
+        .args(["bench", "--quiet", "--no-run", "--message-format", "json", "--package", bench.package])
+        .args(["--bench", bench.name])
+        .dir(&workspace.root)
+        .read()?;
+    executable(&json).with_context(|| format!("cargo built no benchmark {}", bench.name))
+}
+
+/// A copy, so that a build meanwhile does not change what is measured.
+fn kept(workspace: &Workspace) -> Result<PathBuf> {
+    let (built, kept) = (workspace.target.join("release/abide"), workspace.target.join("siege/against"));
+    fs::create_dir_all(&kept).with_context(|| format!("could not create {}", kept.display()))?;
+    let kept = kept.join("abide");
+    let _it_may_be_missing = fs::remove_file(&kept);
+    fs::copy(&built, &kept).with_context(|| format!("could not copy {}", built.display()))?;
+    Ok(kept)
+}
+
+impl Side {
+    /// The figures of one round. A benchmark may fail by its own bounds; only its figures count here.
+    fn measure(&self, bench: &Bench) -> Result<Vec<(String, f64, String)>> {
+        let mut command = Shell::new(&self.program).args(&self.args).dir(Path::new("/"));
+        if let Some((name, value)) = &self.env {
+            command = command.env(name, value);
+        }
+        let said = command.read_whatever()?;
+        if shell::interrupted() {
+            bail!("interrupted");
+        }
+        let figures: Vec<_> = match bench.needs {
+            Needs::Postgres => said.lines().filter_map(rate).collect(),
+            Needs::BinaryAndPeers | Needs::Engines | Needs::Nothing => {
+                said.lines().filter_map(figure).collect()
+            }
+        };
+        ensure!(!figures.is_empty(), "{} printed no figure:\n{said}", self.program.display());
+        Ok(figures)
+    }
+}
+
+/// `figure 0.123 ms name of it`
+fn figure(line: &str) -> Option<(String, f64, String)> {
+    let (value, rest) = line.strip_prefix("figure ")?.split_once(' ')?;
+    let (unit, name) = rest.split_once(' ')?;
+    Some((name.to_owned(), value.parse().ok()?, unit.to_owned()))
+}
+
+/// A row of the store's table, `sqlite, 1 writer    812  0.97  0.55`: a rate a second, as the time of one.
+fn rate(line: &str) -> Option<(String, f64, String)> {
+    let (name, rest) = line.split_once("  ")?;
+    if !name.contains("writer") {
+        return None;
+    }
+    let rate: f64 = rest.split_whitespace().next()?.parse().ok()?;
+    Some((name.trim().to_owned(), 1_000.0 / rate, "ms".to_owned()))
+}
+
+/// Adds one round's figures; one that only one side has is left out.
+fn pair(figures: &mut Vec<Figure>, before: &[(String, f64, String)], now: &[(String, f64, String)]) {
+    for (name, new, unit) in now {
+        let Some((_, old, _)) = before.iter().find(|(known, _, _)| known == name) else { continue };
+        match figures.iter_mut().find(|figure| figure.name == *name) {
+            Some(figure) => figure.pairs.push((*old, *new)),
+            None => {
+                figures.push(Figure { name: name.clone(), unit: unit.clone(), pairs: vec![(*old, *new)] })
+            }
+        }
+    }
+}
+
+impl Figure {
+    fn compare(&self) -> Comparison {
+        let old = median(self.pairs.iter().map(|(old, _)| *old).collect());
+        let new = median(self.pairs.iter().map(|(_, new)| *new).collect());
+        let ratios: Vec<f64> = self.pairs.iter().map(|(old, new)| new / old).collect();
+        Comparison { old, new, ratio: new / old, spread: interval(ratios) }
+    }
+}
+
+impl Comparison {
+    fn is_slower(self) -> bool {
+        let within = self.spread.0 <= 1.0;
+        !within && self.ratio > TOLERATED
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let (low, high) = (values.len().saturating_sub(1) / 2, values.len() / 2);
+    match (values.get(low), values.get(high)) {
+        (Some(low), Some(high)) => (low + high) / 2.0,
+        (_, _) => f64::NAN,
+    }
+}
+
+/// The order statistics between which the median lies with at least 95 % confidence, whatever the distribution: as many
+/// of the smallest and of the largest are left out as a fair coin allows in 2.5 % of all cases.
+fn interval(mut values: Vec<f64>) -> (f64, f64) {
+    values.sort_by(f64::total_cmp);
+    let count = values.len();
+    // The chance of exactly k heads, and of at most k.
+    let (mut exactly, mut at_most, mut left_out) = (0.5_f64.powi(count as i32), 0.0, 0);
+    for k in 0..count {
+        at_most += exactly;
+        if at_most > 0.025 {
+            break;
+        }
+        left_out = k + 1;
+        exactly *= (count - k) as f64 / (k + 1) as f64;
+    }
+    // With at most k values below the median, the k+1st is a bound.
+    let low = left_out.saturating_sub(1);
+    match (values.get(low), values.get(count.saturating_sub(left_out.max(1)))) {
+        (Some(low), Some(high)) => (*low, *high),
+        (_, _) => (f64::NAN, f64::NAN),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Figure, figure, interval, median, pair, rate};
+
+    fn compared(pairs: &[(f64, f64)]) -> super::Comparison {
+        Figure { name: "x".into(), unit: "ms".into(), pairs: pairs.to_vec() }.compare()
+    }
+
+    #[test]
+    fn lines_of_both_kinds_of_benchmarks_are_read() {
+        assert_eq!(
+            figure("figure 0.125 ms exec.run true, bash"),
+            Some(("exec.run true, bash".into(), 0.125, "ms".into()))
+        );
+        assert_eq!(figure("exec.run true"), None);
+        assert_eq!(
+            rate("sqlite, 64 writers                    2000       1.00        2.00"),
+            Some(("sqlite, 64 writers".into(), 0.5, "ms".into()))
+        );
+        assert_eq!(rate("sqlite: 64 writers give 10.1 x the single writer's rate"), None);
+    }
+
+    #[test]
+    fn the_interval_of_twelve_leaves_out_two_at_each_end_and_of_few_nothing() {
+        let values = |count: usize| (1..=count).map(|n| n as f64).collect::<Vec<_>>();
+        // At most 2 of 12 heads come in 1.9 % of all cases, at most 3 in 7.3 %.
+        assert_eq!(interval(values(12)), (3.0, 10.0));
+        assert_eq!(interval(values(10)), (2.0, 9.0));
+        assert_eq!(interval(values(3)), (1.0, 3.0));
+        assert_eq!(median(values(4)), 2.5);
+    }
+
+    #[test]
+    fn slower_is_what_is_above_the_tolerance_and_clearly_so() {
+        let noisy: Vec<(f64, f64)> = (0..12).map(|n| (1.0, if n % 2 == 0 { 0.8 } else { 1.5 })).collect();
+        assert!(!compared(&noisy).is_slower());
+        let slightly: Vec<(f64, f64)> = vec![(1.0, 1.04); 12];
+        assert!(!compared(&slightly).is_slower());
+        let clearly: Vec<(f64, f64)> = vec![(1.0, 1.10); 12];
+        assert!(compared(&clearly).is_slower());
+        let faster: Vec<(f64, f64)> = vec![(1.0, 0.5); 12];
+        assert!(!compared(&faster).is_slower());
+    }
+
+    #[test]
+    fn a_figure_that_only_one_side_has_is_left_out() {
+        let row = |name: &str| (name.to_owned(), 1.0, "ms".to_owned());
+        let mut figures = Vec::new();
+        pair(&mut figures, &[row("a")], &[row("a"), row("b")]);
+        pair(&mut figures, &[row("a")], &[row("a")]);
+        assert_eq!(figures.len(), 1);
+        assert_eq!(figures[0].pairs.len(), 2);
+    }
+}
