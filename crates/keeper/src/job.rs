@@ -11,8 +11,9 @@ use crate::protocol::JobId;
 pub(crate) const GRACE: u64 = 5_000_000;
 /// How long a shell may take to come back after its command's processes were killed, in microseconds.
 const LAST_CHANCE: u64 = 1_000_000;
-/// How often a shell that does not come back is reminded, in microseconds.
-const NUDGE: u64 = 50_000;
+/// How soon a stop is looked at again, in microseconds: at first soon, then at growing intervals.
+const FIRST_REMINDER: u64 = 3_000;
+const LAST_REMINDER: u64 = 50_000;
 
 /// A command that the shell has been given.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(crate) struct Job {
     pub(crate) input_ends: bool,
     /// Where the job's output begins in a terminal's.
     pub(crate) pty_from: Option<u64>,
+    /// Where it ends, if the shell was interrupted.
+    pub(crate) pty_to: Option<u64>,
     /// Lines of our own may turn up among its errors.
     pub(crate) may_trace: bool,
     pub(crate) ladder: Ladder,
@@ -39,6 +42,15 @@ pub(crate) struct Job {
     pub(crate) reported: Option<(i32, String)>,
     /// The shell does not react to being called back. It stays stopped until it is replaced.
     pub(crate) shell_is_deaf: bool,
+    /// The shell stays stopped until the command's processes have ended.
+    pub(crate) shell_is_held: bool,
+    /// The shell was expanding a substitution when it was stopped.
+    pub(crate) expanding: bool,
+    /// When the shell was last called back, and how often.
+    pub(crate) called_at: Option<u64>,
+    pub(crate) calls: u32,
+    /// The shell was sent SIGINT, and may leave the command without a report.
+    pub(crate) interrupted: bool,
     /// Something stands between the command and its report.
     pub(crate) broken: bool,
 }
@@ -55,6 +67,7 @@ struct Asked {
     why: Why,
     at: u64,
     next: u64,
+    interval: u64,
     killed: bool,
 }
 
@@ -89,7 +102,8 @@ impl Ladder {
     }
 
     fn ask(&mut self, now: u64, why: Why) -> Step {
-        self.asked = Some(Asked { why, at: now, next: now + NUDGE, killed: false });
+        self.asked =
+            Some(Asked { why, at: now, next: now + FIRST_REMINDER, interval: FIRST_REMINDER, killed: false });
         Step::Ask
     }
 
@@ -101,7 +115,8 @@ impl Ladder {
         if asked.next > now {
             return None;
         }
-        asked.next = now + NUDGE;
+        asked.interval = (asked.interval * 2).min(LAST_REMINDER);
+        asked.next = now + asked.interval;
         Some(match now.saturating_sub(asked.at) {
             waited if waited >= GRACE + LAST_CHANCE => Step::GiveUp,
             waited if waited >= GRACE && !asked.killed => {

@@ -151,19 +151,26 @@ pub(crate) enum Disposition {
 
 /// What a process does about this signal.
 pub(crate) fn disposition(pid: u32, signal: Signal) -> Disposition {
-    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return Disposition::Default };
-    let bit = 1u64 << (signal.as_raw() - 1);
-    let has = |name: &str| {
-        let mask = status.lines().find_map(|line| line.strip_prefix(name));
-        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & bit != 0)
-    };
-    if has("SigIgn:") {
+    if is_in_mask(pid, signal, &["SigIgn:"]) {
         Disposition::Ignored
-    } else if has("SigCgt:") {
+    } else if is_in_mask(pid, signal, &["SigCgt:"]) {
         Disposition::Caught
     } else {
         Disposition::Default
     }
+}
+
+/// Whether a process was sent this signal and has not taken it yet.
+pub(crate) fn is_pending(pid: u32, signal: Signal) -> bool {
+    is_in_mask(pid, signal, &["SigPnd:", "ShdPnd:"])
+}
+
+/// Whether one of these lines of `/proc/PID/status` holds the signal.
+fn is_in_mask(pid: u32, signal: Signal, names: &[&str]) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
+    let bit = 1u64 << (signal.as_raw() - 1);
+    let masks = status.lines().filter_map(|line| names.iter().find_map(|name| line.strip_prefix(name)));
+    masks.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok()).any(|mask| mask & bit != 0)
 }
 
 /// Whether a process is a copy of another that has not executed a program of its own since: a subshell.
@@ -207,6 +214,24 @@ pub(crate) fn directory(pid: u32) -> Option<std::path::PathBuf> {
 /// Where a file descriptor of a process leads, as `/proc` names it.
 pub(crate) fn descriptor(pid: u32, number: u32) -> Option<std::path::PathBuf> {
     fs::read_link(format!("/proc/{pid}/fd/{number}")).ok()
+}
+
+/// Whether a process holds the reading end of a pipe that is the standard output of one of the others.
+pub(crate) fn reads_output_of(pid: u32, others: &[u32]) -> bool {
+    let outputs: Vec<_> = others.iter().filter_map(|other| descriptor(*other, 1)).collect();
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    numbers.into_iter().any(|number| {
+        descriptor(pid, number)
+            .is_some_and(|name| name.to_string_lossy().starts_with("pipe:") && outputs.contains(&name))
+            && is_read_only(pid, number)
+    })
+}
+
+fn is_read_only(pid: u32, number: u32) -> bool {
+    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).unwrap_or_default();
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok()).is_some_and(|flags| flags & 0o3 == 0)
 }
 
 /// The program that a process runs now.

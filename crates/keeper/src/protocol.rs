@@ -96,10 +96,14 @@ pub struct Script {
     pub rescue: String,
     /// On a terminal: reports `{n}` and `began` to `{r}`. Put before a command.
     pub began: String,
-    /// Put before every command. It may report `{n}` and `broken` to `{r}`: the status of this command is unknown.
+    /// Put before every command. It may report `{n}` and `broken` to `{r}`: the status of this command is unknown. On a
+    /// terminal, `{w}` is what the shell sources before it shows its prompt.
     pub guard: String,
-    /// The trap by which the shell is called back raises its soft limit of descriptors, which may have been lowered.
-    pub lifts_limit: bool,
+    /// SIGINT takes the shell back to its script or prompt, without a report.
+    pub is_interruptible: bool,
+    /// A shell that is stopped while it expands a substitution comes to its trap only after the word. Without a free
+    /// descriptor no program starts and no file is opened; the trap raises the limit again.
+    pub needs_descriptor_limit: bool,
 }
 
 /// Who answers for a keeper.

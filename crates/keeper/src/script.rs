@@ -309,9 +309,14 @@ impl Prompter {
             && own.into_iter().all(|end| name_of(end) != Some(found.clone()))
     }
 
-    /// Whether the trap of this shell raises its limit of descriptors.
-    pub(crate) fn lifts_limit(&self) -> bool {
-        self.texts.lifts_limit
+    /// Whether SIGINT takes this shell back to its script or prompt, without a report.
+    pub(crate) fn is_interruptible(&self) -> bool {
+        self.texts.is_interruptible
+    }
+
+    /// Whether this shell is kept from executing a word by a limit of descriptors.
+    pub(crate) fn needs_descriptor_limit(&self) -> bool {
+        self.texts.needs_descriptor_limit
     }
 
     /// Leaves the present slot, and with it those that the shell has gone past.
@@ -338,7 +343,8 @@ impl Prompter {
 
     /// The text that comes before every command.
     pub(crate) fn guard(&self) -> String {
-        fill(&self.texts.guard, &[("{n}", &self.nonce), ("{r}", &path_of(&self.report))])
+        let (report, wait) = (path_of(&self.report), path_of(&self.slots[self.turn].reader));
+        fill(&self.texts.guard, &[("{n}", &self.nonce), ("{r}", &report), ("{w}", &wait)])
     }
 
     /// The text that says that a typed command begins.

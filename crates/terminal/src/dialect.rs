@@ -61,7 +61,13 @@ impl Dialect {
     /// The texts for a shell on pipes, or for one on a terminal, which is typed to and keeps its own settings.
     pub(crate) fn script(self, terminal: Terminal) -> Script {
         let (init, line, slot, repair, trace, began) = match self {
-            Self::Posix => (POSIX_INIT, "", POSIX_SLOT, POSIX_REPAIR, "\\set -x; ", POSIX_BEGAN),
+            Self::Posix => {
+                let slot = match terminal {
+                    Terminal::Yes => POSIX_TYPED_SLOT,
+                    Terminal::No => POSIX_SLOT,
+                };
+                (POSIX_INIT, "", slot, POSIX_REPAIR, "\\set -x; ", POSIX_BEGAN)
+            }
             Self::Bash => {
                 let line = "\\builtin . {s}\n";
                 (BASH_INIT, line, BASH_SLOT, BUILTIN_REPAIR, "\\builtin set -x; ", BASH_BEGAN)
@@ -72,7 +78,7 @@ impl Dialect {
         let (depth, guard) = match (self, terminal) {
             (Self::Bash, Terminal::No) => ("2", BASH_GUARD.to_owned()),
             (Self::Bash, Terminal::Yes) => ("0", format!("\\builtin {BASH_STOP}; {BASH_GUARD}")),
-            (Self::Posix, Terminal::Yes) => ("", format!("{POSIX_STOP}; ")),
+            (Self::Posix, Terminal::Yes) => ("", POSIX_TYPED_STOP.to_owned()),
             (Self::Zsh, Terminal::Yes) => ("", format!("{ZSH_STOP}; ")),
             (Self::Posix | Self::Zsh, Terminal::No) => ("", String::new()),
         };
@@ -84,10 +90,11 @@ impl Dialect {
             slot: slot.to_owned(),
             repair: repair.to_owned(),
             trace: trace.to_owned(),
-            rescue: RESCUE.to_owned(),
+            rescue: if self == Self::Posix { POSIX_RESCUE } else { RESCUE }.to_owned(),
             began: began.to_owned(),
             guard: fill(&guard),
-            lifts_limit: self != Self::Zsh,
+            is_interruptible: self == Self::Posix || (self == Self::Bash && terminal == Terminal::Yes),
+            needs_descriptor_limit: self == Self::Bash,
         }
     }
 
@@ -118,44 +125,57 @@ fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// Assembles a text at compile time, so that a handler stands once for pipes and for terminals.
-macro_rules! posix_stop {
+/// An interrupted interactive shell leaves everything that it executes and reads the next line of its script. Nothing
+/// that a command contains comes in between, so the trap interrupts the shell. A trap of the command's own on SIGINT is
+/// removed. `__abide_on` exists only while a command is sourced; between two commands the signal has no effect.
+///
+/// While the shell expands a substitution, no trap is executed before the word itself. The keeper then sends SIGINT
+/// directly.
+const POSIX_INIT: &str = "trap '\\unset -f command; \
+     case ${__abide_on-} in 1) \\set -i; \\trap - INT; \\command \\kill -INT $$;; esac' URG\n";
+
+/// On a terminal the shell reports first, and waits before it is interrupted: the prompt is no output of the command.
+const POSIX_TYPED_STOP: &str = "trap '\\unset -f command; \
+     case ${__abide_on-} in 1) \\command -V \"/{n} 143 $-\" >|{r} || \\:; \\. {w}; \\trap - INT; \\command \\kill -INT $$;; esac' URG; ";
+
+/// Assembles the slot at compile time, for pipes and for terminals.
+macro_rules! posix_slot {
     () => {
-        "trap 'case ${__abide_on-} in 1) \\command \\ulimit -S -n 64; { \\set -o \"abide$(\\command \\kill -URG $$)\"; } 2>/dev/null;; esac' URG"
+        "\\command \\eval '__abide_on=1 \\command . {c}; \
+         \\eval \"\\\\unset -f command; \\\\command -V \\\"/{n} $? $-\\\" || \\\\:\" >|{r}'"
     };
 }
-
-/// An error of a special builtin inside the trap unwinds everything up to the next `command`, and is silent. A command
-/// may contain such a `command` itself (`command eval`). The signal is therefore sent again before each error, by a
-/// substitution in the same simple command: the trap runs once more behind every `command` on the way, and no word of
-/// the command is executed in between. `__abide_on` exists only while a command is sourced, so the chain ends at our
-/// own line; between two commands the signal has no effect.
-const POSIX_STOP: &str = posix_stop!();
-const POSIX_INIT: &str = concat!(posix_stop!(), "\n");
 
 /// `command` keeps errors from ending the shell. The status is reported by `command -V`, which prints a name that it
 /// does not find. Special builtins cannot be redefined in these shells: `eval` takes the status before it removes a
 /// function named `command`, and no variable holds the status. Nothing that a command defines comes between.
-const POSIX_SLOT: &str = "\\command \\eval '__abide_on=1 \\command . {c}; \
-     \\eval \"\\\\unset -f command; \\\\command -V \\\"/{n} $? $-\\\" || \\\\:\" >|{r}'\n";
+///
+/// The shell is interactive only while it executes a command, so that an interrupt does not end it. Between commands an
+/// interactive shell would print prompts and the ends of background jobs.
+const POSIX_SLOT: &str = concat!("\\set -i; ", posix_slot!(), "; \\set +i\n");
+const POSIX_TYPED_SLOT: &str = concat!(posix_slot!(), "\n");
 
 const POSIX_BEGAN: &str = "\\command -V '/{n} began' >|{r}; ";
 
 /// Removes functions that stand in for the builtins that our lines use.
 const RESCUE: &str = "\\unset -f builtin command\n";
 
+/// The same, and what an interrupted slot did not come to.
+const POSIX_RESCUE: &str = "\\set +i; \\unset -f builtin command\n";
+
 const POSIX_REPAIR: &str = "\\set +e +x +v; \\exec <{i} >|{o} 2>|{e}";
 
+/// Assembles a text at compile time, so that a handler stands once for pipes and for terminals.
 macro_rules! bash_stop {
     () => {
-        r#"trap '\builtin eval "if (( \${#BASH_SOURCE[@]} > {depth} )); then \builtin ulimit -S -n 64; \builtin return $?\$(\builtin kill -URG \$\$); fi"' URG"#
+        r#"trap '\builtin eval "if (( \${#BASH_SOURCE[@]} > {depth} )); then \builtin ulimit -S -n hard; \builtin return 143\$(\builtin kill -URG \$\$); fi"' URG"#
     };
 }
 
 /// A `return` in the trap leaves one function or sourced file. The signal is sent again by a substitution in the same
 /// command, so the trap runs again before the next word of the level above, until our own line is reached. The `eval`
 /// takes the status. It also makes bash forget that `wait` was its last builtin: a signal that arrives then would
-/// end the next `wait`.
+/// end the next `wait`. The keeper may have lowered the limit of descriptors, and the substitution needs a pipe.
 const BASH_STOP: &str = bash_stop!();
 
 /// The trap on errors makes `set -e` end the command instead of the session: every level returns its status, which is an

@@ -115,11 +115,17 @@ impl Holder {
             unsent_input,
             input_ends,
             pty_from: None,
+            pty_to: None,
             may_trace: self.repair.trace || mentions_tracing(&run.text),
             ladder: Ladder::new(now, run.timeout_ms),
             asked: BTreeSet::new(),
             reported: None,
             shell_is_deaf: false,
+            shell_is_held: false,
+            expanding: false,
+            called_at: None,
+            calls: 0,
+            interrupted: false,
             broken: false,
         });
         if matches!(self.hold, Hold::Pty(_)) {
@@ -364,7 +370,7 @@ impl Holder {
     }
 
     /// Takes what the terminal has. It passes bytes on through a queue of the kernel, so it is given a moment to be empty.
-    fn settle_terminal(&mut self) {
+    pub(super) fn settle_terminal(&mut self) {
         let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 25_000_000 };
         for _ in 0..40 {
             if let Hold::Pty(pty) = &self.hold {
@@ -379,7 +385,8 @@ impl Holder {
 
     fn take_terminal_output(&mut self, job: &mut Job, from: u64) {
         self.settle_terminal();
-        let to = self.spool.printed(0)[0];
+        let printed = self.spool.printed(0)[0];
+        let to = job.pty_to.unwrap_or(printed);
         let range = Range { job: 0, stream: Stream::Stdout, offset: from, limit: to.saturating_sub(from) };
         if let Ok(Some(piece)) = self.spool.read(range) {
             self.spool.append(job.id, Stream::Stdout, &piece.bytes);

@@ -9,7 +9,8 @@ use crate::clock::ticks;
 use crate::job::Step;
 use crate::procs::{self, Disposition};
 use crate::protocol::{Exit, News, Range, Refusal, Stream};
-use crate::script::{Past, Prompter};
+use crate::reading::{Found, Reader, look};
+use crate::script::Past;
 
 /// How long a shell may take to start, in microseconds.
 const START: u64 = 10_000_000;
@@ -19,38 +20,61 @@ const SILENT: u8 = 3;
 const FREEZE_ROUNDS: usize = 16;
 /// As many descriptors as a shell has anyway, and has to be able to put back.
 const STANDARD_STREAMS: u64 = 3;
+/// How long a shell that was called back is left alone, in microseconds.
+const CALL_INTERVAL: u64 = 50_000;
+/// How long one step waits for processes to end before the shell's turn is put off to the next, in looks of 200 us.
+const END_LOOKS: usize = 20;
+/// After this many calls without an answer, a shell that can be interrupted is.
+const PATIENT_CALLS: u32 = 3;
 /// Why a command has no exit code.
 pub(super) const STATUS_UNKNOWN: &str = "status unknown: the command is over, but something that it defined kept the shell from reporting its status";
 
 impl Holder {
     /// Performs one step of the ladder.
     ///
-    /// Everything is stopped (SIGSTOP) before anything is signalled, and the shell continues last. Otherwise a shell or
+    /// Everything is stopped (SIGSTOP) before anything is signalled. The processes of the command continue first, with
+    /// SIGTERM pending. The shell continues when they have ended, with its own signal pending. Otherwise a shell or
     /// subshell whose child ends first would execute the next word before the signal reaches it.
     pub(super) fn stop(&mut self, step: Step) {
-        if let Some(job) = &mut self.job {
-            // A command that waits for input finds its end.
-            job.input = None;
-        }
-        if matches!(self.hold, Hold::Pty(_)) && self.job.as_ref().is_some_and(|job| job.pty_from.is_none()) {
+        let Some(job) = &mut self.job else { return };
+        // A command that waits for input finds its end.
+        job.input = None;
+        if matches!(self.hold, Hold::Pty(_)) && job.pty_from.is_none() {
             // The text has not been read yet; it is stopped as soon as it reports that it begins.
             if step == Step::GiveUp {
                 self.give_up_shell();
             }
             return;
         }
-        if self.job.as_ref().is_some_and(|job| job.reported.is_some()) {
+        if job.reported.is_some() {
             return self.stop_rest(step);
         }
-        let expanding = self.prompter.as_ref().is_some_and(|prompter| prompter.is_expanding(self.child.pid));
+        let called_lately = job.called_at.is_some_and(|at| ticks().saturating_sub(at) < CALL_INTERVAL);
+        if self.is_back_without_report() {
+            return self.heard_nothing(Past::All);
+        }
+        if step == Step::Remind && called_lately {
+            return;
+        }
         let frozen = self.freeze();
         // A report that was written before the freeze ends the command by itself.
         self.hear_reports();
-        if self.job.as_ref().is_none_or(|job| job.reported.is_some()) {
+        let Some(job) = self.job.as_mut().filter(|job| job.reported.is_none()) else {
             return self.thaw(&frozen);
+        };
+        if step == Step::Remind
+            && job.calls > 0
+            && frozen.iter().all(|pid| procs::is_copy(*pid, self.child.pid))
+        {
+            // The shell is on its way: these are substitutions of its trap, or there are none.
+            job.called_at = Some(ticks());
+            if !frozen.is_empty() {
+                return self.thaw(&frozen);
+            }
         }
+        job.expanding |= self.prompter.as_ref().is_some_and(|prompter| prompter.is_expanding(self.child.pid))
+            || procs::reads_output_of(self.child.pid, &frozen);
         self.last_directory = procs::directory(self.child.pid).or(self.last_directory.take());
-        self.limit_descriptors(expanding);
         match step {
             Step::Ask | Step::Remind => self.ask(&frozen),
             Step::Kill | Step::GiveUp => {
@@ -65,7 +89,13 @@ impl Holder {
         if step == Step::GiveUp {
             return self.give_up_shell();
         }
-        self.call_back_shell();
+        let ended = self.await_processes();
+        if let Some(job) = &mut self.job {
+            job.shell_is_held = !ended;
+        }
+        if ended {
+            self.call_back_shell();
+        }
     }
 
     /// SIGTERM to those who have not been told yet. A subshell that would survive it is killed: it would go on with its
@@ -80,40 +110,99 @@ impl Holder {
         }
     }
 
+    /// Waits a few milliseconds for the processes of the command to end.
+    fn await_processes(&self) -> bool {
+        let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000 };
+        for _ in 0..END_LOOKS {
+            if self.command_processes().iter().all(|pid| *pid == self.child.pid) {
+                return true;
+            }
+            rustix::event::poll(&mut [], Some(&moment)).ok();
+        }
+        false
+    }
+
     /// Calls the shell back, or leaves it stopped if it would take no notice and go on with the next word.
     fn call_back_shell(&mut self) {
         let shell = self.child.pid;
+        let (Some(job), Some(prompter)) = (&mut self.job, &mut self.prompter) else { return };
         if procs::program(shell) != self.program {
             // The shell has become another program, which was told to end like any other.
             return procs::signal(shell, Signal::CONT);
         }
         if procs::disposition(shell, Signal::URG) != Disposition::Caught {
-            if let Some(job) = &mut self.job {
-                job.shell_is_deaf = true;
-            }
+            job.shell_is_deaf = true;
             return self.check_stopped();
         }
+        job.calls += 1;
+        job.called_at = Some(ticks());
         procs::signal(shell, Signal::URG);
-        if let Some(prompter) = self.prompter.as_mut().filter(|_| matches!(self.hold, Hold::Pty(_))) {
+        let is_expanding = std::mem::take(&mut job.expanding);
+        // A shell that opens a pipe without a writer may never come to its trap.
+        let is_interruptible = prompter.is_interruptible();
+        let interrupts = is_interruptible && (is_expanding || job.calls > PATIENT_CALLS);
+        job.interrupted |= interrupts;
+        if matches!(self.hold, Hold::Pty(_)) {
             prompter.let_begin();
+        }
+        if prompter.needs_descriptor_limit() {
+            self.limit_descriptors(is_expanding);
+        }
+        // Everything that the command printed is there by now; an interrupted shell adds an empty line and a prompt.
+        match &self.hold {
+            Hold::Pty(_) if interrupts => {
+                self.settle_terminal();
+                let printed = self.spool.printed(0)[0];
+                if let Some(job) = &mut self.job {
+                    job.pty_to.get_or_insert(printed);
+                }
+            }
+            Hold::Shell if is_interruptible => {
+                self.drain_all();
+                self.muted = true;
+            }
+            Hold::Pty(_) | Hold::Shell | Hold::Pipes(_) => {}
+        }
+        if interrupts {
+            procs::signal(shell, Signal::INT);
         }
         procs::signal(shell, Signal::CONT);
     }
 
-    /// The shell is expanding a substitution whose processes are about to be ended. A POSIX shell would then execute the
-    /// word with what was printed so far, before it comes to its trap: `rm -r "/tmp/$(slow)"` must not run. Without a
-    /// free descriptor no program starts and no file is opened. The trap allows some again; the limit that the shell had
-    /// is restored when the command is over.
-    fn limit_descriptors(&mut self, expanding: bool) {
+    /// Whether the shell was interrupted and reads its next line: it has left the command, and will not report it.
+    fn is_back_without_report(&self) -> bool {
+        let shell = self.child.pid;
+        let (Some(job), Some(prompter)) = (&self.job, &self.prompter) else { return false };
+        if job.calls == 0 || !prompter.is_interruptible() {
+            return false;
+        }
+        let is_pending = procs::is_pending(shell, Signal::INT) || procs::is_pending(shell, Signal::URG);
+        match &self.hold {
+            _ if is_pending || procs::is_stopped(shell) => false,
+            Hold::Pty(_) => {
+                let terminal = procs::descriptor(shell, 0);
+                let found = terminal.map(|terminal| look(self.own.pid, &terminal));
+                let reads = |reader: Reader| reader.thread == shell;
+                job.interrupted
+                    && matches!(found, Some(Found::Reads(reader) | Found::Waits(reader)) if reads(reader))
+            }
+            Hold::Shell | Hold::Pipes(_) => prompter.is_past(shell) == Some(Past::All),
+        }
+    }
+
+    /// A shell that is expanding a substitution whose processes have ended would execute the word with what was printed
+    /// so far, before it comes to its trap: `rm -r "/tmp/$(slow)"` must not run. The trap raises the limit as far as it
+    /// may. The limit that the shell had is restored when the command is over.
+    fn limit_descriptors(&mut self, is_expanding: bool) {
         let Some(shell) = i32::try_from(self.child.pid).ok().and_then(Pid::from_raw) else { return };
-        // Only once for a command: later the substitution may be the trap's own, and nothing would lift the limit again.
-        if self.limit.is_some() || !self.prompter.as_ref().is_some_and(Prompter::lifts_limit) {
+        // Only once for a command: later the substitution is the trap's own, and nothing would lift the limit again.
+        if self.limit.is_some() {
             return;
         }
         let maximum = procs::descriptor_limit(self.child.pid);
         let limit = Rlimit { current: Some(STANDARD_STREAMS), maximum };
         let before = prlimit(Some(shell), Resource::Nofile, limit).ok();
-        if let Some(before) = before.filter(|_| !expanding) {
+        if let Some(before) = before.filter(|_| !is_expanding) {
             prlimit(Some(shell), Resource::Nofile, before).ok();
         }
         self.limit = before;
@@ -211,7 +300,7 @@ impl Holder {
 
     /// Looks after a shell that has not reported yet: it may be stopped, or have lost our line.
     pub(super) fn watch(&mut self) {
-        let held = self.job.as_ref().is_some_and(|job| job.shell_is_deaf);
+        let held = self.job.as_ref().is_some_and(|job| job.shell_is_deaf || job.shell_is_held);
         if !held && procs::is_stopped(self.child.pid) {
             procs::signal(self.child.pid, Signal::CONT);
         }
