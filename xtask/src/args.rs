@@ -99,9 +99,9 @@ enum Chore {
         #[arg(long, default_value_t = 72)]
         count: u32,
     },
-    /// Many waiting runs, and many at work with many readers, on the release build.
+    /// Many waiting runs, many at work with many readers, and one with much output, on the release build.
     #[command(after_help = "Examples:\n  cargo xtask load --write\n  \
-        cargo xtask load --waiting 1000 --runs 40 --readers 20")]
+        cargo xtask load --waiting 1000 --runs 40 --readers 20 --output 300000000")]
     Load {
         /// Write the figures to docs/reliability.md.
         #[arg(long)]
@@ -115,6 +115,9 @@ enum Chore {
         /// How many readers of events there are meanwhile.
         #[arg(long, default_value_t = 100)]
         readers: u32,
+        /// How many bytes one turn prints, with two restarts in the middle.
+        #[arg(long, default_value_t = 10_000_000_000)]
+        output: u64,
     },
     /// Replace a daemon that has its hands full by another binary: that of an earlier commit by this one's.
     #[command(after_help = "Examples:\n  cargo xtask upgrade --from HEAD~1 --write")]
@@ -179,8 +182,14 @@ pub(crate) fn main() -> ExitCode {
                 siege::run(&workspace, Kind::Kill, Figures::from(write), &args)
             }
             Chore::Stops { count } => stops::run(&workspace, count),
-            Chore::Load { write, waiting, runs, readers } => {
-                let figures = [("--waiting", waiting), ("--runs", runs), ("--readers", readers)];
+            Chore::Load { write, waiting, runs, readers, output } => {
+                let [waiting, runs, readers] = [waiting, runs, readers].map(u64::from);
+                let figures = [
+                    ("--waiting", waiting),
+                    ("--runs", runs),
+                    ("--readers", readers),
+                    ("--output", output),
+                ];
                 let args: Vec<String> =
                     figures.iter().flat_map(|(name, n)| [(*name).to_owned(), n.to_string()]).collect();
                 siege::run(&workspace, Kind::Load, Figures::from(write), &args)

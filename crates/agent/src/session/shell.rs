@@ -13,6 +13,10 @@ const RUN: u64 = 1;
 const INTERRUPT: u64 = 2;
 const LOOK_MS: u64 = 50;
 
+/// Shown to the model when its command made the shell ignore the stop.
+const SHELL_REPLACED: &str = "the shell could not be stopped and was replaced by a new one in the same directory; its \
+     variables, functions and options are lost";
+
 /// Runs a command; its time and how it is stopped are the keeper's matter.
 pub(crate) fn run(
     living: &mut Living,
@@ -30,7 +34,7 @@ pub(crate) fn run(
         follow: true,
     };
     let link = &mut living.keeper.link;
-    let mut interrupted = false;
+    let (mut interrupted, mut is_replaced) = (false, false);
     if link.send(&Order { tag: RUN, act: Act::Run(run) }).is_err() {
         return keeper_lost();
     }
@@ -48,7 +52,11 @@ pub(crate) fn run(
             Some(Answer { tag: RUN, news: News::Output(output) }) => {
                 recorder.push(output.stream, &output.bytes)
             }
-            Some(Answer { tag: RUN, news: News::Ended(outcome) }) => return spoken(outcome, interrupted),
+            Some(Answer { news: News::ShellRestarted(_), .. }) => is_replaced = true,
+            Some(Answer { tag: RUN, news: News::Ended(outcome) }) => {
+                let remark = is_replaced.then(|| SHELL_REPLACED.to_owned());
+                return Spoken { remark, ..spoken(outcome, interrupted) };
+            }
             Some(Answer { tag: RUN, news: News::Refused(refusal) }) => {
                 return Spoken { trouble: Some(refusal.to_string()), ..Spoken::default() };
             }

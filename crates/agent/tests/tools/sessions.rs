@@ -103,6 +103,16 @@ fn a_command_whose_time_is_over_is_stopped_and_the_session_stays() {
 }
 
 #[test]
+fn a_shell_that_ignores_a_stop_is_replaced_and_the_model_is_told() {
+    let mut bench = Bench::new();
+    let tool = Tool { timeout_sec: Some(1), ..session("shell", &["bash"]) };
+    bench.call(&tool, json!({"text": "kept=1; cd /usr"}));
+    let seen = bench.call(&tool, json!({"text": "trap '' URG; sleep 71914"}));
+    assert!(seen.timed_out && seen.text.contains("was replaced by a new one in the same directory"), "{}", seen.text);
+    assert_eq!(bench.call(&tool, json!({"text": "echo \"<$kept> $PWD\""})).text, "<> /usr\n[exit code 0]");
+}
+
+#[test]
 fn a_shell_that_exits_ends_its_session_and_the_next_call_starts_another() {
     let mut bench = Bench::new();
     let tool = session("shell", &["bash"]);

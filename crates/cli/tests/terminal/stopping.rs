@@ -8,6 +8,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use abide_testkit::wait;
 use serde_json::{Value, json};
 
 use crate::support::{Rpc, SHELLS, home};
@@ -33,11 +34,7 @@ fn cancelled(rpc: &mut Rpc, session: &str, home: &Path, command: &str) -> Value 
     let begun = home.join("begun");
     let text = format!("echo > {}; {command}", begun.display());
     let running = rpc.send("exec.run", json!({ "session_id": session, "command": text }));
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !begun.exists() {
-        assert!(Instant::now() < deadline, "{command} does not begin");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait::until(&format!("{command} begins"), || begun.exists());
     std::fs::remove_file(begun).unwrap();
     assert_eq!(rpc.ok("exec.cancel", json!({ "session_id": session })), json!({ "cancelled": true }));
     rpc.answer(running).unwrap()
@@ -133,11 +130,7 @@ fn c5_a_command_that_the_shell_has_become_ends_and_a_new_shell_takes_its_place()
     on_every_session(|rpc, session, context, _| {
         let command = "cd /usr/lib; exec sleep 63";
         let running = rpc.send("exec.run", json!({ "session_id": session, "command": command }));
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while !runs("sleep 63") {
-            assert!(Instant::now() < deadline, "{context}: it does not begin");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait::until("the shell becomes another program", || runs("sleep 63"));
         rpc.ok("exec.cancel", json!({ "session_id": session }));
         let result = rpc.answer(running).unwrap();
         assert_eq!(result["shell_restarted"], true, "{context}: {result}");
