@@ -49,6 +49,9 @@ impl Holder {
         if job.reported.is_some() {
             return self.stop_rest(step);
         }
+        if job.shell_is_held {
+            return self.stop_held(step);
+        }
         let called_lately = job.called_at.is_some_and(|at| ticks().saturating_sub(at) < CALL_INTERVAL);
         if self.is_back_without_report() {
             return self.heard_nothing(Past::All);
@@ -89,6 +92,26 @@ impl Holder {
         if step == Step::GiveUp {
             return self.give_up_shell();
         }
+        self.call_back_when_alone();
+    }
+
+    /// The shell is stopped until the processes of the command have ended. New ones are told to end too.
+    fn stop_held(&mut self, step: Step) {
+        let mut left = self.command_processes();
+        left.retain(|pid| *pid != self.child.pid);
+        match step {
+            Step::Ask | Step::Remind => self.ask(&left),
+            Step::Kill => {
+                for pid in &left {
+                    procs::signal(*pid, Signal::KILL);
+                }
+            }
+            Step::GiveUp => return self.give_up_shell(),
+        }
+        self.call_back_when_alone();
+    }
+
+    fn call_back_when_alone(&mut self) {
         let ended = self.await_processes();
         if let Some(job) = &mut self.job {
             job.shell_is_held = !ended;
