@@ -132,11 +132,11 @@ fn quote(text: &str) -> String {
 /// While the shell expands a substitution, no trap is executed before the word itself. The keeper then sends SIGINT
 /// directly.
 const POSIX_INIT: &str = "trap '\\unset -f command; \
-     case ${__abide_on-} in 1) \\set -i; \\trap - INT; \\command \\kill -INT $$;; esac' URG\n";
+     case ${__abide_on-} in 1) \\set -i +e; \\trap - INT; \\command \\kill -INT $$;; esac' URG\n";
 
 /// On a terminal the shell reports first, and waits before it is interrupted: the prompt is no output of the command.
 const POSIX_TYPED_STOP: &str = "trap '\\unset -f command; \
-     case ${__abide_on-} in 1) \\command -V \"/{n} 143 $-\" >|{r} || \\:; \\. {w}; \\trap - INT; \\command \\kill -INT $$;; esac' URG; ";
+     case ${__abide_on-} in 1) \\set +e; \\command -V \"/{n} 143 $-\" >|{r} || \\:; \\. {w}; \\trap - INT; \\command \\kill -INT $$;; esac' URG; ";
 
 /// Assembles the slot at compile time, for pipes and for terminals.
 macro_rules! posix_slot {
@@ -155,7 +155,7 @@ macro_rules! posix_slot {
 const POSIX_SLOT: &str = concat!("\\set -i; ", posix_slot!(), "; \\set +i\n");
 const POSIX_TYPED_SLOT: &str = concat!(posix_slot!(), "\n");
 
-const POSIX_BEGAN: &str = "\\command -V '/{n} began' >|{r}; ";
+const POSIX_BEGAN: &str = "\\command -V '/{n} began' >|{r} || \\:; ";
 
 /// Removes functions that stand in for the builtins that our lines use.
 const RESCUE: &str = "\\unset -f builtin command\n";
@@ -168,14 +168,15 @@ const POSIX_REPAIR: &str = "\\set +e +x +v; \\exec <{i} >|{o} 2>|{e}";
 /// Assembles a text at compile time, so that a handler stands once for pipes and for terminals.
 macro_rules! bash_stop {
     () => {
-        r#"trap '\builtin eval "if (( \${#BASH_SOURCE[@]} > {depth} )); then \builtin ulimit -S -n hard; \builtin return 143\$(\builtin kill -URG \$\$); fi"' URG"#
+        r#"trap '\builtin eval "if (( \${#BASH_SOURCE[@]} > {depth} )); then \builtin set +e; \builtin ulimit -S -n hard; \builtin return 143\$(\builtin kill -URG \$\$); fi"' URG"#
     };
 }
 
 /// A `return` in the trap leaves one function or sourced file. The signal is sent again by a substitution in the same
 /// command, so the trap runs again before the next word of the level above, until our own line is reached. The `eval`
 /// takes the status. It also makes bash forget that `wait` was its last builtin: a signal that arrives then would
-/// end the next `wait`. The keeper may have lowered the limit of descriptors, and the substitution needs a pipe.
+/// end the next `wait`. The keeper may have lowered the limit of descriptors, and the substitution needs a pipe. With
+/// `set -e`, the status of the command would end the shell at our own line.
 const BASH_STOP: &str = bash_stop!();
 
 /// The trap on errors makes `set -e` end the command instead of the session: every level returns its status, which is an

@@ -67,6 +67,10 @@ fn c5_c6_no_further_word_of_a_stopped_command_runs_and_the_session_is_kept() {
             "sleep 61; { :; } > F",
             "command eval 'sleep 61; touch F'; touch F",
             "touch F$(sleep 61)",
+            "set -e; sleep 61; touch F",
+            "set -e; f() { sleep 61; touch F; }; f; touch F",
+            "trap 'touch F' TERM INT HUP; sleep 61; touch F",
+            "trap '' INT; sleep 61; touch F",
         ] {
             if context.starts_with("zsh") && template.starts_with("command") {
                 // There, this is no way to run a builtin.
