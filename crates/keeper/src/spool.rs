@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use crate::protocol::{JobId, Outcome, Overflow, Piece, Range, Stream};
 
-use record::{HEADER, Header, Records, write_record};
+use record::{HEADER, Header, MAX_RECORD, Records, write_record};
 pub use remains::{Remaining, Remains};
 
 /// The output of all jobs of one keeper.
@@ -104,17 +104,22 @@ impl Spool {
     ///
     /// When the disk refuses, the bytes count as printed and dropped: the reader learns that they are missing.
     pub fn append(&mut self, job: JobId, stream: Stream, bytes: &[u8]) -> u64 {
-        let kept = self.jobs.entry(job).or_default();
-        let offset = kept.printed[stream.index()];
-        let after = offset + bytes.len() as u64;
-        kept.printed[stream.index()] = after;
-        if self.write(Header { job, stream, offset, length: bytes.len() }, bytes).is_err()
-            && let Some(kept) = self.jobs.get_mut(&job)
-        {
-            kept.dropped[stream.index()] = after;
+        let begins = self.printed(job)[stream.index()];
+        self.begin(job);
+        // A reader takes a longer record for leftovers, and everything behind it too.
+        for piece in bytes.chunks(MAX_RECORD) {
+            let offset = self.printed(job)[stream.index()];
+            let written = self.write(Header { job, stream, offset, length: piece.len() }, piece);
+            if let Some(kept) = self.jobs.get_mut(&job) {
+                let after = offset + piece.len() as u64;
+                kept.printed[stream.index()] = after;
+                if written.is_err() {
+                    kept.dropped[stream.index()] = after;
+                }
+            }
         }
         self.forget_old_jobs();
-        offset
+        begins
     }
 
     /// Whether a producer has to wait until something is released.
@@ -333,6 +338,17 @@ mod tests {
 
     fn read(spool: &Spool, job: JobId, stream: Stream, offset: u64) -> Piece {
         spool.read(Range { job, stream, offset, limit: u64::MAX }).unwrap().unwrap()
+    }
+
+    #[test]
+    fn more_bytes_than_a_record_holds_do_not_hide_what_follows() {
+        let place = tempfile::tempdir().unwrap();
+        let mut spool = Spool::open(place.path(), 64 << 20, Overflow::DropOldest).unwrap();
+        let much = vec![b'y'; 3 * MAX_RECORD + 7];
+        spool.append(1, Stream::Stdout, &much);
+        assert_eq!(spool.append(0, Stream::Stdout, b"after"), 0);
+        assert_eq!(read(&spool, 0, Stream::Stdout, 0).bytes, b"after");
+        assert_eq!(read(&spool, 1, Stream::Stdout, 0).bytes, much);
     }
 
     #[test]

@@ -168,7 +168,7 @@ const POSIX_REPAIR: &str = "\\set +e +x +v; \\exec <{i} >|{o} 2>|{e}";
 /// Assembles a text at compile time, so that a handler stands once for pipes and for terminals.
 macro_rules! bash_stop {
     () => {
-        r#"trap '\builtin eval "if (( \${#BASH_SOURCE[@]} > {depth} )); then \builtin set +e; \builtin ulimit -S -n hard; \builtin return 143\$(\builtin kill -URG \$\$); fi"' URG"#
+        r#"trap '\builtin eval "if (( \${#BASH_SOURCE[@]} > {depth} )); then \builtin set +e; \builtin ulimit -S -n hard; \builtin return 143\`\builtin kill -URG \$\$\`; fi"' URG"#
     };
 }
 

@@ -225,6 +225,8 @@ impl Holder {
             return;
         }
         match &report.what {
+            // A shell that traces its commands reports the same beginning twice.
+            Reported::Began if self.job.as_ref().is_some_and(|job| job.pty_from.is_some()) => {}
             Reported::Began => {
                 self.settle_terminal();
                 let at = self.spool.printed(0)[0];

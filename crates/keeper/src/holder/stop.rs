@@ -18,7 +18,8 @@ const START: u64 = 10_000_000;
 const SILENT: u8 = 3;
 /// How often processes are looked for that were started while others were being stopped.
 const FREEZE_ROUNDS: usize = 16;
-/// As many descriptors as a shell has anyway, and has to be able to put back.
+/// On a terminal, as many descriptors as a shell has to be able to put back. On pipes its streams are repaired after a
+/// stop, and a standard stream that an error closes must not be free for a program to start with.
 const STANDARD_STREAMS: u64 = 3;
 /// How long a shell that was called back is left alone, in microseconds.
 const CALL_INTERVAL: u64 = 50_000;
@@ -223,7 +224,8 @@ impl Holder {
             return;
         }
         let maximum = procs::descriptor_limit(self.child.pid);
-        let limit = Rlimit { current: Some(STANDARD_STREAMS), maximum };
+        let kept = if matches!(self.hold, Hold::Pty(_)) { STANDARD_STREAMS } else { 0 };
+        let limit = Rlimit { current: Some(kept), maximum };
         let before = prlimit(Some(shell), Resource::Nofile, limit).ok();
         if let Some(before) = before.filter(|_| !is_expanding) {
             prlimit(Some(shell), Resource::Nofile, before).ok();

@@ -7,7 +7,8 @@ use std::path::Path;
 use crate::protocol::{JobId, Stream};
 
 pub(super) const HEADER: usize = 28;
-const MAX_RECORD: usize = 1 << 20;
+/// The most bytes that one record holds.
+pub(super) const MAX_RECORD: usize = 1 << 20;
 
 pub(super) fn write_record(file: &mut File, header: Header, bytes: &[u8]) -> io::Result<()> {
     let encoded = header.encode();
