@@ -6,13 +6,14 @@
 //! - [`beneath`] opens a directory once. Everything below it is opened, created, read, renamed and deleted relative to
 //!   that descriptor.
 //! - [`remove`] deletes a directory tree.
+//! - [`clock`] measures time limits.
 //!
 //! Not here: what the files mean, and which directory may be deleted. The caller decides both.
 
 pub mod beneath;
+pub mod clock;
 pub mod remove;
 
-mod clock;
 mod error;
 
 pub use error::OsError;

@@ -26,7 +26,12 @@ pub(super) const TABLE: &[Row] = &[
         in_tests: &[],
         outside: Outside::Not(DATABASES_AND_HTTP),
     },
-    Row { name: "agent", uses: &["os", "keeper", "terminal"], in_tests: &[], outside: Outside::Not(DATABASES) },
+    Row {
+        name: "agent",
+        uses: &["os", "keeper", "terminal"],
+        in_tests: &[],
+        outside: Outside::Not(DATABASES),
+    },
     Row {
         name: "daemon",
         // No adapter: those are plugged in by the cli.
