@@ -311,3 +311,69 @@ fn directories_that_are_swapped_for_links_meanwhile_do_not_lead_out() {
         place.goes();
     }
 }
+
+/// This test binary, where every user can execute it.
+fn own_binary(place: &Place) -> PathBuf {
+    set_mode(place.directory.path(), 0o755);
+    let binary = place.directory.path().join("binary");
+    fs::copy(std::env::current_exe().unwrap(), &binary).unwrap();
+    set_mode(&binary, 0o755);
+    binary
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test runs itself as another user or in another namespace")]
+#[track_caller]
+fn succeeds(program: &str, arguments: &[&OsStr]) {
+    let output = std::process::Command::new(program).args(arguments).env("TMPDIR", "/tmp").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+/// Depth does not matter for the number of open descriptors, and an ordinary user can do all of it.
+#[test]
+fn an_unprivileged_user_with_few_descriptors_removes_deep_and_closed_trees() {
+    if !rustix::process::geteuid().is_root() {
+        return abide_testkit::skip::skip("only root can become another user");
+    }
+    let place = Place::new();
+    let binary = own_binary(&place);
+    for test in [
+        "a_name_that_the_walk_would_use_itself_is_no_obstacle",
+        "modes_of_the_owner_are_changed_where_needed",
+    ] {
+        let name = format!("remove::tests::{test}");
+        let user = ["--nofile=16", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+        let mut arguments: Vec<&OsStr> = user.iter().map(OsStr::new).collect();
+        arguments.extend([binary.as_os_str(), OsStr::new("--exact"), OsStr::new(&name)]);
+        succeeds("prlimit", &arguments);
+    }
+}
+
+/// A bind mount has the device of the tree, and its contents are not the tree's.
+#[test]
+fn a_mount_in_the_tree_is_not_entered() {
+    if !rustix::process::geteuid().is_root() {
+        return abide_testkit::skip::skip("only root can mount");
+    }
+    let place = Place::new();
+    fs::create_dir_all(place.tree().join("a/mount")).unwrap();
+    fs::write(place.tree().join("a/file"), "").unwrap();
+    let script = r#"mount --bind "$1/canary" "$1/tree/a/mount" && cd "$1" &&
+        exec "$2" --exact --ignored remove::tests::the_tree_here_is_removed_up_to_a_mount"#;
+    let binary = own_binary(&place);
+    let shell = ["--mount", "--propagation=private", "sh", "-c", script, "sh"];
+    let mut arguments: Vec<&OsStr> = shell.iter().map(OsStr::new).collect();
+    arguments.extend([place.directory.path().as_os_str(), binary.as_os_str()]);
+    succeeds("unshare", &arguments);
+    assert_eq!(place.look_at_canary(), place.canary);
+    place.goes();
+}
+
+#[test]
+#[ignore = "a part of a_mount_in_the_tree_is_not_entered, in its namespace"]
+fn the_tree_here_is_removed_up_to_a_mount() {
+    let removal = remove_path(Path::new("tree"), LONG).unwrap();
+    assert_eq!(removal.removed, 1, "{removal}");
+    assert_eq!(removal.failures.len(), 1, "{removal}");
+    assert_eq!(removal.failures[0].path, Path::new("tree/a/mount"));
+}
