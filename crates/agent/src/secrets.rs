@@ -18,8 +18,10 @@ use std::{
     io::{self, Write},
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
+use abide_os::remove::remove_path;
 use serde_json::{Map, Value};
 
 use crate::{
@@ -126,10 +128,7 @@ impl Secrets {
     pub(crate) fn forget(&mut self) -> io::Result<()> {
         self.kept.clear();
         self.prepare();
-        match fs::remove_dir_all(&self.folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            done => done,
-        }
+        Ok(remove_path(&self.folder, MAX_REMOVAL_TIME)?.into_result()?)
     }
 
     /// Whether the answer to the question of this action is kept.
@@ -299,6 +298,8 @@ impl Kept {
     }
 }
 
+/// How long the removal of the folder may take, whatever a tool has put there.
+const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
 const OPEN: char = '⟦';
 const CLOSE: char = '⟧';
 /// The number of the first spelling; the others follow.

@@ -119,7 +119,7 @@ fn repair(home: &Path) {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if OWN.iter().any(|own| name.starts_with(own)) {
-            restrict_all(&entry.path());
+            restrict_all(&entry.path(), MAX_REPAIR_DEPTH);
         } else if name == "workspaces" {
             // What is below it is people's.
             restrict(&entry.path());
@@ -127,11 +127,15 @@ fn repair(home: &Path) {
     }
 }
 
-fn restrict_all(path: &Path) {
+/// How many levels of folders are repaired. Abide's own files are less deep; agents can nest folders without end in
+/// `runs` and in what went from there to `trash`.
+const MAX_REPAIR_DEPTH: u32 = 16;
+
+fn restrict_all(path: &Path, levels: u32) {
     restrict(path);
-    if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
+    if levels > 0 && fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
         for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-            restrict_all(&entry.path());
+            restrict_all(&entry.path(), levels - 1);
         }
     }
 }
@@ -184,6 +188,27 @@ mod tests {
         for theirs in ["workspaces/run", "workspaces/run/script"] {
             assert_eq!(mode(&home.join(theirs)), 0o755, "{theirs}");
         }
+    }
+
+    /// SECURITY finding 4: what recurses through folders that agents made aborts the daemon.
+    #[test]
+    fn the_repair_of_a_home_does_not_follow_folders_without_end() {
+        use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+        let folder = tempfile::tempdir().expect("a folder");
+        let deep = folder.path().join("trash/run.0");
+        fs::create_dir_all(&deep).expect("it can be made");
+        set(folder.path(), 0o755);
+        let mut directory = openat(CWD, &deep, OFlags::PATH, Mode::empty()).expect("it is there");
+        for _ in 0..2_000 {
+            mkdirat(&directory, "d", Mode::RWXU).expect("it can be made");
+            directory = openat(&directory, "d", OFlags::PATH, Mode::empty()).expect("it is there");
+        }
+        std::thread::scope(|scope| {
+            let small = std::thread::Builder::new().stack_size(128 << 10);
+            let repaired = small.spawn_scoped(scope, || super::home(folder.path())).expect("a thread");
+            repaired.join().expect("it ends").expect("it can be repaired");
+        });
+        assert_eq!(mode(folder.path()), 0o700);
     }
 
     #[test]

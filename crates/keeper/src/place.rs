@@ -8,7 +8,10 @@ use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use abide_os::beneath::Directory;
+use abide_os::remove::remove_path;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
@@ -66,14 +69,20 @@ impl Place {
         file.and_then(|mut file| file.write_all(&secret)).map_err(failed)
     }
 
-    /// Removes everything.
+    /// Removes everything. A place that is not there is removed already.
     pub fn remove(&self) -> io::Result<()> {
-        fs::remove_dir_all(&self.path)
+        Ok(remove_path(&self.path, MAX_REMOVAL_TIME)?.into_result()?)
+    }
+
+    /// Reads one of the place's small files. The child may have put anything in its stead: a link is not followed, and a
+    /// FIFO not waited for.
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        Ok(Directory::open(&self.path)?.read_bounded(name, MAX_FILE_BYTES)?)
     }
 
     /// The secret that both sides of a connection know.
     pub(crate) fn secret(&self) -> io::Result<Vec<u8>> {
-        fs::read(self.path.join(SECRET))
+        self.read(SECRET)
     }
 
     pub(crate) fn listen(&self) -> io::Result<OwnedFd> {
@@ -121,7 +130,7 @@ impl Place {
 
     /// The whole exit record, if the keeper lived to write it.
     pub fn final_record(&self) -> Option<FinalRecord> {
-        parse_exit(&fs::read_to_string(self.path.join(EXIT)).ok()?)
+        parse_exit(std::str::from_utf8(&self.read(EXIT).ok()?).ok()?)
     }
 
     /// Takes the place for good: for a keeper that is about to hold something in it, or for nobody, so that no keeper ever
@@ -142,7 +151,7 @@ impl Place {
 
     /// How the place was taken, if it was.
     pub(crate) fn claimed(&self) -> Option<Claim> {
-        let bytes = fs::read(self.path.join(CLAIM)).ok()?;
+        let bytes = self.read(CLAIM).ok()?;
         Some(match postcard::from_bytes(&bytes) {
             Ok(Some(keeper)) => Claim::Keeper(keeper),
             Ok(None) => Claim::Nobody,
@@ -162,7 +171,7 @@ impl Place {
     }
 
     pub(crate) fn identity(&self) -> io::Result<Vec<u8>> {
-        fs::read(self.path.join(IDENTITY))
+        self.read(IDENTITY)
     }
 }
 
@@ -190,6 +199,11 @@ pub struct FinalRecord {
     /// The bytes of stdout and stderr of job 0. Keepers of earlier versions did not record them.
     pub printed: Option<[u64; 2]>,
 }
+
+/// How long a removal may take. What is left then is removed by the next one.
+const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
+/// Secret, identity, claim and exit record are smaller than this.
+const MAX_FILE_BYTES: u64 = 64 << 10;
 
 const SOCKET: &str = "socket";
 const SECRET: &str = "secret";
@@ -238,6 +252,50 @@ mod tests {
         assert!(place.claim(Some(&own)).unwrap());
         assert!(!place.claim(None).unwrap());
         assert_eq!(place.claimed(), Some(Claim::Keeper(own)));
+    }
+
+    /// SECURITY finding 4: the child can write in its place, and a recursive removal of this tree fails or overflows the
+    /// stack.
+    #[test]
+    fn a_place_with_deeply_nested_directories_is_removed() {
+        use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+        let home = tempfile::tempdir().unwrap();
+        let place = Place::new(home.path(), "s-000000");
+        place.create().unwrap();
+        let mut directory = openat(CWD, place.path(), OFlags::PATH, Mode::empty()).unwrap();
+        for _ in 0..15_000 {
+            mkdirat(&directory, "d", Mode::RWXU).unwrap();
+            directory = openat(&directory, "d", OFlags::PATH, Mode::empty()).unwrap();
+        }
+        let small = std::thread::Builder::new().stack_size(256 << 10);
+        let removed = small.spawn(move || place.remove()).unwrap().join().unwrap();
+        removed.unwrap();
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
+    }
+
+    /// SECURITY finding 1 d: a FIFO or a link to an endless device in the place of a keeper's file.
+    #[test]
+    fn a_fifo_or_a_link_in_the_place_of_a_file_is_neither_waited_for_nor_followed() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let home = tempfile::tempdir().unwrap();
+        let place = Place::new(home.path(), "s-000000");
+        place.create().unwrap();
+        fs::remove_file(place.path().join(SECRET)).unwrap();
+        for name in [SECRET, IDENTITY, CLAIM, EXIT] {
+            std::os::unix::fs::symlink("/dev/zero", place.path().join(name)).unwrap();
+        }
+        let unreadable = || {
+            place.secret().is_err()
+                && place.identity().is_err()
+                && place.claimed().is_none()
+                && place.final_record().is_none()
+        };
+        assert!(unreadable());
+        for name in [SECRET, IDENTITY, CLAIM, EXIT] {
+            fs::remove_file(place.path().join(name)).unwrap();
+            mknodat(CWD, place.path().join(name), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        }
+        assert!(unreadable());
     }
 
     #[test]

@@ -14,3 +14,14 @@ pub struct Artifact {
     /// When it was last written to.
     pub modified_at: String,
 }
+
+/// A page of a run's files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ArtifactPage {
+    /// The files, by path.
+    pub items: Vec<Artifact>,
+    /// Where the next page starts; none if there is none.
+    pub next_cursor: Option<String>,
+    /// Whether the folder holds more than one listing looks at. The files that are missing can still be read by their path.
+    pub truncated: bool,
+}

@@ -16,15 +16,22 @@ pub(super) const TABLE: &[Row] = &[
         outside: Outside::Not(&["tokio", "rusqlite", "tokio-postgres", "axum", "reqwest"]),
     },
     Row { name: "channels", uses: &["domain", "ports"], in_tests: &[], outside: Outside::Not(DATABASES) },
-    Row { name: "store", uses: &["domain", "ports"], in_tests: &[], outside: Outside::Not(HTTP) },
-    Row { name: "keeper", uses: &[], in_tests: &[], outside: Outside::Not(DATABASES_AND_HTTP) },
+    // Mechanisms of the operating system. It knows none of our nouns.
+    Row { name: "os", uses: &[], in_tests: &[], outside: Outside::Only(&["rustix", "thiserror"]) },
+    Row { name: "store", uses: &["domain", "ports", "os"], in_tests: &[], outside: Outside::Not(HTTP) },
+    Row { name: "keeper", uses: &["os"], in_tests: &[], outside: Outside::Not(DATABASES_AND_HTTP) },
     Row {
         name: "terminal",
-        uses: &["domain", "ports", "keeper"],
+        uses: &["domain", "ports", "os", "keeper"],
         in_tests: &[],
         outside: Outside::Not(DATABASES_AND_HTTP),
     },
-    Row { name: "agent", uses: &["keeper", "terminal"], in_tests: &[], outside: Outside::Not(DATABASES) },
+    Row {
+        name: "agent",
+        uses: &["os", "keeper", "terminal"],
+        in_tests: &[],
+        outside: Outside::Not(DATABASES),
+    },
     Row {
         name: "daemon",
         // No adapter: those are plugged in by the cli.
@@ -35,14 +42,14 @@ pub(super) const TABLE: &[Row] = &[
     Row { name: "wire", uses: &[], in_tests: &[], outside: Outside::Not(DATABASES_AND_HTTP) },
     Row {
         name: "api",
-        uses: &["domain", "ports", "daemon", "terminal", "wire"],
+        uses: &["domain", "ports", "os", "daemon", "terminal", "wire"],
         in_tests: &["store"],
         outside: Outside::Not(DATABASES),
     },
     Row {
         name: "cli",
         uses: &[
-            "domain", "ports", "engines", "channels", "store", "keeper", "terminal", "agent", "daemon",
+            "domain", "ports", "engines", "channels", "store", "os", "keeper", "terminal", "agent", "daemon",
             "wire", "api",
         ],
         in_tests: &[],

@@ -1,26 +1,14 @@
 //! A run's files for the person: what its engine put into the artifacts folder of its workspace.
 //!
-//! The folder's contents are whatever an agent made of them, so nothing is believed: each part of a path is opened from
-//! the one before it and a link is never followed, neither in the folder nor on the way to it. What is no plain file is
-//! not there. Browsers are told to save what they get rather than to show it.
+//! The folder's contents are whatever an agent made of them. Paths are opened below the workspace without following a link,
+//! neither in the folder nor on the way to it. What is no plain file is not there. A listing is bounded in entries, depth
+//! and time, and says so when it reached a bound. Browsers are told to save what they get rather than to show it.
 
 use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
-    os::fd::OwnedFd,
-};
-
-use abide_wire::{artifact as wire, service};
-use axum::{
-    Json,
-    body::{Body, Bytes},
-    extract::State,
-    http::{HeaderMap, HeaderValue, StatusCode, header},
-    response::Response,
-};
-use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, open, openat, statat},
-    io::Errno,
+    path::Path as FilePath,
+    time::Duration,
 };
 
 use super::{
@@ -30,10 +18,23 @@ use super::{
     runs::{Part, find, run_id},
     translate,
 };
+use abide_os::{
+    OsError,
+    beneath::{Directory, FileKind, Metadata},
+    clock::monotonic,
+};
+use abide_wire::artifact as wire;
+use axum::{
+    Json,
+    body::{Body, Bytes},
+    extract::State,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::Response,
+};
 
-/// The most files that are listed, and how deep folders are looked into.
-const MOST_FILES: usize = 10_000;
-const DEEPEST: usize = 16;
+/// How much of a folder one listing looks at.
+const LISTING: ListingLimits =
+    ListingLimits { max_entries: 20_000, max_depth: 16, max_time: Duration::from_secs(5) };
 /// How much of a file is read at a time.
 const PIECE: usize = 64 << 10;
 
@@ -42,7 +43,7 @@ const PIECE: usize = 64 << 10;
     get, path = "/v1/runs/{run_id}/artifacts", tag = "artifacts", operation_id = "list_artifacts",
     params(("run_id" = String, Path, description = "The run."), Part),
     responses(
-        (status = 200, description = "A page of files.", body = service::Page<wire::Artifact>),
+        (status = 200, description = "A page of files.", body = wire::ArtifactPage),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
         (status = 404, description = "`RUN_NOT_FOUND`"),
     ),
@@ -51,17 +52,17 @@ pub(super) async fn list(
     State(interface): State<Interface>,
     Path(id): Path<String>,
     Query(part): Query<Part>,
-) -> Result<Json<service::Page<wire::Artifact>>, Problem> {
+) -> Result<Json<wire::ArtifactPage>, Problem> {
     let page = part.page()?;
     let folder = Folder::of(&interface, &id).await?;
-    let mut files = blocking(move || folder.files()).await?;
+    let Listing { mut files, truncated } = blocking(move || folder.list(LISTING)).await?;
     files.sort_by(|one, other| one.path.cmp(&other.path));
     let first = page.cursor.map_or(0, |cursor| files.partition_point(|file| file.path <= cursor));
     let mut items: Vec<_> = files.into_iter().skip(first).take(page.limit + 1).collect();
     let more = items.len() > page.limit;
     items.truncate(page.limit);
     let next_cursor = items.last().filter(|_| more).map(|last| last.path.clone());
-    Ok(Json(service::Page { items, next_cursor }))
+    Ok(Json(wire::ArtifactPage { items, next_cursor, truncated }))
 }
 
 /// Reads a file, or a range of it.
@@ -130,76 +131,92 @@ impl Folder {
     }
 
     /// The folder itself. The workspace is the owner's word and may lead anywhere; what is below it may not.
-    fn enter(&self) -> Result<OwnedFd, Errno> {
-        let workspace =
-            open(&self.workspace, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        self.artifacts.split('/').try_fold(workspace, |above, part| folder(&above, part))
+    fn enter(&self) -> Result<Directory, OsError> {
+        Directory::open(FilePath::new(&self.workspace))?.directory(&self.artifacts)
     }
 
     /// The file of that name and its size, if it is a plain one.
     fn open(&self, path: &str) -> Option<(File, u64)> {
-        let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let parts = || folders.split('/').filter(|part| !part.is_empty());
-        let is_fit = |part: &str| part != "." && part != ".." && !part.contains('\0');
-        if path.starts_with('/') || name.is_empty() || !parts().chain([name]).all(is_fit) {
+        // One file has one path here: what is left out of a path by rule is not accepted in it.
+        if path.split('/').any(|part| part.is_empty() || part == ".") {
             return None;
         }
-        let above = parts().try_fold(self.enter().ok()?, |above, part| folder(&above, part)).ok()?;
-        // Without NONBLOCK a pipe would be waited for.
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = openat(&above, name, flags, Mode::empty()).ok()?;
-        let stat = fstat(&file).ok()?;
-        let is_plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        is_plain.then(|| (File::from(file), u64::try_from(stat.st_size).unwrap_or(0)))
+        let file = self.enter().ok()?.open_file(path).ok()?;
+        let size = file.metadata().ok()?.len();
+        Some((file, size))
     }
 
-    /// All plain files below the folder; none if it is not there.
-    fn files(&self) -> Vec<wire::Artifact> {
-        let mut files = Vec::new();
+    /// The plain files below the folder, in no particular order; none if it is not there.
+    fn list(&self, limits: ListingLimits) -> Listing {
+        let mut listing = Listing::default();
         if let Ok(top) = self.enter() {
-            walk(&top, "", DEEPEST, &mut files);
+            listing.walk(&top, limits);
         }
-        files
+        listing
     }
 }
 
-fn folder(above: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(above, name, flags, Mode::empty())
+/// The bounds of a listing.
+#[derive(Clone, Copy)]
+struct ListingLimits {
+    /// Files, folders and everything else.
+    max_entries: usize,
+    /// How many folders deep.
+    max_depth: usize,
+    max_time: Duration,
 }
 
-fn walk(above: &OwnedFd, prefix: &str, deeper: usize, files: &mut Vec<wire::Artifact>) {
-    let Ok(entries) = Dir::read_from(above) else { return };
-    for entry in entries.flatten() {
-        // A name that is no text cannot be asked for over this interface.
-        let Ok(name) = entry.file_name().to_str() else { continue };
-        if name == "." || name == ".." || files.len() >= MOST_FILES {
-            continue;
-        }
-        let path = format!("{prefix}{name}");
-        let Ok(stat) = statat(above, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => files.push(wire::Artifact {
-                path,
-                size: u64::try_from(stat.st_size).unwrap_or(0),
-                modified_at: translate::time(abide_domain::time::Timestamp(
-                    stat.st_mtime.saturating_mul(1_000_000),
-                )),
-            }),
-            FileType::Directory if deeper > 0 => {
-                if let Ok(below) = folder(above, name) {
-                    walk(&below, &format!("{path}/"), deeper - 1, files);
+#[derive(Default)]
+struct Listing {
+    files: Vec<wire::Artifact>,
+    /// Whether a bound was reached.
+    truncated: bool,
+}
+
+impl Listing {
+    fn walk(&mut self, top: &Directory, limits: ListingLimits) {
+        let begin = monotonic();
+        let mut entries_left = limits.max_entries;
+        // Folders that are still to be listed, by path, and their depth.
+        let mut folders = vec![(String::new(), 0)];
+        while let Some((folder, depth)) = folders.pop() {
+            let below;
+            let here = if folder.is_empty() {
+                top
+            } else {
+                let Ok(opened) = top.directory(&folder) else { continue };
+                below = opened;
+                &below
+            };
+            let Ok(entries) = here.entries() else { continue };
+            for entry in entries.flatten() {
+                if entries_left == 0 || monotonic().saturating_sub(begin) > limits.max_time {
+                    self.truncated = true;
+                    return;
+                }
+                entries_left -= 1;
+                // A name that is no text cannot be asked for over this interface.
+                let Some(name) = entry.name.to_str() else { continue };
+                let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
+                match entry.kind {
+                    FileKind::Regular => {
+                        let Ok(metadata) = here.metadata(name) else { continue };
+                        if metadata.kind == FileKind::Regular {
+                            self.files.push(artifact(path, &metadata));
+                        }
+                    }
+                    FileKind::Directory if depth < limits.max_depth => folders.push((path, depth + 1)),
+                    FileKind::Directory => self.truncated = true,
+                    FileKind::SymbolicLink | FileKind::Special => {}
                 }
             }
-            FileType::Directory
-            | FileType::Symlink
-            | FileType::Fifo
-            | FileType::Socket
-            | FileType::CharacterDevice
-            | FileType::BlockDevice
-            | FileType::Unknown => {}
         }
     }
+}
+
+fn artifact(path: String, metadata: &Metadata) -> wire::Artifact {
+    let modified_at = abide_domain::time::Timestamp(metadata.modified_at.saturating_mul(1_000_000));
+    wire::Artifact { path, size: metadata.size, modified_at: translate::time(modified_at) }
 }
 
 /// The bytes of a file, as they are taken. A file that shrinks meanwhile ends the answer early, and the client sees it.
@@ -307,7 +324,7 @@ mod tests {
         let mut text = String::new();
         file.read_to_string(&mut text).unwrap();
         assert_eq!((text.as_str(), size), ("png", 3));
-        let mut paths: Vec<_> = folder.files().into_iter().map(|file| file.path).collect();
+        let mut paths: Vec<_> = folder.list(LISTING).files.into_iter().map(|file| file.path).collect();
         paths.sort();
         assert_eq!(paths, ["report.txt", "sub/a.png"]);
     }
@@ -334,7 +351,7 @@ mod tests {
         ] {
             assert!(folder.open(path).is_none(), "{path:?}");
         }
-        assert_eq!(folder.files().len(), 2);
+        assert_eq!(folder.list(LISTING).files.len(), 2);
     }
 
     #[test]
@@ -344,16 +361,61 @@ mod tests {
         fs::remove_dir_all(&artifacts).unwrap();
         symlink(place.path(), &artifacts).unwrap();
         assert!(folder.open("secret").is_none());
-        assert!(folder.files().is_empty());
+        assert!(folder.list(LISTING).files.is_empty());
     }
 
     #[test]
     fn a_pipe_is_no_file_and_nobody_waits_for_it() {
         let (place, folder) = place();
         let path = place.path().join("work/.abide/artifacts/pipe");
-        rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
         assert!(folder.open("pipe").is_none());
-        assert_eq!(folder.files().len(), 2);
+        assert_eq!(folder.list(LISTING).files.len(), 2);
+    }
+
+    /// SECURITY finding 19: empty folders were not counted, and the walk went on after the bound.
+    #[test]
+    fn a_listing_is_bounded_in_folders_too_and_says_so() {
+        let (place, folder) = place();
+        let artifacts = place.path().join("work/.abide/artifacts");
+        assert!(!folder.list(LISTING).truncated);
+        for number in 0..100 {
+            fs::create_dir(artifacts.join(format!("empty-{number}"))).unwrap();
+        }
+        let few = ListingLimits { max_entries: 50, ..LISTING };
+        assert!(folder.list(few).truncated);
+        // 100 folders, `sub`, and two files.
+        let enough = ListingLimits { max_entries: 103, ..LISTING };
+        let listing = folder.list(enough);
+        assert_eq!((listing.files.len(), listing.truncated), (2, false));
+        assert!(folder.list(ListingLimits { max_time: Duration::ZERO, ..LISTING }).truncated);
+    }
+
+    #[test]
+    fn folders_that_lie_too_deep_are_not_listed_and_the_listing_says_so() {
+        let (place, folder) = place();
+        let mut deep = place.path().join("work/.abide/artifacts");
+        for _ in 0..LISTING.max_depth {
+            deep.push("d");
+        }
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(deep.join("file"), "").unwrap();
+        let listing = folder.list(LISTING);
+        assert_eq!((listing.files.len(), listing.truncated), (3, false));
+        fs::create_dir(deep.join("deeper")).unwrap();
+        assert!(folder.list(LISTING).truncated);
+    }
+
+    #[test]
+    fn names_of_any_bytes_do_no_harm() {
+        use std::os::unix::ffi::OsStrExt;
+        let (place, folder) = place();
+        let artifacts = place.path().join("work/.abide/artifacts");
+        fs::write(artifacts.join("new\nline"), "").unwrap();
+        fs::write(artifacts.join(std::ffi::OsStr::from_bytes(b"\xff")), "").unwrap();
+        assert_eq!(folder.list(LISTING).files.len(), 3);
+        assert!(folder.open("new\nline").is_some());
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod trash;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
     fmt, fs,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -40,6 +41,8 @@ pub(crate) struct Keeping {
     pub(crate) removed: Box<dyn Fn(Leftover) + Send + Sync>,
     /// How far the directories of each kind were looked at, if one round was not enough for all.
     pub(crate) looked_at: Mutex<BTreeMap<&'static str, RunId>>,
+    /// The tree in the trash whose deletion was tried last.
+    pub(crate) last_tried: Mutex<Option<OsString>>,
 }
 
 /// What one round did.
@@ -90,8 +93,13 @@ impl Keeping {
 
     async fn empty_trash(&self) {
         let home = self.home.clone();
+        let last_tried = self.last_tried.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let emptied =
+            tokio::task::spawn_blocking(move || trash::empty(&home, last_tried.as_deref(), MOST_A_ROUND));
         // What cannot be deleted now is found there by the next round.
-        let _deleted = tokio::task::spawn_blocking(move || trash::empty(&home, MOST_A_ROUND)).await;
+        if let Ok(last_tried) = emptied.await {
+            *self.last_tried.lock().unwrap_or_else(PoisonError::into_inner) = last_tried;
+        }
     }
 
     /// Directories that bear the name of a run that finished long enough ago.

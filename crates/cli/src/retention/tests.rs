@@ -80,6 +80,7 @@ impl House {
             settings,
             removed: Box::new(|_| {}),
             looked_at: Mutex::default(),
+            last_tried: Mutex::default(),
         };
         Self { folder, store, clock, processes, keeping }
     }
@@ -264,4 +265,84 @@ async fn one_round_is_bounded_and_the_next_goes_on() {
     house.days(3);
     assert_eq!(house.round().await.workspaces, MOST_A_ROUND);
     assert_eq!(house.round().await.workspaces, 20);
+}
+
+/// SECURITY finding 4: the trash is emptied at every start, and a recursive removal of this tree aborts the daemon.
+#[test]
+fn deeply_nested_directories_in_the_trash_are_deleted() {
+    let home = tempfile::tempdir().unwrap();
+    let tree = home.path().join("trash/run.0");
+    fs::create_dir_all(&tree).unwrap();
+    nest(&tree, 15_000);
+    let path = home.path().to_owned();
+    let small = std::thread::Builder::new().stack_size(256 << 10);
+    small.spawn(move || trash::empty(&path, None, 10)).unwrap().join().unwrap();
+    assert!(!tree.exists());
+}
+
+fn nest(path: &Path, levels: usize) {
+    use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+    let mut directory = openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap();
+    for _ in 0..levels {
+        mkdirat(&directory, "d", Mode::RWXU).unwrap();
+        directory = openat(&directory, "d", OFlags::PATH, Mode::empty()).unwrap();
+    }
+}
+
+/// Root may delete everything. Without these capabilities, which are the calling thread's own, modes and owners count.
+fn obey_permissions() {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    let mut sets = capabilities(None).unwrap();
+    let all = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH | CapabilitySet::FOWNER;
+    sets.effective.remove(all);
+    set_capabilities(None, sets).unwrap();
+}
+
+/// SECURITY finding 18: a directory of mode 000 stayed in the trash for ever.
+#[test]
+fn a_directory_that_its_owner_may_not_enter_is_deleted() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = tempfile::tempdir().unwrap();
+    let closed = home.path().join("trash/run.0/closed");
+    fs::create_dir_all(closed.join("inner")).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
+    let path = home.path().to_owned();
+    let empty = move || {
+        obey_permissions();
+        trash::empty(&path, None, 10)
+    };
+    std::thread::spawn(empty).join().unwrap();
+    assert_eq!(fs::read_dir(home.path().join("trash")).unwrap().count(), 0);
+}
+
+/// SECURITY finding 18: as many trees that cannot be deleted as one round tries kept all others from being deleted.
+#[test]
+fn trees_that_cannot_be_deleted_do_not_keep_others() {
+    if !rustix::process::geteuid().is_root() {
+        return abide_testkit::skip::skip("only root can give a directory to another user");
+    }
+    let home = tempfile::tempdir().unwrap();
+    let trash = home.path().join("trash");
+    for name in ["a", "b", "c", "d", "x", "y", "z"] {
+        fs::create_dir_all(trash.join(name).join("inner/deep")).unwrap();
+        if name < "x" {
+            std::os::unix::fs::chown(trash.join(name).join("inner"), Some(65_534), Some(65_534)).unwrap();
+        }
+    }
+    let path = home.path().to_owned();
+    let rounds = move || {
+        obey_permissions();
+        let mut last_tried = None;
+        let mut tried = Vec::new();
+        for _ in 0..4 {
+            last_tried = trash::empty(&path, last_tried.as_deref(), 2);
+            tried.extend(last_tried.clone());
+        }
+        tried
+    };
+    let tried = std::thread::spawn(rounds).join().unwrap();
+    assert_eq!(tried, ["b", "d", "y", "a"], "each round goes on behind the one before");
+    let mut left: Vec<_> = fs::read_dir(&trash).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["a", "b", "c", "d"]);
 }

@@ -81,6 +81,7 @@ pub(super) async fn daemon(
         settings: config.retention.clone(),
         removed: Box::new(move |what| metrics.removed(what)),
         looked_at: Mutex::default(),
+        last_tried: Mutex::default(),
     };
     Ok((Daemon::new(world, habits), keeping))
 }

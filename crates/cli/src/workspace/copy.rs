@@ -6,14 +6,19 @@
 //! for is not known here.
 
 use std::{
-    ffi::OsStr,
-    fs::{self, File, OpenOptions},
+    ffi::{OsStr, OsString},
     io::{self, Read, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink},
+    os::unix::fs::PermissionsExt,
     path::{Component, Path, PathBuf},
 };
 
-use rustix::fs::OFlags;
+use abide_os::{
+    OsError,
+    beneath::{Directory, FileKind},
+};
+
+/// The mode of a copy's folders, before the umask.
+pub(super) const FOLDER_MODE: u32 = 0o755;
 
 /// The most that a folder may hold.
 #[derive(Clone, Copy, Debug)]
@@ -28,9 +33,9 @@ pub(super) struct Most {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
     #[error("holds {path}, which cannot be read: {source}")]
-    Unreadable { path: PathBuf, source: io::Error },
+    Unreadable { path: PathBuf, source: OsError },
     #[error("cannot be copied, because {path} cannot be written: {source}")]
-    Unwritable { path: PathBuf, source: io::Error },
+    Unwritable { path: PathBuf, source: OsError },
     #[error("holds the link {path} to {to}, which leaves the folder; put the file itself there")]
     Leaves { path: PathBuf, to: PathBuf },
     #[error("holds {path}, which is neither a file nor a folder nor a link; remove it")]
@@ -41,11 +46,11 @@ pub(super) enum Trouble {
     TooMany { most: Most },
 }
 
-/// Copies a folder to a place where nothing is, and makes it last. `edit` may change a file's bytes on the way.
+/// Copies a folder's contents to an empty folder, and makes them last. `edit` may change a file's bytes on the way.
 /// Nothing is written before everything has been looked at.
 pub(super) fn folder(
-    source: &Path,
-    target: &Path,
+    source: &Directory,
+    target: &Directory,
     most: Most,
     edit: &dyn Fn(&Path, &mut Vec<u8>),
 ) -> Result<(), Trouble> {
@@ -54,11 +59,11 @@ pub(super) fn folder(
     for entry in &entries {
         match entry {
             Entry::Folder(path) => {
-                let made = fs::DirBuilder::new().mode(0o755).create(target.join(path));
+                let made = target.create_directory(path, FOLDER_MODE);
                 made.map_err(|source| Trouble::Unwritable { path: path.clone(), source })?;
             }
             Entry::Link { path, to } => {
-                let made = symlink(to, target.join(path));
+                let made = target.create_link(to, path);
                 made.map_err(|source| Trouble::Unwritable { path: path.clone(), source })?;
             }
             Entry::File(path) => {
@@ -71,10 +76,10 @@ pub(super) fn folder(
     // A folder's own entries last when it is told so, the deepest first.
     for entry in entries.iter().rev() {
         let Entry::Folder(path) = entry else { continue };
-        let synced = File::open(target.join(path)).and_then(|folder| folder.sync_all());
+        let synced = target.directory(path).and_then(|folder| folder.sync());
         synced.map_err(|source| Trouble::Unwritable { path: path.clone(), source })?;
     }
-    Ok(())
+    target.sync().map_err(|source| Trouble::Unwritable { path: PathBuf::new(), source })
 }
 
 /// Something in a folder, by its path from there.
@@ -84,39 +89,44 @@ enum Entry {
     Link { path: PathBuf, to: PathBuf },
 }
 
-/// Everything in a folder and the folder itself, each after the folder in which it lies.
-fn survey(source: &Path, most: Most) -> Result<Vec<Entry>, Trouble> {
+/// Everything in a folder, each after the folder in which it lies.
+fn survey(source: &Directory, most: Most) -> Result<Vec<Entry>, Trouble> {
     let mut entries = vec![];
     let (mut found, mut bytes) = (0, 0);
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
         let unreadable = |source| Trouble::Unreadable { path: folder.clone(), source };
-        let listed = fs::read_dir(source.join(&folder)).map_err(unreadable)?;
-        entries.push(Entry::Folder(folder.clone()));
-        for entry in listed {
+        let below = if folder.as_os_str().is_empty() {
+            None
+        } else {
+            let below = source.directory(&folder).map_err(unreadable)?;
+            entries.push(Entry::Folder(folder.clone()));
+            Some(below)
+        };
+        let here = below.as_ref().unwrap_or(source);
+        for entry in here.entries().map_err(unreadable)? {
             let entry = entry.map_err(unreadable)?;
-            if entry.file_name() == OsStr::new(".git") {
+            if entry.name == OsStr::new(".git") {
                 continue;
             }
             found += 1;
             if found > most.entries {
                 return Err(Trouble::TooMany { most });
             }
-            let path = folder.join(entry.file_name());
+            let path = folder.join(&entry.name);
             // That of a link itself, not of what it leads to.
-            let metadata = entry.metadata().map_err(unreadable)?;
-            if metadata.is_dir() {
-                folders.push(path);
-            } else if metadata.is_symlink() {
-                entries.push(link(source, path)?);
-            } else if metadata.is_file() {
-                bytes += metadata.len();
-                if bytes > most.bytes {
-                    return Err(Trouble::TooBig { most });
+            let metadata = here.metadata(&entry.name).map_err(unreadable)?;
+            match metadata.kind {
+                FileKind::Directory => folders.push(path),
+                FileKind::SymbolicLink => entries.push(link(source, path)?),
+                FileKind::Regular => {
+                    bytes += metadata.size;
+                    if bytes > most.bytes {
+                        return Err(Trouble::TooBig { most });
+                    }
+                    entries.push(Entry::File(path));
                 }
-                entries.push(Entry::File(path));
-            } else {
-                return Err(Trouble::Strange { path });
+                FileKind::Special => return Err(Trouble::Strange { path }),
             }
         }
     }
@@ -125,41 +135,52 @@ fn survey(source: &Path, most: Most) -> Result<Vec<Entry>, Trouble> {
 
 /// Copies one file and says how many bytes it held: one more than the most if it held more than that.
 fn file(
-    source: &Path,
-    target: &Path,
+    source: &Directory,
+    target: &Directory,
     path: PathBuf,
     most: u64,
     edit: &dyn Fn(&Path, &mut Vec<u8>),
 ) -> Result<u64, Trouble> {
     // What was a file a moment ago may be a link or a pipe by now: the one is not followed, the other not waited for.
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let opened = OpenOptions::new().read(true).custom_flags(flags).open(source.join(&path));
-    let opened = opened.and_then(|file| Ok((file.metadata()?, file)));
-    let (metadata, file) = match opened {
+    let (file, mode) = match open(source, &path) {
         Ok(opened) => opened,
+        Err(OsError::NotRegular { .. }) => return Err(Trouble::Strange { path }),
         Err(source) => return Err(Trouble::Unreadable { path, source }),
     };
-    if !metadata.is_file() {
-        return Err(Trouble::Strange { path });
-    }
     let mut bytes = vec![];
-    if let Err(source) = file.take(most + 1).read_to_end(&mut bytes) {
+    if let Err(error) = file.take(most + 1).read_to_end(&mut bytes) {
+        let source = system("read", source, &path, error);
         return Err(Trouble::Unreadable { path, source });
     }
     let length = bytes.len() as u64;
     edit(&path, &mut bytes);
     // Scripts stay executable. The owner of the copy can always write it, and it gains no other rights.
-    let mode = metadata.permissions().mode() & 0o777 | 0o600;
-    let made = OpenOptions::new().write(true).create_new(true).mode(mode).open(target.join(&path));
-    let written = made.and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()));
+    let written = target.create_file(&path, mode & 0o777 | 0o600).and_then(|mut file| {
+        let written = file.write_all(&bytes).and_then(|()| file.sync_all());
+        written.map_err(|error| system("write", target, &path, error))
+    });
     match written {
         Ok(()) => Ok(length),
         Err(source) => Err(Trouble::Unwritable { path, source }),
     }
 }
 
-fn link(source: &Path, path: PathBuf) -> Result<Entry, Trouble> {
-    match fs::read_link(source.join(&path)) {
+/// Opens a file and says which mode it has.
+fn open(folder: &Directory, path: &Path) -> Result<(std::fs::File, u32), OsError> {
+    let file = folder.open_file(path)?;
+    let mode = match file.metadata() {
+        Ok(metadata) => metadata.permissions().mode(),
+        Err(error) => return Err(system("examine", folder, path, error)),
+    };
+    Ok((file, mode))
+}
+
+fn system(action: &'static str, folder: &Directory, path: &Path, source: io::Error) -> OsError {
+    OsError::System { action, path: folder.path().join(path), source }
+}
+
+fn link(source: &Directory, path: PathBuf) -> Result<Entry, Trouble> {
+    match source.read_link(&path) {
         Ok(to) if stays(&path, &to) => Ok(Entry::Link { path, to }),
         Ok(to) => Err(Trouble::Leaves { path, to }),
         Err(source) => Err(Trouble::Unreadable { path, source }),
@@ -176,32 +197,59 @@ fn stays(path: &Path, to: &Path) -> bool {
 }
 
 /// Whether two folders hold the same, but for the file of that name at their top. What cannot be read is not the same.
-pub(super) fn same(left: &Path, right: &Path, but: &str) -> bool {
-    let (Some(mut names), Some(others)) = (names(left), names(right)) else { return false };
-    names.retain(|name| name != but);
-    names.len() == others.iter().filter(|name| *name != but).count()
-        && names.iter().all(|name| alike(&left.join(name), &right.join(name)))
+/// `left` is a copy within `most`; of `right`, which anybody may have changed, no more is read than `left` holds.
+pub(super) fn same(left: &Directory, right: &Directory, but: &str, most: Most) -> bool {
+    compare(left, right, but, most).is_some()
 }
 
-fn alike(left: &Path, right: &Path) -> bool {
-    let (Ok(one), Ok(other)) = (fs::symlink_metadata(left), fs::symlink_metadata(right)) else {
-        return false;
+/// None if they differ.
+fn compare(left: &Directory, right: &Directory, but: &str, most: Most) -> Option<()> {
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        let is_top = folder.as_os_str().is_empty();
+        let mut left_names = names(left, &folder, most.entries)?;
+        let mut right_names = names(right, &folder, left_names.len() + 1)?;
+        if is_top {
+            left_names.retain(|name| name != but);
+            right_names.retain(|name| name != but);
+        }
+        left_names.sort();
+        right_names.sort();
+        equal(left_names.as_slice(), right_names.as_slice())?;
+        for path in left_names.into_iter().map(|name| folder.join(name)) {
+            let (one, other) = (left.metadata(&path).ok()?, right.metadata(&path).ok()?);
+            equal(one.kind, other.kind)?;
+            match one.kind {
+                FileKind::Directory => folders.push(path),
+                FileKind::SymbolicLink => {
+                    equal(left.read_link(&path).ok()?, right.read_link(&path).ok()?)?;
+                }
+                FileKind::Regular => {
+                    equal((one.size, one.mode), (other.size, other.mode))?;
+                    let bytes = left.read_bounded(&path, most.bytes).ok()?;
+                    equal(right.read_bounded(&path, one.size).ok()?, bytes)?;
+                }
+                FileKind::Special => return None,
+            }
+        }
+    }
+    Some(())
+}
+
+fn equal<T: PartialEq>(one: T, other: T) -> Option<()> {
+    (one == other).then_some(())
+}
+
+/// The names in a folder; none if there are more than `max_names`.
+fn names(root: &Directory, folder: &Path, max_names: usize) -> Option<Vec<OsString>> {
+    let below;
+    let folder = if folder.as_os_str().is_empty() {
+        root
+    } else {
+        below = root.directory(folder).ok()?;
+        &below
     };
-    if one.file_type() != other.file_type() {
-        return false;
-    }
-    if one.is_dir() {
-        return same(left, right, "");
-    }
-    if one.is_symlink() {
-        return fs::read_link(left).ok() == fs::read_link(right).ok();
-    }
-    one.is_file()
-        && one.len() == other.len()
-        && one.permissions().mode() == other.permissions().mode()
-        && matches!((fs::read(left), fs::read(right)), (Ok(one), Ok(other)) if one == other)
-}
-
-fn names(folder: &Path) -> Option<Vec<std::ffi::OsString>> {
-    fs::read_dir(folder).ok()?.map(|entry| Some(entry.ok()?.file_name())).collect()
+    let names: Option<Vec<OsString>> =
+        folder.entries().ok()?.take(max_names + 1).map(|entry| Some(entry.ok()?.name)).collect();
+    names.filter(|names| names.len() <= max_names)
 }

@@ -9,6 +9,9 @@
 //! disk. It stays as it is for as long as its run lasts. Several runs in one workspace share a copy if they want the same;
 //! else each puts its own there before its process is started.
 //!
+//! Agents and repositories can write everything below a workspace. It is therefore opened once, and all paths below it are
+//! opened from there without following a link: a link is refused with an error that names it.
+//!
 //! How a folder is read and written is in `copy`.
 
 mod copy;
@@ -16,12 +19,18 @@ mod copy;
 mod tests;
 
 use std::{
-    fs, io,
-    io::Write,
-    path::{Path, PathBuf},
+    fs,
+    io::{self, Write},
+    path::{Component, Path},
+    time::Duration,
 };
 
 use abide_engines::asking::patch::{ARTIFACTS, skill_patch};
+use abide_os::{
+    OsError,
+    beneath::{Directory, FileKind},
+    remove::remove,
+};
 use abide_ports::workspace::{Preparation, Skill, Unusable, Workspaces};
 
 use crate::private;
@@ -40,6 +49,13 @@ const MARK: &str = ".abide-copy";
 const SKILL_FILE: &str = "SKILL.md";
 /// The most that a skill may hold.
 const MOST: copy::Most = copy::Most { bytes: 64 << 20, entries: 10_000 };
+/// The mark is a run's name and a line end. A longer file is not a mark.
+const MAX_MARK_BYTES: u64 = 200;
+/// How long the removal of an old copy may take. What is left then is removed by the next run.
+const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
+/// Modes of what is made here, before the umask.
+const FOLDER_MODE: u32 = 0o777;
+const FILE_MODE: u32 = 0o666;
 /// How often a place is looked at again that another run has changed in between.
 const LOOKS: u32 = 5;
 
@@ -50,12 +66,9 @@ impl Workspaces for Folders {
         if named.file_name().is_some_and(|name| name == preparation.run) {
             let _seen_below = make_own(named);
         }
-        let workspace = fs::canonicalize(preparation.workspace)
-            .ok()
-            .filter(|workspace| workspace.is_dir())
-            .ok_or_else(|| unusable(preparation.workspace))?;
+        let workspace = Directory::open(named).map_err(|_| unusable(preparation.workspace))?;
         // Engines are told to create the folder if it is missing, and some workspaces may only be looked at.
-        let _nice_to_have = make_artifacts(&workspace);
+        make_artifacts(&workspace).ok();
         match preparation.skill {
             Some(skill) => place(&workspace, preparation, skill),
             None => Ok(()),
@@ -75,61 +88,45 @@ fn unusable(workspace: &str) -> Unusable {
     Unusable(format!("the workspace {workspace} is not there or cannot be entered"))
 }
 
-fn make_artifacts(workspace: &Path) -> io::Result<()> {
-    folder_in(workspace, ARTIFACTS)?;
-    overlook(&workspace.join(OWN))
+fn make_artifacts(workspace: &Directory) -> Result<(), OsError> {
+    workspace.create_directories(ARTIFACTS, FOLDER_MODE)?;
+    overlook(&workspace.directory(OWN)?)
 }
 
 /// Tells git to overlook a folder, unless that was settled before.
-fn overlook(folder: &Path) -> io::Result<()> {
-    match fs::File::create_new(folder.join(".gitignore")) {
-        Ok(mut file) => {
-            file.write_all(b"*\n")?;
-            file.sync_all()
-        }
+fn overlook(folder: &Directory) -> Result<(), OsError> {
+    match write_new(folder, ".gitignore", b"*\n") {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
+        written => written,
     }
 }
 
-/// A folder below the workspace, made where it is missing. Links are followed only within the workspace: a project that
-/// somebody else wrote must not choose where else we write.
-fn folder_in(workspace: &Path, relative: &str) -> io::Result<PathBuf> {
-    let mut folder = workspace.to_owned();
-    for part in relative.split('/') {
-        folder.push(part);
-        match fs::create_dir(&folder) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-        }
-        folder = fs::canonicalize(&folder)?;
-        if !folder.starts_with(workspace) {
-            return Err(io::Error::other("it is a link that leaves the workspace"));
-        }
-    }
-    Ok(folder)
+/// Writes a file that is not there yet.
+fn write_new(folder: &Directory, name: &str, bytes: &[u8]) -> Result<(), OsError> {
+    let mut file = folder.create_file(name, FILE_MODE)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    written.map_err(|source| OsError::System { action: "write", path: folder.path().join(name), source })
 }
 
 /// Sees to it that the run's copy of its skill is in its place.
-fn place(workspace: &Path, preparation: &Preparation<'_>, skill: &Skill) -> Result<(), Unusable> {
+fn place(workspace: &Directory, preparation: &Preparation<'_>, skill: &Skill) -> Result<(), Unusable> {
     let (folder, name) = skill.copy.rsplit_once('/').unwrap_or(("", &skill.copy));
-    let folder = folder_in(workspace, folder).map_err(|error| {
+    let folder = workspace.create_directories(folder, FOLDER_MODE).map_err(|error| {
         Unusable(format!("cannot make the folder {folder} for skills in the workspace: {error}"))
     })?;
-    let target = folder.join(name);
-    if found(&target, preparation.run) == There::ForThisRun {
+    if found(&folder, name, preparation.run) == There::ForThisRun {
         return Ok(());
     }
     let staged = stage(workspace, preparation, skill)?;
     for _ in 0..LOOKS {
-        match found(&target, preparation.run) {
+        match found(&folder, name, preparation.run) {
             There::ForThisRun => return Ok(()),
-            There::ForAnotherRun if copy::same(&staged.copy, &target, MARK) => return Ok(()),
+            There::ForAnotherRun if staged.is_same(&folder, name) => return Ok(()),
             There::ForAnotherRun => {
-                // Two runs may both be at it. Who comes second finds nothing to move, and looks again.
-                let _looked_at_again = fs::rename(&target, &staged.old);
-                let _nobody_wants_it = fs::remove_dir_all(&staged.old);
+                // Two runs may both be at it. The second finds nothing to move, and looks again.
+                folder.rename(name, &staged.staging, &staged.old).ok();
+                // What cannot be removed keeps the next move from succeeding, and that is reported.
+                remove(&staged.staging, staged.old.as_ref(), MAX_REMOVAL_TIME);
             }
             There::OwnersOwn => {
                 let (copy, source) = (&skill.copy, &skill.source);
@@ -138,13 +135,16 @@ fn place(workspace: &Path, preparation: &Preparation<'_>, skill: &Skill) -> Resu
                      skill to use that one, or rename the folder {source}"
                 )));
             }
-            There::Nothing => match fs::rename(&staged.copy, &target).and_then(|()| sync(&folder)) {
-                Ok(()) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
-                Err(error) => {
-                    return Err(Unusable(format!("cannot put the skill at {}: {error}", skill.copy)));
+            There::Nothing => {
+                let placed = staged.staging.rename(&staged.copy, &folder, name).and_then(|()| folder.sync());
+                match placed {
+                    Ok(()) => return Ok(()),
+                    Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                    Err(error) => {
+                        return Err(Unusable(format!("cannot put the skill at {}: {error}", skill.copy)));
+                    }
                 }
-            },
+            }
         }
     }
     Err(Unusable(format!("other runs keep changing {} in the workspace; try again later", skill.copy)))
@@ -161,66 +161,88 @@ enum There {
     OwnersOwn,
 }
 
-fn found(target: &Path, run: &str) -> There {
-    let Ok(metadata) = fs::symlink_metadata(target) else { return There::Nothing };
-    match fs::read_to_string(target.join(MARK)) {
-        Ok(mark) if metadata.is_dir() => {
-            let is_whole = fs::symlink_metadata(target.join(SKILL_FILE)).is_ok_and(|file| file.is_file());
-            if mark.trim() == run && is_whole { There::ForThisRun } else { There::ForAnotherRun }
+fn found(folder: &Directory, name: &str, run: &str) -> There {
+    let target = match folder.directory(name) {
+        Ok(target) => target,
+        Err(error) if error.is_not_found() => return There::Nothing,
+        Err(_) => return There::OwnersOwn,
+    };
+    match target.read_bounded(MARK, MAX_MARK_BYTES) {
+        Ok(mark) => {
+            let is_whole = target.metadata(SKILL_FILE).is_ok_and(|file| file.kind == FileKind::Regular);
+            let is_this_run = mark.trim_ascii() == run.as_bytes();
+            if is_this_run && is_whole { There::ForThisRun } else { There::ForAnotherRun }
         }
-        Ok(_) | Err(_) => There::OwnersOwn,
+        Err(_) => There::OwnersOwn,
     }
 }
 
 /// A copy that is whole, and not yet in its place. What is left of it goes with this value.
 struct Staged {
-    copy: PathBuf,
-    /// Where to move what stands in its place.
-    old: PathBuf,
+    staging: Directory,
+    /// The name of the copy in `staging`.
+    copy: String,
+    /// The name that what stands in the copy's place is moved to.
+    old: String,
+}
+
+impl Staged {
+    /// Whether what stands in the copy's place holds the same.
+    fn is_same(&self, folder: &Directory, name: &str) -> bool {
+        match (self.staging.directory(&self.copy), folder.directory(name)) {
+            (Ok(copy), Ok(target)) => copy::same(&copy, &target, MARK, MOST),
+            (Ok(_) | Err(_), Ok(_) | Err(_)) => false,
+        }
+    }
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        let _moved_to_its_place = fs::remove_dir_all(&self.copy);
-        // The folder around them stays: another run may be about to write there.
-        let _never_there = fs::remove_dir_all(&self.old);
+        // The copy was moved to its place, or is not wanted. What cannot be removed is reported by the next run that
+        // needs the name. The folder around them stays: another run may be about to write there.
+        for name in [&self.copy, &self.old] {
+            remove(&self.staging, name.as_ref(), MAX_REMOVAL_TIME);
+        }
     }
 }
 
-fn stage(workspace: &Path, preparation: &Preparation<'_>, skill: &Skill) -> Result<Staged, Unusable> {
-    let named = workspace.join(&skill.source);
+fn stage(workspace: &Directory, preparation: &Preparation<'_>, skill: &Skill) -> Result<Staged, Unusable> {
+    let named = workspace.path().join(&skill.source);
     let wrong = |what: &str| Unusable(format!("the skill {} {what}", named.display()));
-    let source = fs::canonicalize(&named)
-        .map_err(|error| wrong(&format!("cannot be found: {error}; name a folder with a {SKILL_FILE}")))?;
-    if !source.is_dir() {
-        return Err(wrong(&format!("is not a folder; name the folder in which the {SKILL_FILE} lies")));
-    }
-    if workspace.starts_with(&source) {
+    let source = open_source(workspace, &named).map_err(|error| {
+        if error.kind() == io::ErrorKind::NotADirectory {
+            wrong(&format!("is not a folder; name the folder in which the {SKILL_FILE} lies"))
+        } else {
+            wrong(&format!("cannot be found: {error}; name a folder with a {SKILL_FILE}"))
+        }
+    })?;
+    if let (Ok(workspace), Ok(source)) = (fs::canonicalize(workspace.path()), fs::canonicalize(&named))
+        && workspace.starts_with(&source)
+    {
         return Err(wrong("holds the workspace itself; name the folder of the skill alone"));
     }
-    if source.join(MARK).exists() {
+    if source.metadata(MARK).is_ok() {
         return Err(wrong("is a copy that Abide made for a run; name the folder that it was made from"));
     }
-    match fs::symlink_metadata(source.join(SKILL_FILE)) {
-        Ok(file) if file.is_file() => {}
+    match source.metadata(SKILL_FILE) {
+        Ok(file) if file.kind == FileKind::Regular => {}
         Ok(_) => return Err(wrong(&format!("has a {SKILL_FILE} that is not a plain file"))),
         Err(error) => return Err(wrong(&format!("has no {SKILL_FILE} that can be read: {error}"))),
     }
-    let not_written = |error: io::Error| {
-        Unusable(format!("cannot copy the skill into the workspace {}: {error}", workspace.display()))
+    let not_written = |error: OsError| {
+        Unusable(format!("cannot copy the skill into the workspace {}: {error}", workspace.path().display()))
     };
-    let staging = folder_in(workspace, STAGING).map_err(not_written)?;
-    let staged =
-        Staged { copy: staging.join(preparation.run), old: staging.join(format!("{}.old", preparation.run)) };
+    let staging = workspace.create_directories(STAGING, FOLDER_MODE).map_err(not_written)?;
+    let run = preparation.run;
+    let staged = Staged { staging, copy: run.to_owned(), old: format!("{run}.old") };
     for left_by_a_crash in [&staged.copy, &staged.old] {
-        match fs::remove_dir_all(left_by_a_crash) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(not_written(error)),
-        }
+        let removal = remove(&staged.staging, left_by_a_crash.as_ref(), MAX_REMOVAL_TIME);
+        removal.into_result().map_err(not_written)?;
     }
+    staged.staging.create_directory(&staged.copy, copy::FOLDER_MODE).map_err(not_written)?;
+    let copy = staged.staging.directory(&staged.copy).map_err(not_written)?;
     let patch = skill_patch(preparation.mode);
-    copy::folder(&source, &staged.copy, MOST, &|path, bytes| {
+    copy::folder(&source, &copy, MOST, &|path, bytes| {
         if path == Path::new(SKILL_FILE) && !bytes.ends_with(patch.as_bytes()) {
             bytes.extend_from_slice(patch.as_bytes());
         }
@@ -230,19 +252,29 @@ fn stage(workspace: &Path, preparation: &Preparation<'_>, skill: &Skill) -> Resu
         }
     })
     .map_err(|trouble| wrong(&trouble.to_string()))?;
-    finish(&staged.copy, preparation.run).map_err(not_written)?;
+    finish(&copy, run).map_err(not_written)?;
     Ok(staged)
 }
 
-fn finish(copy: &Path, run: &str) -> io::Result<()> {
-    overlook(copy)?;
-    let mut mark = fs::File::create_new(copy.join(MARK))?;
-    writeln!(mark, "{run}")?;
-    mark.sync_all()?;
-    sync(copy)
+/// Opens the folder that the owner named. One outside the workspace is the owner's word, and links are followed. One in
+/// the workspace is opened like everything there.
+fn open_source(workspace: &Directory, named: &Path) -> Result<Directory, OsError> {
+    let real = fs::canonicalize(workspace.path()).ok();
+    let below = [Some(workspace.path()), real.as_deref()]
+        .into_iter()
+        .flatten()
+        .filter_map(|workspace| named.strip_prefix(workspace).ok())
+        .find(|below| {
+            below.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+        });
+    match below.filter(|below| !below.as_os_str().is_empty()) {
+        Some(below) => workspace.directory(below),
+        None => Directory::open(named),
+    }
 }
 
-/// Makes what was done in a folder last.
-fn sync(folder: &Path) -> io::Result<()> {
-    fs::File::open(folder)?.sync_all()
+fn finish(copy: &Directory, run: &str) -> Result<(), OsError> {
+    overlook(copy)?;
+    write_new(copy, MARK, format!("{run}\n").as_bytes())?;
+    copy.sync()
 }

@@ -229,15 +229,7 @@ fn links_that_leave_the_folder_are_refused_and_others_are_copied_as_links() {
 #[test]
 fn a_pipe_in_the_folder_is_refused_and_not_waited_for() {
     let place = Place::new();
-    let pipe = place.source().join("pipe");
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        &pipe,
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
-        0,
-    )
-    .unwrap();
+    make_fifo(&place.source().join("pipe"));
     place.refused("neither a file nor a folder");
 }
 
@@ -250,11 +242,14 @@ fn huge_folders_are_refused() {
     // The folder has three entries; this many are quicker made than ten thousand.
     let (place, most) = (Place::new(), copy::Most { entries: 2, ..MOST });
     let target = place.home.path().join("target");
-    let trouble = copy::folder(&place.source(), &target, most, &|_, _| {}).unwrap_err();
+    fs::create_dir(&target).unwrap();
+    let (source, into) = (Directory::open(&place.source()).unwrap(), Directory::open(&target).unwrap());
+    let trouble = copy::folder(&source, &into, most, &|_, _| {}).unwrap_err();
     assert!(trouble.to_string().contains("more than 2 files"), "{trouble}");
-    assert!(!target.exists(), "nothing is written before everything has been looked at");
+    let written = fs::read_dir(&target).unwrap().count();
+    assert_eq!(written, 0, "nothing is written before everything has been looked at");
     let most = copy::Most { entries: 3, ..MOST };
-    copy::folder(&place.source(), &target, most, &|_, _| {}).unwrap();
+    copy::folder(&source, &into, most, &|_, _| {}).unwrap();
 }
 
 #[test]
@@ -302,15 +297,146 @@ fn a_workspace_that_leads_elsewhere_is_not_written_through() {
     symlink(&elsewhere, place.workspace().join(".agents")).unwrap();
     symlink(&elsewhere, place.workspace().join(".abide")).unwrap();
     let reason = place.prepare("run_1", Auto).unwrap_err();
-    assert!(reason.contains("leaves the workspace"), "{reason}");
-    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
-    // Skills that the owner's engines share by a link within the project are fine.
+    assert!(reason.contains("workspace/.agents is a symbolic link"), "{reason}");
     fs::remove_file(place.workspace().join(".agents")).unwrap();
+    let reason = place.prepare("run_1", Auto).unwrap_err();
+    assert!(reason.contains("workspace/.abide is a symbolic link"), "{reason}");
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+    // A link within the workspace is refused too: its target can change between a check and its use.
     fs::remove_file(place.workspace().join(".abide")).unwrap();
+    fs::remove_dir_all(place.workspace().join(".agents")).unwrap();
     fs::create_dir_all(place.workspace().join("shared/skills")).unwrap();
     symlink("shared", place.workspace().join(".agents")).unwrap();
-    place.prepare("run_1", Auto).unwrap();
+    let reason = place.prepare("run_1", Auto).unwrap_err();
+    assert!(reason.contains("workspace/.agents is a symbolic link"), "{reason}");
+    assert_eq!(fs::read_dir(place.workspace().join("shared/skills")).unwrap().count(), 0);
+}
+
+/// SECURITY finding 17: with this link a `.gitignore` of `*` appeared at the top of the project.
+#[test]
+fn a_link_to_the_workspace_itself_is_not_written_through() {
+    let place = Place::new();
+    symlink(".", place.workspace().join(".abide")).unwrap();
+    plain(&place).unwrap();
+    let names: Vec<_> =
+        fs::read_dir(place.workspace()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, [".abide"]);
+}
+
+/// SECURITY finding 17: a process in the workspace swaps the folder of skills for a link while the skill is copied.
+#[test]
+fn a_folder_that_is_swapped_for_a_link_meanwhile_does_not_lead_out() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let place = Place::new();
+    let outside = place.home.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    let stop = AtomicBool::new(false);
+    let linger = || (0..200).for_each(|_| std::thread::yield_now());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (folder, aside) = (place.workspace().join(".agents/skills"), place.workspace().join("aside"));
+            // Each of these may fail: the folder is being made.
+            while !stop.load(Ordering::Relaxed) {
+                fs::rename(&folder, &aside).ok();
+                symlink(&outside, &folder).ok();
+                linger();
+                fs::remove_file(&folder).ok();
+                fs::rename(&aside, &folder).ok();
+                linger();
+            }
+        });
+        for number in 0..1_000 {
+            // Succeeds or is refused, as the race goes.
+            place.prepare(&format!("run_{number}"), if number % 2 == 0 { Auto } else { Interactive }).ok();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+}
+
+/// SECURITY finding 6: a mark that is a link to an endless device took all memory, and a FIFO hung the thread.
+#[test]
+fn a_mark_that_is_a_link_a_fifo_or_too_long_is_no_mark() {
+    let place = Place::new();
+    fs::create_dir_all(place.copy()).unwrap();
+    place.write("workspace/.agents/skills/review/SKILL.md", "mine");
+    let mark = place.copy().join(MARK);
+    let not_overwritten = || {
+        let reason = place.prepare("run_1", Auto).unwrap_err();
+        assert!(reason.contains("not overwritten"), "{reason}");
+        assert_eq!(place.skill_file(), "mine");
+        fs::remove_file(&mark).unwrap();
+    };
+    symlink("/dev/zero", &mark).unwrap();
+    not_overwritten();
+    place.write("elsewhere", "run_1\n");
+    symlink(place.home.path().join("elsewhere"), &mark).unwrap();
+    not_overwritten();
+    make_fifo(&mark);
+    not_overwritten();
+    fs::File::create(&mark).unwrap().set_len(1 << 40).unwrap();
+    not_overwritten();
+}
+
+/// SECURITY finding 6: files of a copy that another run made are compared without following links or waiting.
+#[test]
+fn a_copy_in_which_files_became_links_fifos_or_huge_is_replaced() {
+    let spoil: [fn(&Path); 4] = [
+        |script| symlink("/dev/zero", script).unwrap(),
+        make_fifo,
+        |script| fs::File::create(script).unwrap().set_len(1 << 40).unwrap(),
+        |script| fs::create_dir(script).unwrap(),
+    ];
+    for spoil in spoil {
+        let place = Place::new();
+        place.prepare("run_1", Auto).unwrap();
+        let script = place.copy().join("scripts/run.sh");
+        fs::remove_file(&script).unwrap();
+        spoil(&script);
+        place.prepare("run_2", Auto).unwrap();
+        assert_eq!(fs::read_to_string(&script).unwrap(), "#!/bin/sh\n");
+        assert!(place.nothing_is_staged());
+    }
+}
+
+/// SECURITY finding 4 b: the agent nests folders where its next turn stages the skill's copy. A recursive removal
+/// overflowed the stack and aborted the daemon at every start.
+#[test]
+fn deeply_nested_directories_in_the_staging_folder_are_removed() {
+    use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+    let place = Place::new();
+    let staging = place.workspace().join(STAGING).join("run_1");
+    fs::create_dir_all(&staging).unwrap();
+    let mut directory = openat(CWD, &staging, OFlags::PATH, Mode::empty()).unwrap();
+    for _ in 0..15_000 {
+        mkdirat(&directory, "d", Mode::RWXU).unwrap();
+        directory = openat(&directory, "d", OFlags::PATH, Mode::empty()).unwrap();
+    }
+    let small = std::thread::Builder::new().stack_size(512 << 10);
+    std::thread::scope(|scope| {
+        small.spawn_scoped(scope, || place.prepare("run_1", Auto).unwrap()).unwrap().join().unwrap();
+    });
     assert_eq!(place.skill_file(), patched(Auto));
+    assert!(place.nothing_is_staged());
+}
+
+/// A skill in a cloned repository that is a link is not read through.
+#[test]
+fn a_skill_in_the_workspace_that_is_a_link_is_refused() {
+    let place = Place::new();
+    symlink(place.source(), place.workspace().join("mine")).unwrap();
+    let absolute = place.workspace().join("mine");
+    for source in ["mine", "./mine", absolute.to_str().unwrap()] {
+        let reason = place.prepare_from(source, "run_1", Auto).unwrap_err();
+        assert!(reason.contains("workspace/mine is a symbolic link"), "{reason}");
+    }
+    place.write("workspace/skill/SKILL.md", WORDS);
+    place.prepare_from("skill", "run_1", Auto).unwrap();
+}
+
+fn make_fifo(path: &Path) {
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
 }
 
 fn plain(place: &Place) -> Result<(), Unusable> {

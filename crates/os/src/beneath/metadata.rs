@@ -1,0 +1,114 @@
+//! What stands in a directory: kinds of files, their attributes, and the entries of a directory.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::PathBuf,
+};
+
+use rustix::fs::{AtFlags, Dir, FileType, Stat};
+
+use super::system;
+use crate::error::OsError;
+
+/// What a directory's entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    SymbolicLink,
+    /// A FIFO, a socket or a device.
+    Special,
+}
+
+impl FileKind {
+    fn of(kind: FileType) -> Self {
+        match kind {
+            FileType::RegularFile => Self::Regular,
+            FileType::Directory => Self::Directory,
+            FileType::Symlink => Self::SymbolicLink,
+            FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => Self::Special,
+        }
+    }
+}
+
+/// Attributes of a file, a link or a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// What it is.
+    pub kind: FileKind,
+    /// In bytes.
+    pub size: u64,
+    /// Permission bits, with set-user-id, set-group-id and sticky.
+    pub mode: u32,
+    /// Seconds since 1970.
+    pub modified_at: i64,
+}
+
+impl From<&Stat> for Metadata {
+    fn from(stat: &Stat) -> Self {
+        Self {
+            kind: FileKind::of(FileType::from_raw_mode(stat.st_mode)),
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            mode: stat.st_mode & 0o7777,
+            modified_at: stat.st_mtime,
+        }
+    }
+}
+
+/// One entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Any bytes but NUL and `/`.
+    pub name: OsString,
+    /// What it was when the directory was read.
+    pub kind: FileKind,
+}
+
+/// The entries of a directory. Memory does not grow with their number.
+#[derive(Debug)]
+pub struct Entries {
+    stream: Dir,
+    path: PathBuf,
+}
+
+impl Entries {
+    pub(super) fn read(directory: OwnedFd, path: PathBuf) -> Result<Self, OsError> {
+        let stream = Dir::new(directory).map_err(|errno| system("list", &path, errno))?;
+        Ok(Self { stream, path })
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Result<Entry, OsError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let entry = match self.stream.read()? {
+                Ok(entry) => entry,
+                Err(errno) => return Some(Err(system("list", &self.path, errno))),
+            };
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let mut kind = entry.file_type();
+            if kind == FileType::Unknown {
+                // Some file systems do not say.
+                let directory = self.stream.fd();
+                let stat = directory
+                    .and_then(|directory| rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW));
+                kind = stat.map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode));
+            }
+            let name = OsStr::from_bytes(name.to_bytes()).to_owned();
+            return Some(Ok(Entry { name, kind: FileKind::of(kind) }));
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! A directory that is opened once, and the paths below it.
+//!
+//! The directory itself is named by the caller, and links on the way to it are followed. Paths below it are relative to
+//! its descriptor and are resolved with `openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)`. On a
+//! system that refuses that call, each component is opened from the one before it with `O_NOFOLLOW`. A symbolic link
+//! anywhere below the directory is an error that names the link.
+//!
+//! Files are opened with `O_NONBLOCK` and examined after that, so a FIFO does not block and what was examined is what is
+//! read. The operations are here; how a path is resolved is in `resolve`.
+
+mod metadata;
+mod resolve;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::{Read, Write},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{AtFlags, CWD, Mode, OFlags, RenameFlags},
+    io::Errno,
+};
+
+use crate::error::OsError;
+pub use metadata::{Entries, Entry, FileKind, Metadata};
+use resolve::Resolution;
+
+/// A directory and the paths below it.
+#[derive(Debug)]
+pub struct Directory {
+    /// Opened with `O_PATH`, which needs no permission to list the directory.
+    descriptor: OwnedFd,
+    /// How it was named, for messages.
+    path: PathBuf,
+    resolution: Resolution,
+}
+
+impl Directory {
+    /// Opens a directory that the caller trusts. Links in `path` are followed.
+    pub fn open(path: &Path) -> Result<Self, OsError> {
+        Self::open_by(path, Resolution::Kernel)
+    }
+
+    fn open_by(path: &Path, resolution: Resolution) -> Result<Self, OsError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(CWD, path, flags, Mode::empty());
+        let descriptor = opened.map_err(|errno| system("open", path, errno))?;
+        Ok(Self { descriptor, path: path.to_owned(), resolution })
+    }
+
+    /// How the directory was named. It may have moved since.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Device and inode, which tell whether two descriptors are of the same directory.
+    pub fn identity(&self) -> Result<(u64, u64), OsError> {
+        let stat =
+            rustix::fs::fstat(&self.descriptor).map_err(|errno| system("examine", &self.path, errno))?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+
+    /// Opens a directory below this one.
+    pub fn directory(&self, relative: impl AsRef<Path>) -> Result<Self, OsError> {
+        let relative = relative.as_ref();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let descriptor = self.resolve(relative, flags, Mode::empty(), "open")?;
+        Ok(Self { descriptor, path: self.path.join(relative), resolution: self.resolution })
+    }
+
+    /// Creates one directory, which must not exist yet. The umask applies to `mode`.
+    pub fn create_directory(&self, relative: impl AsRef<Path>, mode: u32) -> Result<(), OsError> {
+        let (parent, name) = self.parent(relative.as_ref())?;
+        let made = rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(mode));
+        made.map_err(|errno| self.system("create", relative.as_ref(), errno))
+    }
+
+    /// Opens a directory below this one. Those that are missing are created with `mode`; the others stay as they are.
+    pub fn create_directories(&self, relative: impl AsRef<Path>, mode: u32) -> Result<Self, OsError> {
+        let relative = relative.as_ref();
+        let mut directory = None;
+        for component in self.components(relative)? {
+            let above = directory.as_ref().unwrap_or(self);
+            match above.create_directory(component, mode) {
+                Ok(()) => {}
+                // On a read-only file system an existing directory gives this error too: the open decides.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    let existing = above.directory(component).map_err(|_| error)?;
+                    directory = Some(existing);
+                    continue;
+                }
+            }
+            directory = Some(above.directory(component)?);
+        }
+        directory.ok_or_else(|| OsError::InvalidPath { path: relative.to_owned() })
+    }
+
+    /// Opens a regular file for reading. Directories, FIFOs, sockets and devices are refused.
+    pub fn open_file(&self, relative: impl AsRef<Path>) -> Result<File, OsError> {
+        self.regular(relative.as_ref(), OFlags::RDONLY, 0, "open")
+    }
+
+    /// Reads a whole regular file of at most `max_bytes` bytes.
+    pub fn read_bounded(&self, relative: impl AsRef<Path>, max_bytes: u64) -> Result<Vec<u8>, OsError> {
+        let relative = relative.as_ref();
+        let file = self.open_file(relative)?;
+        let mut bytes = Vec::new();
+        let read = file.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes);
+        read.map_err(|source| OsError::System { action: "read", path: self.path.join(relative), source })?;
+        if bytes.len() as u64 > max_bytes {
+            return Err(OsError::TooLarge { path: self.path.join(relative), max_bytes });
+        }
+        Ok(bytes)
+    }
+
+    /// Creates a file, which must not exist yet, and opens it for writing. The umask applies to `mode`.
+    pub fn create_file(&self, relative: impl AsRef<Path>, mode: u32) -> Result<File, OsError> {
+        self.regular(relative.as_ref(), OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode, "create")
+    }
+
+    /// Opens a regular file for appending and reading. A missing file is created.
+    pub fn append_file(&self, relative: impl AsRef<Path>, mode: u32) -> Result<File, OsError> {
+        self.regular(relative.as_ref(), OFlags::RDWR | OFlags::CREATE | OFlags::APPEND, mode, "open")
+    }
+
+    /// Replaces a file in one step: after a crash it has the old contents or the new. What stands at the path is
+    /// replaced without being opened; a directory there is an error.
+    pub fn write_file(&self, relative: impl AsRef<Path>, bytes: &[u8], mode: u32) -> Result<(), OsError> {
+        let relative = relative.as_ref();
+        let (_, name) = self.parent(relative)?;
+        let mut temporary = name.to_owned();
+        temporary.push(".tmp");
+        let temporary = relative.with_file_name(temporary);
+        match self.unlink(&temporary) {
+            Err(error) if !error.is_not_found() => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let mut file = self.create_file(&temporary, mode)?;
+        let written = file.write_all(bytes).and_then(|()| file.sync_all());
+        written.map_err(|source| OsError::System {
+            action: "write",
+            path: self.path.join(&temporary),
+            source,
+        })?;
+        self.rename(&temporary, self, relative)?;
+        match relative.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Some(parent) => self.directory(parent)?.sync(),
+            None => self.sync(),
+        }
+    }
+
+    /// Moves a file, link or directory, and replaces what `rename(2)` replaces: a file, a link or an empty directory.
+    pub fn rename(&self, from: impl AsRef<Path>, target: &Self, to: impl AsRef<Path>) -> Result<(), OsError> {
+        self.rename_by(from.as_ref(), target, to.as_ref(), RenameFlags::empty())
+    }
+
+    /// Moves a file, link or directory to a name that is not taken; `AlreadyExists` if it is.
+    pub fn rename_to_free(
+        &self,
+        from: impl AsRef<Path>,
+        target: &Self,
+        to: impl AsRef<Path>,
+    ) -> Result<(), OsError> {
+        self.rename_by(from.as_ref(), target, to.as_ref(), RenameFlags::NOREPLACE)
+    }
+
+    fn rename_by(&self, from: &Path, target: &Self, to: &Path, flags: RenameFlags) -> Result<(), OsError> {
+        let (source_parent, source_name) = self.parent(from)?;
+        let (target_parent, target_name) = target.parent(to)?;
+        let renamed =
+            rustix::fs::renameat_with(&source_parent, source_name, &target_parent, target_name, flags);
+        renamed.map_err(|errno| self.system("rename", from, errno))
+    }
+
+    /// Deletes a file or link. A directory is an error: see [`crate::remove`].
+    pub fn unlink(&self, relative: impl AsRef<Path>) -> Result<(), OsError> {
+        let (parent, name) = self.parent(relative.as_ref())?;
+        let unlinked = rustix::fs::unlinkat(&parent, name, AtFlags::empty());
+        unlinked.map_err(|errno| self.system("delete", relative.as_ref(), errno))
+    }
+
+    /// Creates a symbolic link with this text. The text is not examined.
+    pub fn create_link(&self, text: &Path, relative: impl AsRef<Path>) -> Result<(), OsError> {
+        let (parent, name) = self.parent(relative.as_ref())?;
+        let made = rustix::fs::symlinkat(text, &parent, name);
+        made.map_err(|errno| self.system("create", relative.as_ref(), errno))
+    }
+
+    /// The text of a symbolic link.
+    pub fn read_link(&self, relative: impl AsRef<Path>) -> Result<PathBuf, OsError> {
+        let (parent, name) = self.parent(relative.as_ref())?;
+        let read = rustix::fs::readlinkat(&parent, name, Vec::new());
+        let text = read.map_err(|errno| self.system("read", relative.as_ref(), errno))?;
+        Ok(OsString::from_vec(text.into_bytes()).into())
+    }
+
+    /// What stands at a path; a link is described, not followed.
+    pub fn metadata(&self, relative: impl AsRef<Path>) -> Result<Metadata, OsError> {
+        let (parent, name) = self.parent(relative.as_ref())?;
+        let stat = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
+        stat.map(|stat| Metadata::from(&stat))
+            .map_err(|errno| self.system("examine", relative.as_ref(), errno))
+    }
+
+    /// The entries of this directory, without `.` and `..`, in no particular order.
+    pub fn entries(&self) -> Result<Entries, OsError> {
+        Entries::read(self.listable()?, self.path.clone())
+    }
+
+    /// Writes the names in this directory to the disk.
+    pub fn sync(&self) -> Result<(), OsError> {
+        let synced = rustix::fs::fsync(self.listable()?);
+        synced.map_err(|errno| system("sync", &self.path, errno))
+    }
+
+    /// The same directory, opened for listing.
+    fn listable(&self) -> Result<OwnedFd, OsError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&self.descriptor, ".", flags, Mode::empty());
+        opened.map_err(|errno| system("list", &self.path, errno))
+    }
+
+    fn regular(
+        &self,
+        relative: &Path,
+        flags: OFlags,
+        mode: u32,
+        action: &'static str,
+    ) -> Result<File, OsError> {
+        // Without NONBLOCK, opening a FIFO would wait for its other end.
+        let flags = flags | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY;
+        let file = File::from(self.resolve(relative, flags, Mode::from_raw_mode(mode), action)?);
+        let path = || self.path.join(relative);
+        let metadata =
+            file.metadata().map_err(|source| OsError::System { action: "examine", path: path(), source })?;
+        if metadata.is_file() { Ok(file) } else { Err(OsError::NotRegular { path: path() }) }
+    }
+
+    /// The directory in which a path's last component lies, and that component.
+    fn parent<'a>(&self, relative: &'a Path) -> Result<(OwnedFd, &'a OsStr), OsError> {
+        let mut components = self.components(relative)?;
+        let name = components.pop().ok_or_else(|| OsError::InvalidPath { path: relative.to_owned() })?;
+        if components.is_empty() {
+            let same = rustix::io::fcntl_dupfd_cloexec(&self.descriptor, 0);
+            return Ok((same.map_err(|errno| system("open", &self.path, errno))?, name));
+        }
+        let above: PathBuf = components.iter().collect();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        Ok((self.resolve(&above, flags, Mode::empty(), "open")?, name))
+    }
+
+    fn system(&self, action: &'static str, relative: &Path, errno: Errno) -> OsError {
+        system(action, &self.path.join(relative), errno)
+    }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+fn system(action: &'static str, path: &Path, errno: Errno) -> OsError {
+    OsError::System { action, path: path.to_owned(), source: errno.into() }
+}
+
+fn has_nul(component: &OsStr) -> bool {
+    component.as_bytes().contains(&0)
+}

@@ -1,0 +1,112 @@
+//! From a relative path to a descriptor without following a link.
+
+use std::{
+    ffi::OsStr,
+    os::fd::{AsFd, OwnedFd},
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::{
+    fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags},
+    io::Errno,
+};
+
+use super::{Directory, has_nul};
+use crate::error::OsError;
+
+/// Which way a path is resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resolution {
+    /// With `openat2`, and step by step if the system refuses that call.
+    Kernel,
+    /// Component by component. Chosen by tests; systems without `openat2` get here by themselves.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only tests choose it"))]
+    Steps,
+}
+
+impl Directory {
+    /// The components of a path below this directory. Those that are `.` are left out.
+    pub(super) fn components<'a>(&self, relative: &'a Path) -> Result<Vec<&'a OsStr>, OsError> {
+        let invalid = || OsError::InvalidPath { path: relative.to_owned() };
+        let mut components = Vec::new();
+        for component in relative.components() {
+            match component {
+                Component::Normal(name) if !has_nul(name) => components.push(name),
+                Component::CurDir => {}
+                Component::Normal(_) | Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                    return Err(invalid());
+                }
+            }
+        }
+        if components.is_empty() { Err(invalid()) } else { Ok(components) }
+    }
+
+    /// Opens a path below this directory.
+    pub(super) fn resolve(
+        &self,
+        relative: &Path,
+        flags: OFlags,
+        mode: Mode,
+        action: &'static str,
+    ) -> Result<OwnedFd, OsError> {
+        let components = self.components(relative)?;
+        let path: PathBuf = components.iter().collect();
+        let flags = flags | OFlags::CLOEXEC;
+        let opened = match self.resolution {
+            Resolution::Kernel => {
+                let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+                match rustix::fs::openat2(&self.descriptor, &path, flags, mode, how) {
+                    // Old kernels do not know the call, and seccomp filters of containers forbid it.
+                    Err(Errno::NOSYS | Errno::PERM) => self.by_steps(&components, flags, mode),
+                    opened => opened,
+                }
+            }
+            Resolution::Steps => self.by_steps(&components, flags, mode),
+        };
+        opened.map_err(|errno| match errno {
+            Errno::LOOP | Errno::NOTDIR => match self.first_link(&components) {
+                Some(path) => OsError::SymbolicLink { path },
+                None => self.system(action, relative, errno),
+            },
+            // A socket cannot be opened, nor a FIFO for writing while it has no reader.
+            Errno::NXIO => OsError::NotRegular { path: self.path.join(relative) },
+            Errno::ISDIR => OsError::NotRegular { path: self.path.join(relative) },
+            _ => self.system(action, relative, errno),
+        })
+    }
+
+    fn by_steps(&self, components: &[&OsStr], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        let (name, above) = components.split_last().ok_or(Errno::NOENT)?;
+        let parent = self.walk(above)?;
+        let parent = parent.as_ref().map_or(self.descriptor.as_fd(), AsFd::as_fd);
+        rustix::fs::openat(parent, *name, flags | OFlags::NOFOLLOW, mode)
+    }
+
+    /// Opens directories one below the other. None if there is no component: it is this directory.
+    fn walk(&self, components: &[&OsStr]) -> Result<Option<OwnedFd>, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut directory: Option<OwnedFd> = None;
+        for component in components {
+            let above = directory.as_ref().map_or(self.descriptor.as_fd(), AsFd::as_fd);
+            directory = Some(rustix::fs::openat(above, *component, flags, Mode::empty())?);
+        }
+        Ok(directory)
+    }
+
+    /// The first component that is a symbolic link, as a path for people.
+    fn first_link(&self, components: &[&OsStr]) -> Option<PathBuf> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut above: Option<OwnedFd> = None;
+        let mut path = self.path.clone();
+        for component in components {
+            path.push(component);
+            let parent = above.as_ref().map_or(self.descriptor.as_fd(), AsFd::as_fd);
+            let found = rustix::fs::statat(parent, *component, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            if FileType::from_raw_mode(found.st_mode) == FileType::Symlink {
+                return Some(path);
+            }
+            above = Some(rustix::fs::openat(parent, *component, flags, Mode::empty()).ok()?);
+        }
+        None
+    }
+}

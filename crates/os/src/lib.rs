@@ -1,0 +1,19 @@
+//! Linux mechanisms without product nouns: paths below a directory and removal of directory trees.
+//!
+//! Both modules are made for trees that a hostile program can change at any time. A symbolic link is never followed, an
+//! open never blocks, and work is bounded in bytes, time, memory and open descriptors.
+//!
+//! - [`beneath`] opens a directory once. Everything below it is opened, created, read, renamed and deleted relative to
+//!   that descriptor.
+//! - [`remove`] deletes a directory tree.
+//! - [`clock`] measures time limits.
+//!
+//! Not here: what the files mean, and which directory may be deleted. The caller decides both.
+
+pub mod beneath;
+pub mod clock;
+pub mod remove;
+
+mod error;
+
+pub use error::OsError;

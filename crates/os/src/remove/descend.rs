@@ -1,0 +1,80 @@
+//! Opens a directory of a tree that is being removed, and makes it accessible to its owner.
+
+use std::{
+    ffi::CStr,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat, StatxFlags},
+    io::Errno,
+};
+
+/// What its owner must be allowed to do with a directory for its entries to be removed.
+const OWNER_ACCESS: u32 = 0o700;
+
+/// Tells directories apart. The mount is 0 on systems that do not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+    pub(super) mount: u64,
+}
+
+impl Identity {
+    pub(super) fn of(directory: impl AsFd) -> Result<Self, Errno> {
+        let stat = rustix::fs::fstat(&directory)?;
+        // Bind mounts of the same file system have the same device.
+        let mount = rustix::fs::statx(&directory, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)
+            .map_or(0, |statx| statx.stx_mnt_id);
+        Ok(Self { device: stat.st_dev, inode: stat.st_ino, mount })
+    }
+
+    pub(super) fn is_same_file_system(&self, other: &Self) -> bool {
+        (self.device, self.mount) == (other.device, other.mount)
+    }
+}
+
+/// Opens the directory `name` in `above` for listing. Neither a link nor a mount is entered.
+pub(super) fn open(above: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
+    let listing = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = match open_here(&above, name, listing) {
+        Err(Errno::ACCESS) => {
+            // Its owner may not list it. An O_PATH descriptor needs no permission on the directory itself.
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let directory = open_here(&above, name, flags)?;
+            make_accessible(&directory)?;
+            rustix::fs::openat(&directory, c".", listing, Mode::empty())?
+        }
+        opened => opened?,
+    };
+    // A directory of another user stays as it is, and can be walked only if this user may search it.
+    make_accessible(&opened).ok();
+    rustix::fs::openat(&opened, c".", listing, Mode::empty())
+}
+
+fn open_here(above: impl AsFd, name: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    match rustix::fs::openat2(&above, name, flags, Mode::empty(), how) {
+        Err(Errno::NOSYS | Errno::PERM) => rustix::fs::openat(&above, name, flags, Mode::empty()),
+        opened => opened,
+    }
+}
+
+/// Gives a directory's owner access to it. Changes exactly the open directory, whatever its name leads to by now.
+fn make_accessible(directory: impl AsFd) -> Result<(), Errno> {
+    let stat: Stat = rustix::fs::fstat(&directory)?;
+    if stat.st_mode & OWNER_ACCESS == OWNER_ACCESS {
+        return Ok(());
+    }
+    let mode = Mode::from_raw_mode(stat.st_mode & 0o7777 | OWNER_ACCESS);
+    match rustix::fs::fchmod(&directory, mode) {
+        // `fchmod` does not take an O_PATH descriptor; the kernel's link to it leads to the same directory.
+        Err(Errno::BADF) => {
+            let itself = format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd());
+            // Without /proc it stays inaccessible.
+            rustix::fs::chmodat(CWD, itself, mode, AtFlags::empty()).map_err(|_| Errno::ACCESS)
+        }
+        changed => changed,
+    }
+}

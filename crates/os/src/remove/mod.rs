@@ -1,0 +1,162 @@
+//! Removes a directory tree that a hostile program made and may still be changing.
+//!
+//! - Iterative: a tree of any depth needs a constant stack and four descriptors. What lies deeper than [`MAX_DEPTH`] is
+//!   moved up to the tree's top first.
+//! - Never follows a link and never enters another file system or a mount: every directory is opened by name from the
+//!   one that holds it, and the way back up (`..`) counts only if it leads to the same inode as before.
+//! - Changes modes: a directory that its owner cannot list or change gets `u+rwx`.
+//! - One entry that cannot be removed does not stop the rest. [`Removal`] says what is left and why.
+//! - Bounded in time. A removal that ran out of time, or whose process died, is continued by calling it again.
+//!
+//! Which tree may be removed is the caller's decision. Entries that a hostile program moves into the tree meanwhile are
+//! removed with it.
+
+mod descend;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use std::{
+    ffi::{CString, OsStr},
+    fmt, io,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rustix::{fs::AtFlags, io::Errno};
+
+use crate::{beneath::Directory, clock, error::OsError};
+use walk::Walk;
+
+/// How many levels are walked down before deeper directories are moved up.
+const MAX_DEPTH: usize = 256;
+/// How many failures are described. The rest is counted.
+const MAX_FAILURES: usize = 8;
+
+/// What a removal did.
+#[derive(Debug, Default)]
+pub struct Removal {
+    /// Files, links and directories.
+    pub removed: u64,
+    /// The first entries that could not be removed. Directories that hold such an entry are not listed.
+    pub failures: Vec<Failure>,
+    /// Failures that are not described.
+    pub more_failures: u64,
+    /// Whether time ran out before everything was tried.
+    pub timed_out: bool,
+}
+
+/// An entry that could not be removed.
+#[derive(Debug)]
+pub struct Failure {
+    /// From the directory in which the tree lies. Long paths are shortened to their last components.
+    pub path: PathBuf,
+    /// What the system answered.
+    pub error: io::Error,
+}
+
+impl Removal {
+    /// Whether nothing of the tree is left.
+    pub fn is_complete(&self) -> bool {
+        self.failures.is_empty() && self.more_failures == 0 && !self.timed_out
+    }
+
+    /// An error that names the first entry that is left, if any is.
+    pub fn into_result(self) -> Result<(), OsError> {
+        if self.is_complete() {
+            return Ok(());
+        }
+        let message = self.to_string();
+        let (path, kind) = self.failures.first().map_or_else(
+            || (PathBuf::new(), io::ErrorKind::TimedOut),
+            |failure| (failure.path.clone(), failure.error.kind()),
+        );
+        Err(OsError::System { action: "remove", path, source: io::Error::new(kind, message) })
+    }
+
+    fn fail(&mut self, path: PathBuf, error: impl Into<io::Error>) {
+        if self.failures.len() < MAX_FAILURES {
+            self.failures.push(Failure { path, error: error.into() });
+        } else {
+            self.more_failures += 1;
+        }
+    }
+}
+
+impl fmt::Display for Removal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} entries removed", self.removed)?;
+        for Failure { path, error } in &self.failures {
+            write!(f, "; {path:?}: {error}")?;
+        }
+        if self.more_failures > 0 {
+            write!(f, "; {} more failures", self.more_failures)?;
+        }
+        if self.timed_out {
+            write!(f, "; time ran out, the rest is still there")?;
+        }
+        Ok(())
+    }
+}
+
+/// Removes what stands at `name` in `directory`: a file, a link, or a directory with everything in it. Nothing there is
+/// a complete removal.
+pub fn remove(directory: &Directory, name: &OsStr, max_time: Duration) -> Removal {
+    let mut removal = Removal::default();
+    let path = PathBuf::from(name);
+    let is_one_component = Path::new(name).file_name() == Some(name);
+    let (Ok(name), true) = (CString::new(name.as_bytes()), is_one_component) else {
+        removal.fail(path, io::Error::new(io::ErrorKind::InvalidInput, "not a name in a directory"));
+        return removal;
+    };
+    match remove_one(directory, &name) {
+        Step::Removed => removal.removed += 1,
+        Step::Missing => {}
+        Step::NotEmpty => {
+            let deadline = clock::monotonic().saturating_add(max_time);
+            Walk::new(directory, name, deadline, &mut removal).run();
+        }
+        Step::Failed(errno) => removal.fail(path, errno),
+    }
+    removal
+}
+
+/// Removes what stands at a path. Links on the way to its parent are followed, the last component is not.
+pub fn remove_path(path: &Path, max_time: Duration) -> Result<Removal, OsError> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(OsError::InvalidPath { path: path.to_owned() });
+    };
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    match Directory::open(parent) {
+        Ok(directory) => Ok(remove(&directory, name, max_time)),
+        Err(error) if error.is_not_found() => Ok(Removal::default()),
+        Err(error) => Err(error),
+    }
+}
+
+/// What became of one entry.
+enum Step {
+    Removed,
+    Missing,
+    /// A directory with entries.
+    NotEmpty,
+    Failed(Errno),
+}
+
+/// Removes an entry that is not a directory, or is an empty one.
+fn remove_one(directory: impl std::os::fd::AsFd, name: &std::ffi::CStr) -> Step {
+    match rustix::fs::unlinkat(&directory, name, AtFlags::empty()) {
+        Ok(()) => return Step::Removed,
+        Err(Errno::NOENT) => return Step::Missing,
+        Err(Errno::ISDIR) => {}
+        Err(errno) => return Step::Failed(errno),
+    }
+    match rustix::fs::unlinkat(&directory, name, AtFlags::REMOVEDIR) {
+        Ok(()) => Step::Removed,
+        Err(Errno::NOENT) => Step::Missing,
+        // A directory that was swapped for something else is seen as that by the next pass.
+        Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => Step::NotEmpty,
+        Err(errno) => Step::Failed(errno),
+    }
+}

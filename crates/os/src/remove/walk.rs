@@ -1,0 +1,319 @@
+//! The walk through a tree that is being removed: down by name, up by `..`, one directory open at a time.
+
+use std::{
+    collections::HashSet,
+    ffi::{CStr, CString, OsStr},
+    io,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::PathBuf,
+    time::Duration,
+};
+
+use rustix::{
+    fs::{AtFlags, Dir, Mode, OFlags, RenameFlags},
+    io::Errno,
+};
+
+use super::{MAX_DEPTH, Removal, Step, descend, descend::Identity, remove_one};
+use crate::{beneath::Directory, clock};
+
+/// How many names the walk holds in memory at most, over all levels.
+const MAX_NAMES: usize = 16_384;
+/// How many sub-directories one reading of a directory collects.
+const MAX_PENDING: usize = 1_024;
+/// How often the walk starts again at the top because a directory was moved away under it.
+const MAX_RESTARTS: u32 = 1_000;
+/// How many components a reported path shows.
+const MAX_SHOWN: usize = 16;
+
+/// A removal under way.
+pub(super) struct Walk<'a> {
+    /// The directory in which the tree lies.
+    above: &'a Directory,
+    removal: &'a mut Removal,
+    deadline: Duration,
+    /// From the tree's top to the directory that is being emptied.
+    levels: Vec<Level>,
+    name: CString,
+    /// Names held in all levels.
+    names: usize,
+    /// For the names of directories that were moved up.
+    moved: u64,
+    restarts: u32,
+}
+
+/// A directory on the way from the tree's top.
+struct Level {
+    name: CString,
+    identity: Identity,
+    /// Sub-directories that have entries.
+    pending: Vec<CString>,
+    /// Entries that cannot be removed. They are not tried again.
+    stuck: HashSet<CString>,
+    /// Whether this directory cannot be removed, because an entry cannot.
+    is_stuck: bool,
+    /// Whether the directory is not read again, because more entries are stuck than can be remembered.
+    is_last_reading: bool,
+}
+
+/// Whether the walk goes on.
+enum Progress {
+    Continue,
+    Finished,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(
+        above: &'a Directory,
+        name: CString,
+        deadline: Duration,
+        removal: &'a mut Removal,
+    ) -> Self {
+        Self { above, removal, deadline, levels: Vec::new(), name, names: 0, moved: 0, restarts: 0 }
+    }
+
+    pub(super) fn run(&mut self) {
+        let name = self.name.clone();
+        let opened =
+            descend::open(self.above, &name).and_then(|directory| Ok((Identity::of(&directory)?, directory)));
+        let (identity, top) = match opened {
+            Ok(opened) => opened,
+            Err(errno) => return self.fail(None, errno),
+        };
+        // Another file system is mounted there.
+        if Identity::of(self.above).is_ok_and(|above| !above.is_same_file_system(&identity)) {
+            return self.fail(None, Errno::XDEV);
+        }
+        let mut current = match self.again(&top) {
+            Ok(directory) => directory,
+            Err(errno) => return self.fail(None, errno),
+        };
+        self.levels.push(Level::new(name, identity));
+        loop {
+            match self.step(&top, &mut current) {
+                Ok(Progress::Continue) => {}
+                Ok(Progress::Finished) => return,
+                Err(errno) => return self.fail(None, errno),
+            }
+            if clock::monotonic() >= self.deadline {
+                self.removal.timed_out = true;
+                return;
+            }
+        }
+    }
+
+    /// One reading of a directory, or one way down or up.
+    fn step(&mut self, top: &OwnedFd, current: &mut OwnedFd) -> Result<Progress, Errno> {
+        let depth = self.levels.len();
+        let Some(level) = self.levels.last_mut() else { return Ok(Progress::Finished) };
+        if let Some(child) = level.pending.pop() {
+            self.names -= 1;
+            if depth >= MAX_DEPTH {
+                self.move_up(current, top, &child);
+            } else {
+                self.enter(current, child);
+            }
+            return Ok(Progress::Continue);
+        }
+        if !level.is_last_reading && self.read(current) {
+            return Ok(Progress::Continue);
+        }
+        self.leave(top, current)
+    }
+
+    /// Removes what can be removed at once and collects the rest. Returns whether there was anything to do.
+    fn read(&mut self, current: &OwnedFd) -> bool {
+        let mut is_busy = false;
+        let mut entries = match Dir::read_from(current) {
+            Ok(entries) => entries,
+            Err(errno) => {
+                self.unreadable(errno);
+                return false;
+            }
+        };
+        while let Some(entry) = entries.read() {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(errno) => {
+                    self.unreadable(errno);
+                    break;
+                }
+            };
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") || self.level().stuck.contains(name) {
+                continue;
+            }
+            is_busy = true;
+            match remove_one(current, name) {
+                Step::Removed => self.removal.removed += 1,
+                Step::Missing => {}
+                Step::NotEmpty => {
+                    let name = name.to_owned();
+                    self.level().pending.push(name);
+                    self.names += 1;
+                    if self.level().pending.len() >= MAX_PENDING || self.names >= MAX_NAMES {
+                        break;
+                    }
+                }
+                Step::Failed(errno) => self.stuck(name.to_owned(), errno),
+            }
+            if clock::monotonic() >= self.deadline {
+                break;
+            }
+        }
+        is_busy
+    }
+
+    fn unreadable(&mut self, errno: Errno) {
+        self.fail(None, errno);
+        let level = self.level();
+        level.is_stuck = true;
+        level.is_last_reading = true;
+    }
+
+    /// Goes down into a directory.
+    fn enter(&mut self, current: &mut OwnedFd, name: CString) {
+        let opened =
+            descend::open(&*current, &name).and_then(|directory| Ok((Identity::of(&directory)?, directory)));
+        match opened {
+            Ok((identity, directory)) if identity.is_same_file_system(&self.level().identity) => {
+                *current = directory;
+                self.levels.push(Level::new(name, identity));
+            }
+            Ok(_) => self.stuck(name, Errno::XDEV),
+            // Something else has its name by now. The next reading finds it.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            Err(errno) => self.stuck(name, errno),
+        }
+    }
+
+    /// Moves a directory that lies too deep to the tree's top, where the walk finds it later.
+    fn move_up(&mut self, current: &OwnedFd, top: &OwnedFd, name: &CStr) {
+        loop {
+            self.moved += 1;
+            let target = format!("removing-{}", self.moved);
+            match rustix::fs::renameat_with(current, name, top, &target, RenameFlags::NOREPLACE) {
+                Ok(()) | Err(Errno::NOENT) => return,
+                Err(Errno::EXIST) => {}
+                // Its ".." cannot be changed by its owner. Opening it makes it accessible.
+                Err(Errno::ACCESS) => {
+                    let accessible = descend::open(current, name);
+                    let moved = accessible.and_then(|_| {
+                        rustix::fs::renameat_with(current, name, top, &target, RenameFlags::NOREPLACE)
+                    });
+                    if let Err(errno) = moved {
+                        self.stuck(name.to_owned(), errno);
+                    }
+                    return;
+                }
+                Err(errno) => return self.stuck(name.to_owned(), errno),
+            }
+        }
+    }
+
+    /// Goes up from a directory in which nothing is left to do, and removes it.
+    fn leave(&mut self, top: &OwnedFd, current: &mut OwnedFd) -> Result<Progress, Errno> {
+        let Some(level) = self.levels.pop() else { return Ok(Progress::Finished) };
+        self.names -= level.stuck.len();
+        let Some(parent) = self.levels.last() else {
+            if !level.is_stuck {
+                match rustix::fs::unlinkat(self.above, &level.name, AtFlags::REMOVEDIR) {
+                    Ok(()) => self.removal.removed += 1,
+                    Err(Errno::NOENT) => {}
+                    Err(errno) => self.fail(None, errno),
+                }
+            }
+            return Ok(Progress::Finished);
+        };
+        let expected = parent.identity;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let up = rustix::fs::openat(&*current, c"..", flags, Mode::empty())
+            .and_then(|directory| Ok((Identity::of(&directory)?, directory)));
+        match up {
+            Ok((identity, directory)) if identity == expected => *current = directory,
+            // The directory was moved away meanwhile, or its parent was.
+            Ok(_) | Err(_) => return self.restart(top, current),
+        }
+        if level.is_stuck {
+            self.remember(level.name);
+            return Ok(Progress::Continue);
+        }
+        match rustix::fs::unlinkat(&*current, &level.name, AtFlags::REMOVEDIR) {
+            Ok(()) => self.removal.removed += 1,
+            // Another entry has its name by now, or it got new entries. The next reading finds it.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::NOTEMPTY | Errno::EXIST) => {}
+            Err(errno) => self.stuck(level.name, errno),
+        }
+        Ok(Progress::Continue)
+    }
+
+    /// Starts again at the tree's top.
+    fn restart(&mut self, top: &OwnedFd, current: &mut OwnedFd) -> Result<Progress, Errno> {
+        self.restarts += 1;
+        if self.restarts > MAX_RESTARTS {
+            return Err(Errno::AGAIN);
+        }
+        self.levels.truncate(1);
+        if let Some(first) = self.levels.first_mut() {
+            first.pending.clear();
+            self.names = first.stuck.len();
+        }
+        *current = self.again(top)?;
+        Ok(Progress::Continue)
+    }
+
+    fn again(&self, directory: &OwnedFd) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(directory, c".", flags, Mode::empty())
+    }
+
+    /// The directory that is being emptied.
+    fn level(&mut self) -> &mut Level {
+        self.levels.last_mut().expect("the walk ends when it leaves the top")
+    }
+
+    fn stuck(&mut self, name: CString, errno: Errno) {
+        self.fail(Some(&name), errno);
+        self.remember(name);
+    }
+
+    fn remember(&mut self, name: CString) {
+        let has_room = self.names < MAX_NAMES;
+        let level = self.level();
+        level.is_stuck = true;
+        if !has_room {
+            level.is_last_reading = true;
+        } else if level.stuck.insert(name) {
+            self.names += 1;
+        }
+    }
+
+    /// Reports an entry of the directory that is being emptied, or that directory.
+    fn fail(&mut self, entry: Option<&CStr>, error: impl Into<io::Error>) {
+        let mut names: Vec<&CStr> = self.levels.iter().map(|level| &*level.name).collect();
+        if names.is_empty() {
+            names.push(&self.name);
+        }
+        names.extend(entry);
+        let mut path = PathBuf::new();
+        if let Some(hidden) = names.len().checked_sub(MAX_SHOWN).filter(|hidden| *hidden > 0) {
+            path.push("…");
+            names.drain(..hidden);
+        }
+        path.extend(names.iter().map(|name| OsStr::from_bytes(name.to_bytes())));
+        self.removal.fail(path, error);
+    }
+}
+
+impl Level {
+    fn new(name: CString, identity: Identity) -> Self {
+        Self {
+            name,
+            identity,
+            pending: Vec::new(),
+            stuck: HashSet::new(),
+            is_stuck: false,
+            is_last_reading: false,
+        }
+    }
+}
