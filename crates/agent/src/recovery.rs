@@ -18,13 +18,10 @@ impl Agent<'_> {
         answer: Option<String>,
         message: Option<String>,
     ) -> Result<(), RunError> {
-        let open: Vec<ActionRequest> = self.memory.story.open().cloned().collect();
-        for request in open.iter().filter(|request| request.tool_name != human::TOOL) {
-            let done = self.unknown(request);
-            self.result(request, done)?;
-        }
+        self.settle_open_calls(|request| request.tool_name != human::TOOL)?;
+        let question = self.memory.story.open().find(|request| request.tool_name == human::TOOL);
         if let Some(answer) = answer
-            && let Some(request) = open.iter().find(|request| request.tool_name == human::TOOL)
+            && let Some(request) = &question.cloned()
         {
             match Question::of(request) {
                 Ok(question) => self.answer(&question, &answer)?,
@@ -37,6 +34,20 @@ impl Agent<'_> {
         }
         if let Some(text) = message {
             self.record(vec![Event::UserMessage(UserMessage { text })])?;
+        }
+        Ok(())
+    }
+
+    /// Gives an unknown result to each open call that is chosen. Nothing is carried out.
+    pub(crate) fn settle_open_calls(
+        &mut self,
+        is_chosen: impl Fn(&ActionRequest) -> bool,
+    ) -> Result<(), RunError> {
+        let open: Vec<ActionRequest> =
+            self.memory.story.open().filter(|request| is_chosen(request)).cloned().collect();
+        for request in open {
+            let done = self.unknown(&request);
+            self.result(&request, done)?;
         }
         Ok(())
     }

@@ -92,9 +92,14 @@ impl<'a> Agent<'a> {
             Begin::Fresh => {
                 // What the last run left if it died while it tidied up.
                 self.memory.tidy()?;
+                self.settle_open_calls(|_| true)?;
                 self.start(format!("run_{}", clock::fresh(12)), message)?;
             }
-            Begin::Resume { run_id } => self.start(run_id, message)?,
+            Begin::Resume { run_id } => {
+                // The end of a run leaves no open call. A journal that has one is damaged or forged.
+                self.settle_open_calls(|_| true)?;
+                self.start(run_id, message)?;
+            }
             Begin::GoOn => self.recover(answer, message)?,
         }
         self.work(order)

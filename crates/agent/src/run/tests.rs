@@ -313,6 +313,43 @@ fn die_before(stage: &Stage, kind: &str, skip: usize) {
     std::fs::write(stage.state().join("journal.jsonl"), lines[..index].concat()).unwrap();
 }
 
+/// A journal in which a run ended this way although two calls and a question are open.
+fn ended_with_open_calls(status: &str) -> String {
+    let request = |seq: u64, tool: &str| {
+        format!(
+            r#"{{"seq":{seq},"ts":"t","type":"ACTION_REQUEST","payload":{{"action_id":"act_{seq}","call_id":"c{seq}","tool_name":"{tool}","tool_args":{{"question":"?"}}}}}}"#
+        )
+    };
+    let lines = [
+        r#"{"seq":1,"ts":"t","type":"RUN_START","payload":{"run_id":"r","agent":"a","model":"m"}}"#
+            .to_owned(),
+        r#"{"seq":2,"ts":"t","type":"USER_MESSAGE","payload":{"text":"go"}}"#.to_owned(),
+        r#"{"seq":3,"ts":"t","type":"THOUGHT","payload":{"text":null,"calls":3}}"#.to_owned(),
+        request(4, "look"),
+        request(5, "ask_human"),
+        request(6, "shell"),
+        format!(
+            r#"{{"seq":7,"ts":"t","type":"RUN_END","payload":{{"run_id":"r","status":"{status}","iterations":1,"usage":{{"input_tokens":0,"output_tokens":0}}}}}}"#
+        ),
+    ];
+    lines.map(|line| line + "\n").concat()
+}
+
+#[test]
+fn open_calls_of_a_run_that_ended_are_unknown_and_never_carried_out() {
+    for status in ["FAILED", "BUDGET_EXHAUSTED", "COMPLETED"] {
+        let stage = Stage::new();
+        std::fs::write(stage.state().join("journal.jsonl"), ended_with_open_calls(status)).unwrap();
+        stage.then(says("done"));
+        assert_eq!(stage.message("hi"), completed("done"), "{status}");
+        assert_eq!(stage.done.borrow().as_slice(), [""; 0], "{status}");
+        let heard = stage.last_heard();
+        let unknown = "tool: The outcome of this call is unknown: abide was stopped while it ran";
+        assert_eq!(heard[3..6], [unknown; 3], "{status}");
+        assert_eq!(heard[6], "user: hi", "{status}");
+    }
+}
+
 #[test]
 fn a_call_without_a_result_is_told_to_be_unknown_before_a_lost_session_is() {
     let stage = Stage::new();
