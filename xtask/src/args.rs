@@ -184,12 +184,8 @@ pub(crate) fn main() -> ExitCode {
             Chore::Stops { count } => stops::run(&workspace, count),
             Chore::Load { write, waiting, runs, readers, output } => {
                 let [waiting, runs, readers] = [waiting, runs, readers].map(u64::from);
-                let figures = [
-                    ("--waiting", waiting),
-                    ("--runs", runs),
-                    ("--readers", readers),
-                    ("--output", output),
-                ];
+                let figures =
+                    [("--waiting", waiting), ("--runs", runs), ("--readers", readers), ("--output", output)];
                 let args: Vec<String> =
                     figures.iter().flat_map(|(name, n)| [(*name).to_owned(), n.to_string()]).collect();
                 siege::run(&workspace, Kind::Load, Figures::from(write), &args)

@@ -108,7 +108,11 @@ fn a_shell_that_ignores_a_stop_is_replaced_and_the_model_is_told() {
     let tool = Tool { timeout_sec: Some(1), ..session("shell", &["bash"]) };
     bench.call(&tool, json!({"text": "kept=1; cd /usr"}));
     let seen = bench.call(&tool, json!({"text": "trap '' URG; sleep 71914"}));
-    assert!(seen.timed_out && seen.text.contains("was replaced by a new one in the same directory"), "{}", seen.text);
+    assert!(
+        seen.timed_out && seen.text.contains("was replaced by a new one in the same directory"),
+        "{}",
+        seen.text
+    );
     assert_eq!(bench.call(&tool, json!({"text": "echo \"<$kept> $PWD\""})).text, "<> /usr\n[exit code 0]");
 }
 
