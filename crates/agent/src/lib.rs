@@ -21,6 +21,7 @@ pub mod intake;
 pub mod journal;
 pub mod memory;
 pub mod outcome;
+pub mod provenance;
 pub mod run;
 pub mod story;
 

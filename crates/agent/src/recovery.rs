@@ -52,6 +52,26 @@ impl Agent<'_> {
         Ok(())
     }
 
+    /// Makes a foreign journal history: its open calls and questions get an unknown result and its sessions are ended,
+    /// without looking at what it says about either.
+    pub(crate) fn settle_adopted(&mut self) -> Result<(), RunError> {
+        let open: Vec<ActionRequest> = self.memory.story.open().cloned().collect();
+        for request in open {
+            let text = "The outcome of this call is unknown: it is in a journal that abide did not write here. It may have \
+                        been carried out wholly, partly or not at all; look before you do it again.";
+            self.result(&request, Done { status: Status::Unknown, ..Done::refused(text) })?;
+        }
+        let sessions: Vec<String> = self.memory.story.sessions().map(|(id, _)| id.to_owned()).collect();
+        for id in sessions {
+            let content =
+                format!("Session '{id}' is in a journal that abide did not write here. It cannot be used.");
+            let (session_id, session_event) = (Some(id), Some(SessionEvent::Ended));
+            let message = SystemMessage { level: Level::Warn, content, session_id, session_event };
+            self.record(vec![Event::SystemMessage(message)])?;
+        }
+        Ok(self.memory.withdraw_question()?)
+    }
+
     /// A call that was begun, perhaps, and whose end nobody saw.
     fn unknown(&mut self, request: &ActionRequest) -> Done {
         let found = self.around.hands.abandon(&request.action_id).unwrap_or_else(|| Abandoned {

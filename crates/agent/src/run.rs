@@ -71,6 +71,9 @@ impl<'a> Agent<'a> {
     /// Does what was ordered, as far as it can be done now.
     pub fn run(&mut self, order: &Order) -> Result<Outcome, RunError> {
         (self.company, self.at_end) = (order.company, order.at_end);
+        if self.memory.is_adopted() {
+            self.settle_adopted()?;
+        }
         let shown = Question::shown(self.memory.state());
         let last = self.last_answer();
         let order = &self.resolved(order, shown.as_ref(), last.as_ref());
