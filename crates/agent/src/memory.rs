@@ -19,13 +19,16 @@ use crate::{
     private,
     provenance::{OnForeign, Record, Standing, StateFolder, Unusable},
     secrets::Secrets,
+    session::{found, record::SessionFolders},
     story::Story,
+    tool::FormerSessions,
 };
 
 /// Everything that an agent knows.
 #[derive(Debug)]
 pub struct Memory {
     state: PathBuf,
+    record: PathBuf,
     _locks: Vec<Lock>,
     journal: Journal,
     pub(crate) story: Story,
@@ -94,7 +97,8 @@ impl Memory {
         })?;
         let mut locks = vec![lock(&record)?];
         match standing {
-            Standing::Recorded | Standing::New => {}
+            Standing::Recorded => {}
+            Standing::New => end_former_sessions(folder, &record),
             // A process of an earlier version would hold the lock in the state folder.
             Standing::EarlierVersion | Standing::Adopted => {
                 if std::fs::symlink_metadata(state.join("lock")).is_ok() {
@@ -106,15 +110,16 @@ impl Memory {
             Secrets::move_from(state, &record).map_err(fail)?;
         }
         let mut secrets = Secrets::open(&record).map_err(fail)?;
-        let record = Record::open(&record).map_err(fail)?;
+        let files = Record::open(&record).map_err(fail)?;
         let Opened { journal, entries, torn, is_adopted } =
-            Journal::open(&path, record, standing, on_foreign)?;
+            Journal::open(&path, files, standing, on_foreign)?;
         private::folder(state).map_err(fail)?;
         if is_adopted {
             secrets.forget().map_err(fail)?;
         }
         let mut memory = Self {
             state: state.to_owned(),
+            record,
             _locks: locks,
             journal,
             story: Story::default(),
@@ -156,6 +161,16 @@ impl Memory {
         self.is_adopted
     }
 
+    /// The home's record of the state folder.
+    pub fn record_folder(&self) -> &Path {
+        &self.record
+    }
+
+    /// Whether keepers of an earlier version may lie in the state folder.
+    pub fn former_sessions(&self) -> FormerSessions {
+        StateFolder::former_sessions(&self.record)
+    }
+
     /// The state folder.
     pub fn state(&self) -> &Path {
         &self.state
@@ -163,6 +178,7 @@ impl Memory {
 
     /// Leaves a question where it is looked for.
     pub(crate) fn show(&self, question: &Question) -> Result<(), MemoryError> {
+        self.journal.check_place()?;
         question.show(&self.state).map_err(|source| self.failed(source))
     }
 
@@ -179,6 +195,20 @@ impl Memory {
     /// Keeps an answer out of the journal from now on.
     pub(crate) fn keep_secret(&mut self, action_id: &str, text: &str) -> Result<(), MemoryError> {
         self.secrets.keep(action_id, text).map_err(|source| self.failed(source))
+    }
+
+    /// Fails if the folder of a call that was just recorded is gone: a part of the state folder was deleted.
+    pub(crate) fn check_call_folder(&self, execution_ref: Option<&str>) -> Result<(), MemoryError> {
+        let path = execution_ref.map(|folder| self.state.join(folder));
+        match path.filter(|path| !std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())) {
+            Some(path) => Err(JournalError::Gone { path }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Deletes the sensitive answers.
+    pub(crate) fn forget_secrets(&mut self) -> Result<(), MemoryError> {
+        self.secrets.forget().map_err(|source| self.failed(source))
     }
 
     /// The run is over, and with it what only the run needed.
@@ -200,6 +230,17 @@ impl Memory {
 
     fn failed(&self, source: io::Error) -> MemoryError {
         MemoryError::Io { path: self.state.clone(), source }
+    }
+}
+
+/// Ends sessions of a state folder that was at this path and was deleted, so that no process of it is left behind.
+fn end_former_sessions(folder: &StateFolder, own: &Path) {
+    for record in folder.former_records(own) {
+        // One that is at work elsewhere was moved and not deleted.
+        let Ok(_lock) = Lock::take(&record) else { continue };
+        let sessions = SessionFolders::in_record(&record);
+        let ids: Vec<String> = sessions.all().into_iter().map(|(id, _)| id).collect();
+        found::end(&sessions, &ids);
     }
 }
 

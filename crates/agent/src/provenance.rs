@@ -10,6 +10,8 @@
 //! | `lines` | 8 bytes of each line's SHA-256; names the first line that differs, and decides nothing |
 //! | `lock` | held by the process that works in the state folder |
 //! | `secrets` | sensitive answers |
+//! | `sessions` | keepers of sessions |
+//! | `calls` | the call at work and some before it: the record of each, and its keeper |
 //!
 //! `written` has three slots that are written in turn. The order is: announce lines and sync, append them to the journal
 //! and sync, confirm them without a sync. The slot before the last announcement is therefore always durable, so a power
@@ -27,7 +29,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{clock, private};
+use crate::{clock, private, tool::FormerSessions};
 
 /// A state folder and where the home keeps its record.
 #[derive(Clone, Debug)]
@@ -128,8 +130,11 @@ pub(crate) enum Verdict {
 struct Identity {
     device: u64,
     inode: u64,
-    /// For people, and to find the record of a folder that was deleted.
+    /// Where it was when the record was made.
     path: PathBuf,
+    /// Whether an earlier version made the folder, so that keepers of its sessions may lie in it.
+    #[serde(default)]
+    is_former: bool,
 }
 
 const FOLDER: &str = "folder.json";
@@ -169,6 +174,26 @@ impl StateFolder {
             }
             made => made.map(|record| (record, standing)).map_err(fail),
         }
+    }
+
+    /// Whether keepers of an earlier version may lie in the folder of this record.
+    pub(crate) fn former_sessions(record: &Path) -> FormerSessions {
+        let bytes = fs::read(record.join(FOLDER)).unwrap_or_default();
+        match serde_json::from_slice(&bytes) {
+            Ok(Identity { is_former: true, .. }) => FormerSessions::Served,
+            Ok(_) | Err(_) => FormerSessions::None,
+        }
+    }
+
+    /// Other records about a folder at this path. Their folders were deleted or moved away.
+    pub(crate) fn former_records(&self, own: &Path) -> Vec<PathBuf> {
+        let records = fs::read_dir(&self.records).into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_former = |record: &PathBuf| {
+            let bytes = fs::read(record.join(FOLDER)).unwrap_or_default();
+            let known = serde_json::from_slice::<Identity>(&bytes);
+            record != own && known.is_ok_and(|known| known.path == self.path)
+        };
+        records.filter(is_former).collect()
     }
 
     /// Abide's own folders below a workspace are never links.
@@ -217,7 +242,12 @@ impl StateFolder {
         }
         private::folder(&record)?;
         let found = fs::symlink_metadata(&self.path)?;
-        let identity = Identity { device: found.dev(), inode: found.ino(), path: self.path.clone() };
+        let identity = Identity {
+            device: found.dev(),
+            inode: found.ino(),
+            path: self.path.clone(),
+            is_former: standing == Standing::EarlierVersion,
+        };
         private::replace(&record.join(FOLDER), &serde_json::to_vec_pretty(&identity)?)?;
         if self.record_id.is_none() {
             let path = self.path.join(ID);

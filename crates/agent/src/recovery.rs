@@ -61,6 +61,8 @@ impl Agent<'_> {
                         been carried out wholly, partly or not at all; look before you do it again.";
             self.result(&request, Done { status: Status::Unknown, ..Done::refused(text) })?;
         }
+        // Sessions in the home are this state folder's own. They end, because the model cannot know what they hold.
+        self.around.hands.end_others(&[]);
         let sessions: Vec<String> = self.memory.story.sessions().map(|(id, _)| id.to_owned()).collect();
         for id in sessions {
             let content =

@@ -21,6 +21,7 @@ use crate::{
     hands::{Hands, Interrupt, Mind, Voice},
     human::{self, Question},
     intake::{self, AtEnd, Begin, Company, LastAnswer, Order, Plan},
+    journal::JournalError,
     memory::{Memory, MemoryError},
     outcome::Outcome,
     story::{Answered, Next},
@@ -68,8 +69,18 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Does what was ordered, as far as it can be done now.
+    /// Does what was ordered, as far as it can be done now. If the state folder is gone, nothing can be recorded any more:
+    /// the sessions are ended, so that no process is left behind.
     pub fn run(&mut self, order: &Order) -> Result<Outcome, RunError> {
+        let ran = self.carry_out_order(order);
+        if let Err(RunError::Memory(MemoryError::Journal(JournalError::Gone { .. }))) = &ran {
+            self.around.hands.end_others(&[]);
+            self.memory.forget_secrets()?;
+        }
+        ran
+    }
+
+    fn carry_out_order(&mut self, order: &Order) -> Result<Outcome, RunError> {
         (self.company, self.at_end) = (order.company, order.at_end);
         if self.memory.is_adopted() {
             self.settle_adopted()?;

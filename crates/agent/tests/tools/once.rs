@@ -29,7 +29,7 @@ fn what_a_tool_prints_is_seen_and_everything_about_the_call_is_written_down() {
     assert_eq!((&call["tool"], &call["stdin_bytes"]), (&json!("greet"), &json!(11)));
     let exit: serde_json::Value = serde_json::from_slice(&bench.written("exit.json")).unwrap();
     assert_eq!((&exit["exit_code"], &exit["printed"]), (&json!(3), &json!([27, 5])));
-    assert!(!bench.state().join("executions/act_1/held").exists(), "nothing of the keeper is left");
+    assert!(!bench.folder.path().join("record/calls/act_1/held").exists(), "nothing of the keeper is left");
 }
 
 #[test]

@@ -73,6 +73,8 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
     let mut client = Client::new(&definition.model, key, Arc::clone(&interrupt))?;
     let mut workbench = Workbench::open(Setup {
         state: place.state.clone(),
+        record: memory.record_folder().to_owned(),
+        former_sessions: memory.former_sessions(),
         cwd: place.workdir.clone(),
         launcher: home::launcher()?,
         env: environment(&keys),

@@ -6,7 +6,10 @@ use std::{fs, os::unix::fs::symlink};
 use abide_testkit::model::Answer;
 use serde_json::{Value, json};
 
-use super::stage::{Stage, results, script, shell};
+use super::{
+    recovery::processes_in,
+    stage::{Stage, results, runs, script, shell},
+};
 
 /// A journal in which a run failed although a call of `note` is open.
 fn forged() -> String {
@@ -105,4 +108,48 @@ fn a_line_that_a_tool_appends_to_the_journal_is_found_by_the_next_command() {
     let line = good.lines().count() + 1;
     let refused = stage.run(&["--answer", "yes"]);
     assert!(refused.expect(2).stderr.contains(&format!("line {line}: ")), "{}", refused.stderr);
+}
+
+/// A run whose tool does this in the working directory while a session is open.
+fn deleting(command: &str) -> (Stage, super::stage::Ended, Vec<u32>) {
+    let more = format!(
+        "  - name: clean\n    description: Deletes files.\n    command: [sh, -c, 'ls .abide/sessions; {command}']\n"
+    );
+    let answers =
+        [shell("echo $$ > shell.txt; sleep 71953 & echo $! >> shell.txt"), Answer::call("clean", json!({}))];
+    let stage = Stage::with(script(answers), &more);
+    let ended = stage.run(&["--message", "go"]);
+    let pids = fs::read_to_string(stage.work().join("shell.txt")).unwrap();
+    let pids = pids.lines().map(|pid| pid.parse().unwrap()).collect();
+    (stage, ended, pids)
+}
+
+#[test]
+fn a_tool_that_deletes_the_state_folder_or_a_part_of_it_ends_the_run_and_its_sessions() {
+    for command in [
+        "rm -rf .abide",
+        "rm .abide/journal.jsonl",
+        "rm -rf .abide/executions",
+        "mv .abide old; mkdir .abide",
+    ] {
+        let (stage, ended, pids) = deleting(command);
+        ended.expect(1);
+        assert!(ended.stderr.contains("was deleted or replaced while the agent worked"), "{}", ended.stderr);
+        assert!(pids.len() == 2 && pids.iter().all(|pid| !runs(*pid)), "{command}: {pids:?}");
+        assert_eq!(processes_in(&stage.work()), [0_u32; 0], "{command}");
+        assert_eq!(stage.model.heard().len(), 2, "{command}: the model is not asked again");
+    }
+}
+
+#[test]
+fn sessions_of_a_state_folder_that_was_deleted_while_a_question_waits_end_with_the_next_run() {
+    let ask = Answer::call("ask_human", json!({ "question": "?" }));
+    let stage = Stage::new(script([shell("true"), ask, Answer::say("done")]));
+    stage.run(&["--message", "go"]).expect(101);
+    let sessions = stage.sessions();
+    assert!(sessions.len() == 1 && runs(sessions[0].1), "{sessions:?}");
+    fs::remove_dir_all(stage.state()).unwrap();
+    stage.run(&["--answer", "yes"]).expect(2);
+    stage.run(&["--message", "anew"]).expect(0);
+    assert!(!runs(sessions[0].1), "a session is left");
 }
