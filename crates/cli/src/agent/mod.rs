@@ -81,12 +81,15 @@ impl Place {
 
 /// Whether a daemon of an earlier version noted in the home that a run of its own has its state in this folder.
 fn is_noted(home: &Path, state: &Path) -> bool {
-    let Ok(sessions) = state.join("sessions").canonicalize() else { return false };
+    let Ok(state) = state.canonicalize() else { return false };
     let notes = fs::read_dir(home.join("outliving")).into_iter().flatten().flatten();
-    let noted = notes.filter_map(|note| fs::read_to_string(note.path()).ok());
-    noted
-        .flat_map(|note| note.lines().map(PathBuf::from).collect::<Vec<_>>())
-        .any(|place| place.canonicalize().is_ok_and(|place| place == sessions))
+    let texts = notes.filter_map(|note| fs::read_to_string(note.path()).ok());
+    // The note names the folder of sessions, which is there only if there was a session.
+    let is_noted = |line: &str| {
+        let noted = Path::new(line).parent().filter(|_| line.ends_with("/sessions"));
+        noted.is_some_and(|noted| noted.canonicalize().is_ok_and(|noted| noted == state))
+    };
+    texts.into_iter().any(|text| text.lines().any(is_noted))
 }
 
 /// Whether this is a random name as the daemon makes them for sessions.

@@ -32,7 +32,7 @@ fn request(seq: u64, tool: &str, arguments: Value) -> Value {
 }
 
 /// A stage whose working directory is a clone with a forged journal.
-fn clone(answers: impl IntoIterator<Item = Answer>) -> Stage {
+pub(crate) fn clone(answers: impl IntoIterator<Item = Answer>) -> Stage {
     let stage = Stage::new(script(answers));
     fs::create_dir_all(stage.state()).unwrap();
     fs::write(stage.state().join("journal.jsonl"), forged()).unwrap();
