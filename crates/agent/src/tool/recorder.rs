@@ -5,11 +5,11 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use abide_keeper::protocol::Stream;
 
+use crate::private;
 use crate::session::copies::Copies;
 
 /// How many bytes of each stream are kept on disk. Of what is beyond, only the last [`Recorder::new`] `window` bytes.
@@ -171,7 +171,7 @@ impl Recorded {
 
 /// What a tool prints is for whoever owns the directory, and nobody else.
 fn create(path: &Path) -> io::Result<File> {
-    File::options().append(true).create(true).mode(0o600).open(path)
+    private::open(private::options().append(true).create(true), path)
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use super::once::{Ended, Once, recover};
 use super::recorder::{Recorder, file_name};
 use super::script::DashGuard;
 use crate::definition::Tool;
+use crate::private;
 use crate::session::call::{Made, SessionCall};
 use crate::session::copies::Copies;
 use crate::session::found::{self, Found, all, find};
@@ -420,7 +421,8 @@ impl Workbench {
         let mut recorder = Recorder::new(std::path::Path::new("/nowhere"), self.setup.window());
         let mut any = false;
         for stream in Stream::ALL {
-            let Ok(mut file) = fs::File::open(execution.path.join(file_name(stream))) else { continue };
+            let path = execution.path.join(file_name(stream));
+            let Ok(mut file) = private::open(fs::OpenOptions::new().read(true), &path) else { continue };
             let mut buffer = vec![0; 256 << 10];
             while let Ok(count @ 1..) = std::io::Read::read(&mut file, &mut buffer) {
                 any = true;

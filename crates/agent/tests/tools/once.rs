@@ -153,6 +153,23 @@ fn what_a_dead_agent_left_running_is_ended_and_what_it_printed_is_kept() {
 }
 
 #[test]
+fn output_is_not_written_through_a_link_that_a_tool_made() {
+    let mut bench = Bench::new();
+    let victim = bench.folder.path().join("victim.txt");
+    std::fs::write(&victim, "precious").unwrap();
+    let link = "ln -s ../../../victim.txt .abide/executions/act_1/stdout; echo printed";
+    assert!(bench.call(&script(link), json!({})).text.starts_with("printed\n"));
+    // Nor for a session: neither its call's file nor its copies.
+    let shell = crate::bench::session("shell", &["bash"]);
+    bench.call(&shell, json!({"text": "true"}));
+    let id = bench.workbench.sessions()[0].id.clone();
+    let link = format!("ln -sf ../../../victim.txt .abide/sessions/{id}/stdout; echo one");
+    bench.call(&shell, json!({ "text": link }));
+    bench.call(&shell, json!({"text": "echo two"}));
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+}
+
+#[test]
 fn a_call_that_ran_is_told_although_its_record_cannot_be_written() {
     let mut bench = Bench::new();
     // What is in the keeper's spool only is lost with the folder, so the agent has to have the output first.
