@@ -25,6 +25,9 @@ const SHARED: u32 = 0o1000;
 /// Makes the home if it is missing, and takes other users' access to it away. A directory that is meant to be shared,
 /// such as the one for temporary files, is refused: its mode is not Abide's to change.
 pub(crate) fn home(path: &Path) -> anyhow::Result<()> {
+    // The person may have put a link in the home's place; what it leads to is the home.
+    let resolved = fs::canonicalize(path);
+    let path = resolved.as_deref().unwrap_or(path);
     let mode = fs::metadata(path).map_or(0, |found| found.mode());
     anyhow::ensure!(
         mode & SHARED == 0 && path.parent().is_some(),
@@ -43,7 +46,7 @@ pub(crate) fn home(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a directory that only its owner can enter. One that is there already gets that mode.
+/// Makes a directory that only its owner can enter. One that is there already gets that mode, but not through a link.
 pub(crate) fn directory(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
@@ -57,7 +60,7 @@ pub(crate) fn directory(path: &Path) -> io::Result<()> {
     if !found.is_dir() {
         return Err(io::Error::new(io::ErrorKind::NotADirectory, "it is not a directory"));
     }
-    if found.mode() & 0o777 == DIRECTORY {
+    if found.mode() & 0o777 == DIRECTORY || is_link(path) {
         return Ok(());
     }
     fs::set_permissions(path, fs::Permissions::from_mode(DIRECTORY))
@@ -68,11 +71,17 @@ pub(crate) fn missing_directories(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(DIRECTORY).create(path)
 }
 
-/// Opens a file that only its owner can read. One that is there already gets that mode.
+/// Opens a file that only its owner can read. One that is there already gets that mode, but not through a link.
 pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let file = options.mode(FILE).open(path)?;
-    close_to_others(&file)?;
+    if !is_link(path) {
+        close_to_others(&file)?;
+    }
     Ok(file)
+}
+
+fn is_link(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink())
 }
 
 /// Writes a file that only its owner can read.
@@ -160,6 +169,24 @@ mod tests {
 
     fn set(path: &Path, mode: u32) {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+    }
+
+    #[test]
+    fn modes_are_not_changed_through_links() {
+        let place = tempfile::tempdir().expect("there is room");
+        let (outside, file) = (place.path().join("outside"), place.path().join("file"));
+        fs::create_dir(&outside).expect("it can be made");
+        fs::write(&file, "x").expect("it can be written");
+        for (path, mode) in [(&outside, 0o755), (&file, 0o644)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+        }
+        let (folder, link) = (place.path().join("logs"), place.path().join("log"));
+        std::os::unix::fs::symlink(&outside, &folder).expect("it can be made");
+        std::os::unix::fs::symlink(&file, &link).expect("it can be made");
+        directory(&folder).expect("it is a directory");
+        open(OpenOptions::new().append(true), &link).expect("it is a file");
+        let mode = |path: &Path| fs::metadata(path).expect("it is there").mode() & 0o777;
+        assert_eq!((mode(&outside), mode(&file)), (0o755, 0o644));
     }
 
     #[test]

@@ -77,9 +77,14 @@ impl Dialect {
         // How many files a command of ours is sourced through before its own text begins.
         let (depth, guard) = match (self, terminal) {
             (Self::Bash, Terminal::No) => ("2", BASH_GUARD.to_owned()),
-            (Self::Bash, Terminal::Yes) => ("0", format!("\\builtin {BASH_STOP}; {BASH_GUARD}")),
-            (Self::Posix, Terminal::Yes) => ("", POSIX_TYPED_STOP.to_owned()),
-            (Self::Zsh, Terminal::Yes) => ("", format!("{ZSH_STOP}; ")),
+            // As on pipes, `set -e` and a trap on returns last for one command: later ones would end the session or
+            // report a wrong status.
+            (Self::Bash, Terminal::Yes) => (
+                "0",
+                format!("\\builtin set +e; \\builtin trap - RETURN; \\builtin {BASH_STOP}; {BASH_GUARD}"),
+            ),
+            (Self::Posix, Terminal::Yes) => ("", format!("\\set +e; {POSIX_TYPED_STOP}")),
+            (Self::Zsh, Terminal::Yes) => ("", format!("\\builtin unsetopt errexit; {ZSH_STOP}; ")),
             (Self::Posix | Self::Zsh, Terminal::No) => ("", String::new()),
         };
         let inner = if depth == "2" { "3" } else { "1" };

@@ -60,8 +60,9 @@ const START_MS: u64 = 20_000;
 const END_MS: u64 = 20_000;
 /// How often we look up while nothing happens.
 const LOOK_MS: u64 = 50;
-/// What a keeper holds on disk of output that was not taken yet: for whoever comes after a crash.
-const SPOOL: u64 = 8 << 20;
+/// How many bytes of output a keeper holds on disk. They are for recovery after a crash, and for a program that prints
+/// faster than a loaded machine lets us begin to follow it.
+const SPOOL: u64 = 64 << 20;
 
 const FOLLOW: u64 = 1;
 const INPUT: u64 = 2;

@@ -7,6 +7,7 @@ use std::{
     path::Path,
 };
 
+use abide_os::beneath::Directory;
 use anyhow::Context;
 
 use crate::{private, trouble::note};
@@ -39,9 +40,14 @@ pub(crate) fn of(home: &Path) -> anyhow::Result<String> {
 }
 
 /// Reads a token that is there. Who can read it can do anything that this user's daemon can, so a file of another user
-/// is refused, and one that others can read is closed to them.
+/// is refused, and one that others can read is closed to them. A link is refused too: what it leads to is not the home's,
+/// and its mode is not Abide's to change.
 fn read(path: &Path) -> anyhow::Result<String> {
-    let mut file = fs::File::open(path)?;
+    let (Some(home), Some(name)) = (path.parent(), path.file_name()) else {
+        anyhow::bail!("it has no name");
+    };
+    let mut file =
+        Directory::open(home)?.open_file(name).context("delete it, and the next start makes a new one")?;
     anyhow::ensure!(
         private::is_ours(&file.metadata()?),
         "it belongs to another user; delete it, and the next start makes a new one"

@@ -76,12 +76,9 @@ impl Workspaces for Folders {
     }
 }
 
-/// Makes a run's own directory. The folder of all of them is private; inside, the person's umask decides.
+/// Makes a run's own directory, for its owner only. Inside, the person's umask decides.
 fn make_own(workspace: &Path) -> io::Result<()> {
-    if let Some(all) = workspace.parent() {
-        private::missing_directories(all)?;
-    }
-    fs::create_dir_all(workspace)
+    private::missing_directories(workspace)
 }
 
 fn unusable(workspace: &str) -> Unusable {
