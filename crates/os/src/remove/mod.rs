@@ -1,6 +1,6 @@
 //! Removes a directory tree that a hostile program made and may still be changing.
 //!
-//! - Iterative: a tree of any depth needs a constant stack and four descriptors. What lies deeper than [`MAX_DEPTH`] is
+//! - Iterative: a tree of any depth needs a constant stack and four descriptors. What lies deeper than `MAX_DEPTH` is
 //!   moved up to the tree's top first.
 //! - Never follows a link and never enters another file system or a mount: every directory is opened by name from the
 //!   one that holds it, and the way back up (`..`) counts only if it leads to the same inode as before.
