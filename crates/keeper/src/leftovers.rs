@@ -10,9 +10,11 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, set_child_subreaper, wai
 
 use crate::procs;
 
-/// How often leftovers are looked for at most, and how long between two looks. A process that is forking may be missed by
-/// one look.
+/// How often leftovers are looked for at most, and how long between two looks.
 const MOST_LOOKS: u32 = 200;
+/// How many looks in a row must find nothing. One look misses a process that is forking, or whose environment cannot be read
+/// because it is executing a program.
+const EMPTY_LOOKS: u32 = 4;
 const LOOK_NS: i64 = 5_000_000;
 
 /// Makes this process the new parent of everything that loses its keeper. Says whether that was done. A process that has
@@ -48,9 +50,11 @@ fn has_entry(pid: u32, entry: &str) -> bool {
 
 /// Kills what is found, until nothing is found any more.
 fn kill_until_gone(find: impl Fn() -> Vec<u32>) {
+    let mut empty = 0;
     for _ in 0..MOST_LOOKS {
         let found = find();
-        if found.is_empty() {
+        empty = if found.is_empty() { empty + 1 } else { 0 };
+        if empty >= EMPTY_LOOKS {
             return;
         }
         for root in found {
