@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
-mod clones;
 mod definitions;
 mod engine;
 mod journals;
