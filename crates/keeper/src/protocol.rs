@@ -104,6 +104,8 @@ pub struct Script {
     /// A shell that is stopped while it expands a substitution comes to its trap only after the word. Without a free
     /// descriptor no program starts and no file is opened; the trap raises the limit again.
     pub needs_descriptor_limit: bool,
+    /// A signal that interrupts the shell while it opens a FIFO reaches its trap only after the next word.
+    pub defers_trap_in_open: bool,
 }
 
 /// Who answers for a keeper.

@@ -309,6 +309,12 @@ impl Prompter {
             && own.into_iter().all(|end| name_of(end) != Some(found.clone()))
     }
 
+    /// Whether the shell is blocked in the opening of a file, and its trap runs only after the next word.
+    pub(crate) fn is_opening(&self, shell: u32) -> bool {
+        self.texts.defers_trap_in_open
+            && system_call(shell).is_some_and(|(number, _)| OPEN_CALLS.contains(&number.as_str()))
+    }
+
     /// Whether SIGINT takes this shell back to its script or prompt, without a report.
     pub(crate) fn is_interruptible(&self) -> bool {
         self.texts.is_interruptible
@@ -389,15 +395,26 @@ impl Command {
 
 /// What a process is blocked reading from, as `/proc` names it.
 fn read_by(pid: u32) -> Option<PathBuf> {
+    let (number, descriptor) = system_call(pid)?;
+    let descriptor = u32::from_str_radix(descriptor.strip_prefix("0x")?, 16).ok()?;
+    if number != READ_CALL {
+        return None;
+    }
+    crate::procs::descriptor(pid, descriptor)
+}
+
+/// The number of the system call that a process is in, and its first argument, as `/proc` shows them.
+fn system_call(pid: u32) -> Option<(String, String)> {
     let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
-    let mut words = call.split_ascii_whitespace();
-    let (number, end) = (words.next()?, words.next()?);
-    let end = u32::from_str_radix(end.strip_prefix("0x")?, 16).ok().filter(|_| number == READ_CALL)?;
-    crate::procs::descriptor(pid, end)
+    let mut words = call.split_ascii_whitespace().map(str::to_owned);
+    Some((words.next()?, words.next()?))
 }
 
 /// The number of `read` as `/proc/PID/syscall` shows it.
 const READ_CALL: &str = if cfg!(target_arch = "x86_64") { "0" } else { "63" };
+
+/// The numbers of `open` and `openat`. Only x86_64 has both.
+const OPEN_CALLS: [&str; 2] = if cfg!(target_arch = "x86_64") { ["2", "257"] } else { ["56", "56"] };
 
 const MAX_REPORTED: usize = 64 << 10;
 

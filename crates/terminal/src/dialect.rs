@@ -88,7 +88,12 @@ impl Dialect {
             (Self::Posix | Self::Zsh, Terminal::No) => ("", String::new()),
         };
         let inner = if depth == "2" { "3" } else { "1" };
-        let fill = |text: &str| text.replace("{depth}", depth).replace("{inner}", inner);
+        let kept = match terminal {
+            Terminal::Yes => "3",
+            Terminal::No => "0",
+        };
+        let fill =
+            |text: &str| text.replace("{depth}", depth).replace("{inner}", inner).replace("{kept}", kept);
         Script {
             init: fill(init),
             line: line.to_owned(),
@@ -99,7 +104,8 @@ impl Dialect {
             began: began.to_owned(),
             guard: fill(&guard),
             is_interruptible: self == Self::Posix || (self == Self::Bash && terminal == Terminal::Yes),
-            needs_descriptor_limit: self == Self::Bash,
+            needs_descriptor_limit: matches!(self, Self::Bash | Self::Zsh),
+            defers_trap_in_open: self == Self::Zsh,
         }
     }
 
@@ -209,13 +215,19 @@ const BUILTIN_REPAIR: &str =
 
 macro_rules! zsh_stop {
     () => {
-        "TRAPURG() { if (( ${#funcstack[@]} > 1 )); then builtin unsetopt errexit; __abide_unwind; return 143; fi; return 0 }; \
-         __abide_unwind() { TRAPDEBUG() { if (( ${#funcstack[@]} > 1 )); then builtin setopt errexit; else builtin unset -f TRAPDEBUG; fi } }"
+        "builtin zmodload zsh/rlimits zsh/parameter; \
+         TRAPURG() { if (( ${#funcstack[@]} > 1 )); then builtin unsetopt errexit; __abide_unwind; return 143; fi; builtin unlimit -s descriptors; return 0; }; \
+         __abide_unwind() { builtin ulimit -S -n {kept}; \
+         TRAPDEBUG() { if (( ${#funcstack[@]} > 1 )); then builtin setopt errexit; else builtin unset -f TRAPDEBUG; builtin unlimit -s descriptors; fi; }; }"
     };
 }
 
 /// A trap function that fails interrupts what runs, up to the next `always` block or sourced file. From then on the
 /// debugging trap skips every command (`errexit` inside it means that), until our own line is reached.
+///
+/// The debugging trap does not run before the words behind `||` and `&&`. A limit of descriptors keeps those from
+/// starting a program and from opening a file. It is lifted at our own line; the keeper restores the limit that the
+/// shell had. The modules are loaded beforehand, because loading opens a file.
 const ZSH_STOP: &str = zsh_stop!();
 
 const ZSH_INIT: &str = concat!(
@@ -223,7 +235,7 @@ const ZSH_INIT: &str = concat!(
     "unset HISTFILE TMOUT; PS1= PS2=\n",
     zsh_stop!(),
     "\n",
-    r#"TRAPZERR() { builtin eval "if [[ -o errexit && \$ZSH_SUBSHELL == 0 ]]; then builtin unsetopt errexit; __abide_rc=$?; return 1; fi; return 0" }"#,
+    r#"TRAPZERR() { builtin eval "if [[ -o errexit && \$ZSH_SUBSHELL == 0 ]]; then builtin unsetopt errexit; __abide_rc=$?; return 1; fi; return 0"; }"#,
     "\n",
 );
 

@@ -58,37 +58,44 @@ fn c5_c6_no_further_word_of_a_stopped_command_runs_and_the_session_is_kept() {
         let after = home.join("after");
         rpc.run(session, "kept=1; cd /usr");
         for template in [
-            "sleep 61; touch F",
-            "sleep 61\ntouch F",
-            "sleep 61 || touch F",
-            "f() { sleep 61; touch F; }; f; touch F",
-            "for i in 1 2 3; do sleep 61; done; touch F",
-            "(sleep 61; touch F); touch F",
-            "sleep 61; { :; } > F",
-            "command eval 'sleep 61; touch F'; touch F",
-            "touch F$(sleep 61)",
-            "set -e; sleep 61; touch F",
-            "set -e; f() { sleep 61; touch F; }; f; touch F",
-            "trap 'touch F' TERM INT HUP; sleep 61; touch F",
-            "trap '' INT; sleep 61; touch F",
+            "sleep 61; touch {after}",
+            "sleep 61\ntouch {after}",
+            "sleep 61 || touch {after}",
+            "f() { sleep 61; touch {after}; }; f; touch {after}",
+            "for i in 1 2 3; do sleep 61; done; touch {after}",
+            "(sleep 61; touch {after}); touch {after}",
+            "sleep 61; { :; } > {after}",
+            "command eval 'sleep 61; touch {after}'; touch {after}",
+            "touch {after}$(sleep 61)",
+            "set -e; sleep 61; touch {after}",
+            "set -e; f() { sleep 61; touch {after}; }; f; touch {after}",
+            "trap 'touch {after}' TERM INT HUP; sleep 61; touch {after}",
+            "trap '' INT; sleep 61; touch {after}",
+            "echo 'sleep 61; touch {after}' > {home}/s; . {home}/s || touch {after}; touch {after}",
+            "f() { . {home}/s || touch {after}; }; f || touch {after}",
+            "[ -p {home}/p ] || mkfifo {home}/p; read line < {home}/p || touch {after}; touch {after}",
+            "f() { : < {home}/p; touch {after}; }; f || touch {after}",
+            ". {home}/p || touch {after}",
         ] {
             if context.starts_with("zsh") && template.starts_with("command") {
                 // There, this is no way to run a builtin.
                 continue;
             }
-            let command = template.replace('F', after.to_str().unwrap());
+            let command = template
+                .replace("{home}", home.to_str().unwrap())
+                .replace("{after}", after.to_str().unwrap());
             let began = Instant::now();
             let timed = rpc.timed(session, &command, 200);
             assert_eq!(
                 (&timed["timed_out"], &timed["cancelled"]),
                 (&json!(true), &json!(false)),
-                "{context}"
+                "{context}: {template}: {timed}"
             );
             let stopped = cancelled(rpc, session, home, &command);
             assert_eq!(
                 (&stopped["timed_out"], &stopped["cancelled"]),
                 (&json!(false), &json!(true)),
-                "{context}"
+                "{context}: {template}: {stopped}"
             );
             assert!(began.elapsed() < Duration::from_secs(5), "{context}: {template}: {:?}", began.elapsed());
             for result in [&timed, &stopped] {
@@ -234,39 +241,58 @@ const DEFINITIONS: &[&str] = &[
     "emulate ksh",
     "set -n",
     "ulimit -n 3",
+    "ulimit -n 8",
+    "exec 0</dev/null",
     "TRY_BLOCK_ERROR=5; typeset -r TRY_BLOCK_INTERRUPT",
     "umask 777",
 ];
 
 #[test]
 fn c10_nothing_that_a_command_defines_makes_a_wrong_exit_code_be_reported() {
+    std::thread::scope(|scope| {
+        for shell in SHELLS {
+            for pty in [Value::Null, json!({ "rows": 24, "cols": 200 })] {
+                scope.spawn(move || report_after_every_definition(shell, &pty));
+            }
+        }
+    });
+}
+
+fn report_after_every_definition(shell: &str, pty: &Value) {
     let home = home();
     let mut rpc = Rpc::start(home.path());
-    for shell in SHELLS {
-        for definition in DEFINITIONS {
-            let session = rpc.create(shell);
-            // Whatever becomes of the command that defines something: it is its own.
-            drop(rpc.call("exec.run", json!({ "session_id": session, "command": definition })));
-            let mut known = 0;
-            for _ in 0..3 {
-                let code = json!({ "session_id": session, "command": "(exit 7)" });
-                match rpc.call("exec.run", code) {
-                    // With everything else gone, a subshell may be refused; success is what must not be invented.
-                    Ok(result) => {
-                        assert_eq!(result["exit_code"], 7, "{shell}: {definition}: {result}");
-                        known += 1;
-                    }
-                    // A command may end its shell, and then there is nothing to report any more.
-                    Err(error) if error["data"]["code"] == "SESSION_TERMINATED" => known += 1,
-                    Err(error) => {
-                        assert_eq!(error["data"]["code"], "SHELL_FAILED", "{shell}: {definition}: {error}");
-                        let message = error["message"].as_str().unwrap();
-                        assert!(message.contains("status unknown"), "{shell}: {definition}: {message}");
-                    }
-                }
-            }
-            assert!(known > 0, "{shell}: {definition}: the shell is not repaired");
-            rpc.ok("session.destroy", json!({ "session_id": session, "force": true }));
+    let env = json!({ "HOME": home.path() });
+    for definition in DEFINITIONS {
+        let context = format!("{shell}, terminal {pty}: {definition}");
+        let params = json!({ "shell": shell, "pty": pty, "env": env });
+        let session = rpc.ok("session.create", params)["session_id"].as_str().unwrap().to_owned();
+        // Whatever becomes of the command that defines something: it is its own.
+        let params = json!({ "session_id": session, "command": definition, "timeout_ms": 3_000 });
+        drop(rpc.call("exec.run", params));
+        let known: Vec<bool> = (0..3).map(|_| status_is_known(&mut rpc, &session, &context)).collect();
+        assert!(known[1..] == [true, true], "{context}: the shell is not repaired: {known:?}");
+        rpc.ok("session.destroy", json!({ "session_id": session, "force": true }));
+    }
+}
+
+/// Runs a command that fails with 7, and checks that any code that is reported is this one.
+fn status_is_known(rpc: &mut Rpc, session: &str, context: &str) -> bool {
+    match rpc.call("exec.run", json!({ "session_id": session, "command": "(exit 7)", "timeout_ms": 20_000 }))
+    {
+        Ok(result) => {
+            assert_eq!(result["exit_code"], 7, "{context}: {result}");
+            true
+        }
+        // A command may end its shell, and then there is nothing to report any more.
+        Err(error) if error["data"]["code"] == "SESSION_TERMINATED" => true,
+        Err(error) => {
+            assert_eq!(error["data"]["code"], "SHELL_FAILED", "{context}: {error}");
+            let message = error["message"].as_str().unwrap();
+            assert!(
+                message.contains("status unknown") || message.contains("did not run"),
+                "{context}: {message}"
+            );
+            false
         }
     }
 }

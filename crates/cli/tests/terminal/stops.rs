@@ -81,6 +81,8 @@ const KINDS: [(&str, &[&str]); 10] = [
         &[
             "printf 'S\\ntouch F\\n' > D/s; . D/s; touch F",
             "printf 'S\\ntouch F\\n' > D/s; f() { . D/s; touch F; }; f; touch F",
+            "printf 'S\\ntouch F\\n' > D/s; . D/s || touch F",
+            "[ -p D/p ] || mkfifo D/p; read line < D/p || touch F; touch F",
         ],
     ),
     (

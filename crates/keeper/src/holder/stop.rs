@@ -9,8 +9,8 @@ use crate::clock::ticks;
 use crate::job::Step;
 use crate::procs::{self, Disposition};
 use crate::protocol::{Exit, News, Range, Refusal, Stream};
-use crate::reading::{Found, Reader, look};
-use crate::script::Past;
+use crate::reading::{Found, look};
+use crate::script::{Past, Prompter};
 
 /// How long a shell may take to start, in microseconds.
 const START: u64 = 10_000_000;
@@ -29,6 +29,9 @@ const END_LOOKS: usize = 20;
 const PATIENT_CALLS: u32 = 3;
 /// Why a command has no exit code.
 pub(super) const STATUS_UNKNOWN: &str = "status unknown: the command is over, but something that it defined kept the shell from reporting its status";
+/// Why a command has no exit code although its shell has one.
+const NEVER_BEGAN: &str =
+    "the shell ended before it began the command, so the command did not run; create a new session";
 
 impl Holder {
     /// Performs one step of the ladder.
@@ -60,7 +63,10 @@ impl Holder {
         if step == Step::Remind && called_lately {
             return;
         }
+        // A shell that runs is in no call; one that is seen in the same call before and after the freeze is blocked in it.
+        let was_opening = self.is_opening();
         let frozen = self.freeze();
+        let is_opening = was_opening && self.is_opening();
         // A report that was written before the freeze ends the command by itself.
         self.hear_reports();
         let Some(job) = self.job.as_mut().filter(|job| job.reported.is_none()) else {
@@ -76,7 +82,8 @@ impl Holder {
                 return self.thaw(&frozen);
             }
         }
-        job.expanding |= self.prompter.as_ref().is_some_and(|prompter| prompter.is_expanding(self.child.pid))
+        job.expanding |= is_opening
+            || self.prompter.as_ref().is_some_and(|prompter| prompter.is_expanding(self.child.pid))
             || procs::reads_output_of(self.child.pid, &frozen);
         self.last_directory = procs::directory(self.child.pid).or(self.last_directory.take());
         match step {
@@ -193,6 +200,10 @@ impl Holder {
         procs::signal(shell, Signal::CONT);
     }
 
+    fn is_opening(&self) -> bool {
+        self.prompter.as_ref().is_some_and(|prompter| prompter.is_opening(self.child.pid))
+    }
+
     /// Whether the shell was interrupted and reads its next line: it has left the command, and will not report it.
     fn is_back_without_report(&self) -> bool {
         let shell = self.child.pid;
@@ -203,15 +214,22 @@ impl Holder {
         let is_pending = procs::is_pending(shell, Signal::INT) || procs::is_pending(shell, Signal::URG);
         match &self.hold {
             _ if is_pending || procs::is_stopped(shell) => false,
-            Hold::Pty(_) => {
-                let terminal = procs::descriptor(shell, 0);
-                let found = terminal.map(|terminal| look(self.own.pid, &terminal));
-                let reads = |reader: Reader| reader.thread == shell;
-                job.interrupted
-                    && matches!(found, Some(Found::Reads(reader) | Found::Waits(reader)) if reads(reader))
-            }
+            Hold::Pty(_) => job.interrupted && self.reads_terminal(),
             Hold::Shell | Hold::Pipes(_) => prompter.is_past(shell) == Some(Past::All),
         }
+    }
+
+    /// Whether a shell on a terminal waits for its next line although it has not begun the command: it refused the line
+    /// that was typed. While a command runs, reading the terminal means nothing, because commands read it too.
+    fn is_back_before_command(&self) -> bool {
+        self.job.as_ref().is_some_and(|job| job.pty_from.is_none()) && self.reads_terminal()
+    }
+
+    fn reads_terminal(&self) -> bool {
+        let shell = self.child.pid;
+        let Some(terminal) = procs::descriptor(shell, 0) else { return false };
+        let found = look(self.own.pid, &terminal);
+        matches!(found, Found::Reads(reader) | Found::Waits(reader) if reader.thread == shell)
     }
 
     /// A shell that is expanding a substitution whose processes have ended would execute the word with what was printed
@@ -329,7 +347,12 @@ impl Holder {
         if !held && procs::is_stopped(self.child.pid) {
             procs::signal(self.child.pid, Signal::CONT);
         }
-        let past = self.prompter.as_ref().and_then(|prompter| prompter.is_past(self.child.pid));
+        let past = match &self.hold {
+            Hold::Pty(_) => self.is_back_before_command().then_some(Past::All),
+            Hold::Shell | Hold::Pipes(_) => {
+                self.prompter.as_ref().and_then(|prompter| prompter.is_past(self.child.pid))
+            }
+        };
         self.repair.silent = if past.is_some() { self.repair.silent + 1 } else { 0 };
         if let Some(past) = past.filter(|_| self.repair.silent >= SILENT) {
             self.heard_nothing(past);
@@ -353,6 +376,10 @@ impl Holder {
             return self.check_stopped();
         }
         self.finish(143, None, Some(STATUS_UNKNOWN.to_owned()));
+        if matches!(self.hold, Hold::Pty(_)) {
+            // The streams of a shell on a terminal cannot be repaired; a new shell reports again.
+            return self.lose("the shell did not report its command".to_owned());
+        }
         if let Some(prompter) = &mut self.prompter {
             prompter.leave_past(past);
         }
@@ -389,12 +416,19 @@ impl Holder {
     pub(super) fn shell_ended(&mut self, exit: &Exit) {
         let lost = self.lost.take();
         self.repair.running_since = None;
+        let has_begun = match &self.hold {
+            Hold::Pty(_) => self.job.as_ref().is_some_and(|job| job.pty_from.is_some()),
+            Hold::Shell | Hold::Pipes(_) => !self.prompter.as_ref().is_some_and(Prompter::is_unread),
+        };
         // What it has not read of its command, it never will.
         if let Some(prompter) = &mut self.prompter {
             prompter.close();
         }
-        if self.job.is_some() {
-            self.finish(exit.code, Some(exit.clone()), lost.clone());
+        if let Some(job) = &self.job {
+            // The status of the shell is no status of a command that it never ran.
+            let is_stopped = job.ladder.why().is_some();
+            let unread = (!has_begun && !is_stopped).then(|| NEVER_BEGAN.to_owned());
+            self.finish(exit.code, Some(exit.clone()), lost.clone().or(unread));
         }
         if let Some((_, from)) = self.waiting.take() {
             self.clients.tell(from, News::Refused(Refusal::Ended));
