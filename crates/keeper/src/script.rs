@@ -309,10 +309,11 @@ impl Prompter {
             && own.into_iter().all(|end| name_of(end) != Some(found.clone()))
     }
 
-    /// Whether the shell is blocked in the opening of a file, and its trap runs only after the next word.
-    pub(crate) fn is_opening(&self, shell: u32) -> bool {
+    /// Whether the shell is blocked in the opening of a FIFO, and its trap runs only after the next word.
+    pub(crate) fn is_opening_fifo(&self, shell: u32) -> bool {
         self.texts.defers_trap_in_open
             && system_call(shell).is_some_and(|(number, _)| OPEN_CALLS.contains(&number.as_str()))
+            && std::fs::read_to_string(format!("/proc/{shell}/wchan")).is_ok_and(|at| at == FIFO_WAIT)
     }
 
     /// Whether SIGINT takes this shell back to its script or prompt, without a report.
@@ -415,6 +416,9 @@ const READ_CALL: &str = if cfg!(target_arch = "x86_64") { "0" } else { "63" };
 
 /// The numbers of `open` and `openat`. Only x86_64 has both.
 const OPEN_CALLS: [&str; 2] = if cfg!(target_arch = "x86_64") { ["2", "257"] } else { ["56", "56"] };
+
+/// The function of the kernel in which the opening of a FIFO waits for its other end.
+const FIFO_WAIT: &str = "wait_for_partner";
 
 const MAX_REPORTED: usize = 64 << 10;
 

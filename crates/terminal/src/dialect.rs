@@ -88,12 +88,14 @@ impl Dialect {
             (Self::Posix | Self::Zsh, Terminal::No) => ("", String::new()),
         };
         let inner = if depth == "2" { "3" } else { "1" };
-        let kept = match terminal {
-            Terminal::Yes => "3",
-            Terminal::No => "0",
+        let (kept, reopen) = match terminal {
+            Terminal::Yes => ("3", ZSH_REOPEN),
+            Terminal::No => ("0", ""),
         };
-        let fill =
-            |text: &str| text.replace("{depth}", depth).replace("{inner}", inner).replace("{kept}", kept);
+        let fill = |text: &str| {
+            let text = text.replace("{depth}", depth).replace("{inner}", inner);
+            text.replace("{kept}", kept).replace("{reopen}", reopen)
+        };
         Script {
             init: fill(init),
             line: line.to_owned(),
@@ -218,17 +220,23 @@ macro_rules! zsh_stop {
         "builtin zmodload zsh/rlimits zsh/parameter; \
          TRAPURG() { if (( ${#funcstack[@]} > 1 )); then builtin unsetopt errexit; __abide_unwind; return 143; fi; builtin unlimit -s descriptors; return 0; }; \
          __abide_unwind() { builtin ulimit -S -n {kept}; \
-         TRAPDEBUG() { if (( ${#funcstack[@]} > 1 )); then builtin setopt errexit; else builtin unset -f TRAPDEBUG; builtin unlimit -s descriptors; fi; }; }"
+         TRAPDEBUG() { if (( ${#funcstack[@]} > 1 )); then builtin setopt errexit; else builtin unset -f TRAPDEBUG; builtin unlimit -s descriptors; {reopen}fi; }; }"
     };
 }
 
 /// A trap function that fails interrupts what runs, up to the next `always` block or sourced file. From then on the
 /// debugging trap skips every command (`errexit` inside it means that), until our own line is reached.
 ///
-/// The debugging trap does not run before the words behind `||` and `&&`. A limit of descriptors keeps those from
-/// starting a program and from opening a file. It is lifted at our own line; the keeper restores the limit that the
+/// The debugging trap does not run before the words behind `. FILE ||`. A limit of descriptors keeps those from starting
+/// a program and from opening a file. It is lifted at our own line; the keeper restores the limit that the
 /// shell had. The modules are loaded beforehand, because loading opens a file.
+///
+/// A redirection that the limit interrupts may close a standard stream. On pipes the keeper repairs the streams after a
+/// stop; on a terminal the shell opens what is closed again.
 const ZSH_STOP: &str = zsh_stop!();
+
+const ZSH_REOPEN: &str = "[[ -e /dev/fd/0 ]] || exec </dev/tty; [[ -e /dev/fd/1 ]] || exec >/dev/tty; \
+     [[ -e /dev/fd/2 ]] || exec 2>/dev/tty; ";
 
 const ZSH_INIT: &str = concat!(
     "unsetopt bang_hist prompt_cr prompt_sp monitor notify beep; setopt interactive_comments\n",

@@ -279,10 +279,11 @@ fn check(new: &wire::NewRun) -> Result<(), Problem> {
             "options.model must not begin with a dash: it would be read as an option",
         ));
     }
-    if new.skill.as_ref().is_some_and(|skill| Skill::new(skill, "skills").is_none()) {
+    let is_skill = |skill: &String| !skill.starts_with('-') && Skill::new(skill, "skills").is_some();
+    if !new.skill.as_ref().is_none_or(is_skill) {
         return Err(Problem::invalid(
-            "skill must be a folder whose name begins with neither a dot nor a dash, without control characters and \
-             backticks",
+            "skill must be a folder whose path does not begin with a dash and whose name begins with neither a dot nor a \
+             dash, without control characters and backticks",
         ));
     }
     for (name, seconds) in

@@ -61,6 +61,7 @@ async fn whatever_is_wrong_is_a_problem_with_a_code() {
         (new(json!({ "options": { "model": "--dangerously-skip-permissions" } })), 400, "INVALID_REQUEST"),
         (new(json!({ "skill": "" })), 400, "INVALID_REQUEST"),
         (new(json!({ "skill": "/skills/--yolo" })), 400, "INVALID_REQUEST"),
+        (new(json!({ "skill": "-/skills/review" })), 400, "INVALID_REQUEST"),
         (new(json!({ "workspace": "here" })), 400, "WORKSPACE_UNUSABLE"),
         (new(json!({ "workspace": "/no/such/place" })), 400, "WORKSPACE_UNUSABLE"),
         (new(json!({ "workspace": file })), 400, "WORKSPACE_UNUSABLE"),

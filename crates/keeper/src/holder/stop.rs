@@ -63,10 +63,9 @@ impl Holder {
         if step == Step::Remind && called_lately {
             return;
         }
-        // A shell that runs is in no call; one that is seen in the same call before and after the freeze is blocked in it.
-        let was_opening = self.is_opening();
+        let is_opening_fifo =
+            self.prompter.as_ref().is_some_and(|prompter| prompter.is_opening_fifo(self.child.pid));
         let frozen = self.freeze();
-        let is_opening = was_opening && self.is_opening();
         // A report that was written before the freeze ends the command by itself.
         self.hear_reports();
         let Some(job) = self.job.as_mut().filter(|job| job.reported.is_none()) else {
@@ -82,7 +81,7 @@ impl Holder {
                 return self.thaw(&frozen);
             }
         }
-        job.expanding |= is_opening
+        job.expanding |= is_opening_fifo
             || self.prompter.as_ref().is_some_and(|prompter| prompter.is_expanding(self.child.pid))
             || procs::reads_output_of(self.child.pid, &frozen);
         self.last_directory = procs::directory(self.child.pid).or(self.last_directory.take());
@@ -198,10 +197,6 @@ impl Holder {
             procs::signal(shell, Signal::INT);
         }
         procs::signal(shell, Signal::CONT);
-    }
-
-    fn is_opening(&self) -> bool {
-        self.prompter.as_ref().is_some_and(|prompter| prompter.is_opening(self.child.pid))
     }
 
     /// Whether the shell was interrupted and reads its next line: it has left the command, and will not report it.
