@@ -1,4 +1,4 @@
-//! Everything in one schema of a Postgres server, for several daemons or where a server is at hand anyway.
+//! Everything in one schema of a Postgres server, where a server is at hand.
 //!
 //! The order of the journal is the order of commits: whoever writes takes the head row first (`write.rs`). One task
 //! writes for each daemon (`writer.rs`), and commits that queue up share a transaction (`batch.rs`).
@@ -11,6 +11,7 @@ mod ledgers;
 mod read;
 mod testimony;
 mod text;
+mod tls;
 mod write;
 mod writer;
 
