@@ -42,7 +42,7 @@ pub(super) async fn daemon(
     for note in notes {
         tracing::warn!(note, "store opened");
     }
-    // A database file is this daemon's alone; a server may have several.
+    // A commit to a server may have an unknown outcome, so its runs are counted by the server.
     let writers = if config.store.starts_with("sqlite:") { Writers::Alone } else { Writers::Shared };
     let watched = Watched::open(store, writers, watchers).await.context("cannot read the store")?;
     let store: Arc<dyn Store> = Arc::new(watched);

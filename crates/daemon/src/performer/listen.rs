@@ -19,7 +19,7 @@ use abide_domain::{
 };
 use abide_ports::{
     processes::{Follow, Heard, Lost, Offsets, Write},
-    store::Page,
+    store::{Page, StoreError},
 };
 use tokio::sync::OwnedMutexGuard;
 
@@ -40,6 +40,8 @@ const LINGER: Duration = Duration::from_secs(10);
 const CATCHING_UP: Duration = Duration::from_secs(1);
 /// How long to wait before news that could not be committed is offered again.
 const PAUSE: Duration = Duration::from_millis(500);
+/// The same if another daemon has the store. This one never gets it back, but its process may be asked for the news.
+const TAKEN_PAUSE: Duration = Duration::from_secs(60);
 /// How long to wait before a launch is tried again whose keeper does not answer.
 const SILENT_PAUSE: Duration = Duration::from_secs(2);
 /// How many turns one process may have been given.
@@ -388,7 +390,8 @@ impl Listener {
                     Err(DeskError::Store(error)) => {
                         let (run, attempt) = (self.run, self.attempt.0);
                         tracing::warn!(%run, attempt, %error, "news not committed");
-                        tokio::time::sleep(PAUSE).await;
+                        let is_taken = matches!(error, StoreError::InUse { .. });
+                        tokio::time::sleep(if is_taken { TAKEN_PAUSE } else { PAUSE }).await;
                     }
                 }
             }

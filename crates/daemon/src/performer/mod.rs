@@ -322,6 +322,10 @@ impl Performer {
             if self.is_closing() && matches!(owed.effect, Effect::Launch { .. } | Effect::Probe { .. }) {
                 return;
             }
+            // The daemon that has the store performs it; this one does nothing more.
+            if matches!(self.world.store.health(), Err(StoreError::InUse { .. })) {
+                return;
+            }
             let wait = self.wait_until(owed.due_at);
             if !wait.is_zero() {
                 return self.look_later(run, wait);

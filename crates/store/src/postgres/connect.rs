@@ -7,6 +7,7 @@ use std::{
 };
 
 use abide_ports::store::StoreError;
+use tokio::sync::watch;
 use tokio_postgres::{Client, Config, Row, Statement, types::ToSql};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -43,6 +44,8 @@ pub(super) struct Target {
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) client: Client,
+    /// Closed when the connection has ended.
+    ended: watch::Receiver<()>,
     statements: Mutex<HashMap<String, Statement>>,
 }
 
@@ -92,6 +95,15 @@ impl Target {
 
     /// Connects, and tries again for a bounded time.
     pub(super) async fn connect(&self) -> Result<Session, StoreError> {
+        self.connect_within(TRIES).await
+    }
+
+    /// Connects, with one try.
+    pub(super) async fn connect_once(&self) -> Result<Session, StoreError> {
+        self.connect_within(1).await
+    }
+
+    async fn connect_within(&self, most: u32) -> Result<Session, StoreError> {
         let connector = self.tls.connector()?;
         let mut pause = FIRST_PAUSE;
         let mut tries = 1;
@@ -114,7 +126,7 @@ impl Target {
                     }
                 }
             };
-            if tries >= TRIES {
+            if tries >= most {
                 return Err(error);
             }
             tries += 1;
@@ -126,18 +138,32 @@ impl Target {
     async fn try_connect(&self, tls: MakeRustlsConnect) -> Result<Session, tokio_postgres::Error> {
         let (client, connection) = self.config.connect(tls).await?;
         // It ends when the client is dropped; failures are reported to the requests that wait for an answer.
-        tokio::spawn(async move { drop(connection.await) });
+        let (end, ended) = watch::channel(());
+        tokio::spawn(async move {
+            drop(connection.await);
+            drop(end);
+        });
         let schema = &self.schema;
         client.batch_execute(&format!("SET search_path TO \"{schema}\"")).await?;
         // An acknowledged commit is on disk, whatever the server's default is.
         let durable = "SELECT set_config('synchronous_commit', 'on', false)
                        WHERE current_setting('synchronous_commit') = 'off'";
         client.batch_execute(durable).await?;
-        Ok(Session { client, statements: Mutex::default() })
+        // A client that is cut off without notice loses its locks within half a minute.
+        let keepalive =
+            "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3";
+        client.batch_execute(keepalive).await?;
+        Ok(Session { client, ended, statements: Mutex::default() })
     }
 }
 
 impl Session {
+    /// Waits for the end of the connection.
+    pub(super) async fn ended(&self) {
+        // Nothing is ever sent: the only news is that the sender is gone.
+        self.ended.clone().changed().await.ok();
+    }
+
     pub(super) async fn prepared(&self, sql: &str) -> Result<Statement, tokio_postgres::Error> {
         let known = self.statements.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned();
         if let Some(statement) = known {
@@ -176,17 +202,32 @@ impl Session {
         .await?;
         let taken = "SELECT number, name, checksum FROM migrations ORDER BY number";
         let taken = transaction.query(taken, &[]).await.map_err(|error| failed(&error))?;
-        let applied: Vec<_> = taken
-            .iter()
-            .map(|row| Applied { number: row.get(0), name: row.get(1), checksum: row.get(2) })
-            .collect();
-        for step in pending(MIGRATIONS, &applied)? {
+        for step in pending(MIGRATIONS, &applied(&taken))? {
             run(step.sql).await?;
             let noted = "INSERT INTO migrations (number, name, checksum) VALUES ($1, $2, $3)";
             let values: Values<'_> = &[&step.number, &step.name, &step.checksum()];
             transaction.execute(noted, values).await.map_err(|error| failed(&error))?;
         }
         transaction.commit().await.map_err(|error| failed(&error))
+    }
+
+    /// Refuses a schema that is not there or not up to date. Nothing is changed.
+    pub(super) async fn check_migrations(&self, target: &Target) -> Result<(), StoreError> {
+        let schema = target.schema();
+        let exists = "SELECT to_regclass($1) IS NOT NULL";
+        let rows = self.query(exists, &[&format!("\"{schema}\".migrations")]).await;
+        if !rows.map_err(|error| failed(&error))?.first().is_some_and(|row| row.get(0)) {
+            return Err(StoreError::Unavailable {
+                reason: format!("there is no store in the schema {schema} yet"),
+            });
+        }
+        let sql = "SELECT number, name, checksum FROM migrations ORDER BY number";
+        let taken = self.query(sql, &[]).await.map_err(|error| failed(&error))?;
+        if !pending(MIGRATIONS, &applied(&taken))?.is_empty() {
+            let reason = "it was written by an older Abide; start a daemon of this version once, which brings it up to date";
+            return Err(StoreError::Mismatched { reason: reason.to_owned() });
+        }
+        Ok(())
     }
 
     /// The journal has no gap. The rest is for `verify`.
@@ -205,4 +246,9 @@ impl Session {
         }
         Ok(())
     }
+}
+
+fn applied(rows: &[Row]) -> Vec<Applied> {
+    let step = |row: &Row| Applied { number: row.get(0), name: row.get(1), checksum: row.get(2) };
+    rows.iter().map(step).collect()
 }
