@@ -7,6 +7,7 @@ pub mod catalogue;
 mod client;
 pub mod clock;
 pub mod config;
+mod crash_guard;
 mod doctor;
 mod exit;
 #[cfg(feature = "failpoints")]

@@ -17,6 +17,7 @@ use std::{
 };
 
 use abide_api::metrics::Leftover;
+use abide_daemon::{Admission, CrashGuard};
 use abide_domain::{
     id::RunId,
     run::{Run, Status},
@@ -43,6 +44,8 @@ pub(crate) struct Keeping {
     pub(crate) looked_at: Mutex<BTreeMap<&'static str, RunId>>,
     /// The tree in the trash whose deletion was tried last.
     pub(crate) last_tried: Mutex<Option<OsString>>,
+    /// Decides which deletions may be tried.
+    pub(crate) guard: CrashGuard,
 }
 
 /// What one round did.
@@ -57,6 +60,8 @@ pub(crate) struct Round {
 const MOST_A_ROUND: usize = 500;
 /// How many directories one round looks at, of each kind. The next one goes on from there.
 const LOOKED_AT_A_ROUND: usize = 5_000;
+/// What the names of deletions begin with on the crash guard's record.
+const DELETION: &str = "deletion ";
 /// How many runs are read at once.
 const PAGE: usize = 500;
 
@@ -94,12 +99,22 @@ impl Keeping {
     async fn empty_trash(&self) {
         let home = self.home.clone();
         let last_tried = self.last_tried.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let emptied =
-            tokio::task::spawn_blocking(move || trash::empty(&home, last_tried.as_deref(), MOST_A_ROUND));
-        // What cannot be deleted now is found there by the next round.
-        if let Ok(last_tried) = emptied.await {
-            *self.last_tried.lock().unwrap_or_else(PoisonError::into_inner) = last_tried;
+        let listed = tokio::task::spawn_blocking(move || trash::list(&home));
+        let Ok(Some(trees)) = listed.await else { return };
+        let item = |name: &OsString| format!("{DELETION}{}", name.to_string_lossy());
+        self.guard.forget(DELETION, |suspect| trees.names.iter().any(|name| item(name) == suspect));
+        let names = trash::due(&trees.names, last_tried.as_deref(), MOST_A_ROUND);
+        for name in &names {
+            // One that daemons died of is tried again in a later round.
+            let Admission::Now(performance) = self.guard.admit(&item(name)).await else { continue };
+            let (folder, name) = (trees.folder.clone(), name.clone());
+            let deleted = tokio::task::spawn_blocking(move || trash::delete(&folder, &name)).await;
+            if deleted.is_ok() {
+                performance.succeeded();
+            }
         }
+        // What cannot be deleted now is found there by the next round.
+        *self.last_tried.lock().unwrap_or_else(PoisonError::into_inner) = names.last().cloned();
     }
 
     /// Directories that bear the name of a run that finished long enough ago.

@@ -1,6 +1,6 @@
 //! With a clock that moves when it is told to: what goes, and above all what stays.
 
-use std::os::unix::fs::symlink;
+use std::{ffi::OsStr, os::unix::fs::symlink};
 
 use abide_domain::{
     event::{Event, NewRun},
@@ -81,6 +81,7 @@ impl House {
             removed: Box::new(|_| {}),
             looked_at: Mutex::default(),
             last_tried: Mutex::default(),
+            guard: CrashGuard::none(clock.clone()),
         };
         Self { folder, store, clock, processes, keeping }
     }
@@ -276,8 +277,18 @@ fn deeply_nested_directories_in_the_trash_are_deleted() {
     nest(&tree, 15_000);
     let path = home.path().to_owned();
     let small = std::thread::Builder::new().stack_size(256 << 10);
-    small.spawn(move || trash::empty(&path, None, 10)).unwrap().join().unwrap();
+    small.spawn(move || empty(&path, None, 10)).unwrap().join().unwrap();
     assert!(!tree.exists());
+}
+
+/// One round of deletions, without a daemon.
+fn empty(home: &Path, last_tried: Option<&OsStr>, max_trees: usize) -> Option<OsString> {
+    let trees = trash::list(home)?;
+    let names = trash::due(&trees.names, last_tried, max_trees);
+    for name in &names {
+        trash::delete(&trees.folder, name);
+    }
+    names.last().cloned()
 }
 
 fn nest(path: &Path, levels: usize) {
@@ -309,7 +320,7 @@ fn a_directory_that_its_owner_may_not_enter_is_deleted() {
     let path = home.path().to_owned();
     let empty = move || {
         obey_permissions();
-        trash::empty(&path, None, 10)
+        empty(&path, None, 10)
     };
     std::thread::spawn(empty).join().unwrap();
     assert_eq!(fs::read_dir(home.path().join("trash")).unwrap().count(), 0);
@@ -335,7 +346,7 @@ fn trees_that_cannot_be_deleted_do_not_keep_others() {
         let mut last_tried = None;
         let mut tried = Vec::new();
         for _ in 0..4 {
-            last_tried = trash::empty(&path, last_tried.as_deref(), 2);
+            last_tried = empty(&path, last_tried.as_deref(), 2);
             tried.extend(last_tried.clone());
         }
         tried

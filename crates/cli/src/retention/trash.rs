@@ -5,6 +5,7 @@ use std::{
     fs,
     io::ErrorKind,
     path::Path,
+    sync::Arc,
     time::Duration,
 };
 
@@ -41,33 +42,43 @@ pub(super) fn take(home: &Path, folder: &Path) -> bool {
     false
 }
 
-/// Deletes at most `max_trees` trees, in the order of their names, beginning after `last_tried`. Returns the name that was
-/// tried last. The next call goes on behind it and, at the end, begins anew, so trees that cannot be deleted do not
-/// keep others from being tried.
-pub(super) fn empty(home: &Path, last_tried: Option<&OsStr>, max_trees: usize) -> Option<OsString> {
-    let (trash, mut names) = match list(home) {
-        Ok(listed) => listed,
-        Err(error) if error.is_not_found() => return None,
-        Err(error) => {
-            tracing::warn!(%error, "trash cannot be listed");
-            return None;
-        }
-    };
-    names.sort();
-    let begin = last_tried.map_or(0, |last| names.partition_point(|name| name.as_os_str() <= last));
-    names.rotate_left(begin);
-    names.truncate(max_trees);
-    for name in &names {
-        let removal = remove(&trash, name, MAX_TREE_TIME);
-        if !removal.is_complete() {
-            tracing::warn!(?name, %removal, "leftover cannot be deleted; it is tried again later");
-        }
-    }
-    names.pop()
+/// What lies in the trash.
+pub(super) struct Trees {
+    pub(super) folder: Arc<Directory>,
+    /// Sorted.
+    pub(super) names: Vec<OsString>,
 }
 
-fn list(home: &Path) -> Result<(Directory, Vec<OsString>), OsError> {
-    let trash = Directory::open(home)?.directory(FOLDER)?;
-    let names = trash.entries()?.map(|entry| Ok(entry?.name)).collect::<Result<_, OsError>>()?;
-    Ok((trash, names))
+/// What lies in the trash; none if there is no trash, or none that can be listed.
+pub(super) fn list(home: &Path) -> Option<Trees> {
+    let listed = || -> Result<Trees, OsError> {
+        let folder = Directory::open(home)?.directory(FOLDER)?;
+        let mut names =
+            folder.entries()?.map(|entry| Ok(entry?.name)).collect::<Result<Vec<_>, OsError>>()?;
+        names.sort();
+        Ok(Trees { folder: Arc::new(folder), names })
+    };
+    match listed() {
+        Ok(trees) => Some(trees),
+        Err(error) if error.is_not_found() => None,
+        Err(error) => {
+            tracing::warn!(%error, "trash cannot be listed");
+            None
+        }
+    }
+}
+
+/// The trees to be deleted in this round: at most `max_trees`, beginning after `last_tried`. The next round goes on behind
+/// them and, at the end, begins anew, so trees that cannot be deleted do not keep others from being tried.
+pub(super) fn due(names: &[OsString], last_tried: Option<&OsStr>, max_trees: usize) -> Vec<OsString> {
+    let begin = last_tried.map_or(0, |last| names.partition_point(|name| name.as_os_str() <= last));
+    names[begin..].iter().chain(&names[..begin]).take(max_trees).cloned().collect()
+}
+
+/// Deletes one tree, or a part of it if it takes too long.
+pub(super) fn delete(trash: &Directory, name: &OsStr) {
+    let removal = remove(trash, name, MAX_TREE_TIME);
+    if !removal.is_complete() {
+        tracing::warn!(?name, %removal, "leftover cannot be deleted; it is tried again later");
+    }
 }
