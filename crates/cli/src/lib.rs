@@ -15,6 +15,7 @@ mod failpoints;
 mod home;
 mod logs;
 mod machine;
+mod made;
 mod mcp;
 mod parrot;
 mod private;

@@ -106,7 +106,7 @@ pub(crate) fn is_ours(found: &Metadata) -> bool {
 }
 
 /// What is Abide's in a home, by the beginning of its name. Anything else that lies there is left as it is.
-const OWN: [&str; 13] = [
+const OWN: [&str; 14] = [
     "abide.",
     "config.toml",
     "crash-guard",
@@ -114,6 +114,7 @@ const OWN: [&str; 13] = [
     "failpoints",
     "keepers",
     "logs",
+    "made",
     "outliving",
     "parrot",
     "runs",

@@ -18,6 +18,7 @@ use abide_testkit::clock::FakeClock;
 use tempfile::TempDir;
 
 use super::*;
+use crate::made;
 
 const DAY_MICROS: i64 = 86_400 * 1_000_000;
 
@@ -95,6 +96,11 @@ impl House {
         let stamp = self.clock.stamp();
         let run_id = RunId(stamp.fresh);
         let workspace = workspace(run_id);
+        let run = run_id.to_string();
+        made::directory(self.home(), Purpose::Private, &run).expect("a folder");
+        if workspace == self.home().join("workspaces").join(&run) {
+            made::directory(self.home(), Purpose::Workspace, &run).expect("a folder");
+        }
         for folder in [&self.home().join("runs").join(run_id.to_string()), &workspace] {
             fs::create_dir_all(folder).expect("a folder");
             fs::write(folder.join("file"), "something").expect("a file");
@@ -248,9 +254,11 @@ async fn what_a_crash_left_in_the_trash_is_deleted_and_names_that_are_taken_are_
     let run = house.own().await;
     house.ends(run).await;
     house.days(100);
-    let left = house.home().join("trash").join(format!("{run}.0"));
-    fs::create_dir_all(left.join("deep")).unwrap();
-    assert!(trash::take(house.home(), &house.home().join("runs").join(run.to_string())));
+    let name = run.to_string();
+    let (workspace, private) =
+        (house.home().join("workspaces").join(&name), house.home().join("runs").join(&name));
+    assert!(trash::take(house.home(), Purpose::Workspace, &name, &workspace));
+    assert!(trash::take(house.home(), Purpose::Private, &name, &private));
     assert_eq!(house.left("trash"), 2);
     house.round().await;
     assert_eq!(house.left("trash"), 0);
@@ -356,4 +364,35 @@ fn trees_that_cannot_be_deleted_do_not_keep_others() {
     let mut left: Vec<_> = fs::read_dir(&trash).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["a", "b", "c", "d"]);
+}
+
+/// Issue 14, item 3: a directory is deleted only if Abide made it and can prove it.
+#[tokio::test]
+async fn a_directory_that_was_put_in_the_place_of_a_workspace_is_not_deleted() {
+    let house = House::new(STANDARD);
+    let [replaced, kept] = [house.own().await, house.own().await];
+    let path = |run: RunId| house.home().join("workspaces").join(run.to_string());
+    fs::rename(path(replaced), house.home().join("away")).unwrap();
+    fs::create_dir(path(replaced)).unwrap();
+    fs::write(path(replaced).join("precious"), "x").unwrap();
+    for run in [replaced, kept] {
+        house.ends(run).await;
+    }
+    house.days(100);
+    assert_eq!(house.round().await.workspaces, 1);
+    assert!(path(replaced).join("precious").exists() && !path(kept).exists());
+    assert!(house.home().join("away").exists(), "only what lies where it should is looked at");
+}
+
+#[tokio::test]
+async fn what_was_put_into_the_trash_by_others_is_not_deleted_and_keeps_nothing_else() {
+    let house = House::new(STANDARD);
+    let run = house.own().await;
+    house.ends(run).await;
+    house.days(100);
+    let foreign = house.home().join("trash").join(format!("{run}.7"));
+    fs::create_dir_all(foreign.join("precious")).unwrap();
+    house.round().await;
+    assert_eq!(house.left("trash"), 1);
+    assert!(foreign.join("precious").exists());
 }

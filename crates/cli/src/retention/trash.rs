@@ -1,4 +1,4 @@
-//! The folder in which things wait to be deleted. What is in there is nobody's any more.
+//! The folder in which directories of finished runs wait to be deleted.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -11,23 +11,37 @@ use std::{
 
 use abide_os::{OsError, beneath::Directory, remove::remove};
 
-use crate::private;
+use crate::{
+    made::{self, Purpose},
+    private,
+};
 
 /// The folder in the home.
 const FOLDER: &str = "trash";
 /// How long the removal of one tree may take at a time. The next round continues it.
 const MAX_TREE_TIME: Duration = Duration::from_secs(60);
 
-/// Moves a directory away in one step, and says whether it did.
-pub(super) fn take(home: &Path, folder: &Path) -> bool {
+/// Moves a directory that was made for this run away in one step, and says whether it did.
+pub(super) fn take(home: &Path, purpose: Purpose, run: &str, folder: &Path) -> bool {
     let trash = home.join(FOLDER);
+    if !made::is_ours(home, purpose, run, folder) {
+        tracing::warn!(folder = %folder.display(), "not deleted: Abide cannot prove that it made this directory");
+        return false;
+    }
     let (Some(name), Ok(())) = (folder.file_name(), private::directory(&trash)) else { return false };
     // The same run's private directory and workspace bear the same name.
     for number in 0..8 {
         let mut place = name.to_owned();
         place.push(format!(".{number}"));
-        match fs::rename(folder, trash.join(place)) {
-            Ok(()) => return true,
+        let place = trash.join(place);
+        match fs::rename(folder, &place) {
+            // Another directory may have been put there between the look and the move.
+            Ok(()) if made::is_ours(home, purpose, run, &place) => return true,
+            Ok(()) => {
+                let back = fs::rename(&place, folder);
+                tracing::warn!(folder = %folder.display(), ?back, "not deleted: it was replaced meanwhile");
+                return false;
+            }
             Err(error)
                 if matches!(
                     error.kind(),
@@ -75,10 +89,31 @@ pub(super) fn due(names: &[OsString], last_tried: Option<&OsStr>, max_trees: usi
     names[begin..].iter().chain(&names[..begin]).take(max_trees).cloned().collect()
 }
 
-/// Deletes one tree, or a part of it if it takes too long.
-pub(super) fn delete(trash: &Directory, name: &OsStr) {
+/// Deletes a tree that Abide made. Its note goes last, so that a deletion which is killed is continued.
+pub(super) fn delete_ours(home: &Path, trash: &Directory, name: &OsStr) {
+    let path = home.join(FOLDER).join(name);
+    let run = name.to_str().and_then(|name| name.rsplit_once('.')).map_or("", |(run, _)| run);
+    let is_ours = |purpose: &Purpose| made::is_ours(home, *purpose, run, &path);
+    match Purpose::ALL.into_iter().find(is_ours) {
+        Some(purpose) => {
+            if delete(trash, name) {
+                made::forget(home, purpose, run);
+            }
+        }
+        None => {
+            tracing::warn!(
+                ?name,
+                "not deleted: Abide cannot prove that it made this; delete it by hand if it may go"
+            );
+        }
+    }
+}
+
+/// Deletes one tree, or a part of it if it takes too long. Returns whether all of it is gone.
+pub(super) fn delete(trash: &Directory, name: &OsStr) -> bool {
     let removal = remove(trash, name, MAX_TREE_TIME);
     if !removal.is_complete() {
         tracing::warn!(?name, %removal, "leftover cannot be deleted; it is tried again later");
     }
+    removal.is_complete()
 }

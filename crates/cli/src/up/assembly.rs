@@ -20,7 +20,7 @@ use crate::{
     catalogue::EngineCatalogue,
     clock::SystemClock,
     config::Config,
-    crash_guard, home,
+    crash_guard, home, made,
     processes::{Keepers, Readiness},
     retention::Keeping,
     store,
@@ -72,6 +72,7 @@ pub(super) async fn daemon(
         slots,
         workspaces: home.join("workspaces").to_string_lossy().into_owned(),
     };
+    made::adopt(home).context("cannot note which directories are Abide's")?;
     let (record, remains) = crash_guard::open(home)?;
     let record = Arc::new(record);
     let guard = CrashGuard::open(record.clone(), remains, world.clock.clone(), guard_pauses());
