@@ -23,12 +23,16 @@ use crate::workspace::Workspace;
 /// The variable in which tests and benchmarks find the server.
 pub(crate) const URL_VARIABLE: &str = "ABIDE_TEST_POSTGRES_URL";
 
-/// A running server.
+/// The variable in which tests find the folder with the certificates of authorities: `ca.pem` has signed the server's
+/// certificate, which is valid for `db.abide.test`; `other.pem` has not.
+pub(crate) const CERTIFICATES_VARIABLE: &str = "ABIDE_TEST_POSTGRES_CERTIFICATES";
+
+/// A running server. It accepts TLS and clear text.
 pub(crate) struct Postgres {
     server: Child,
     url: String,
     // Dropped after the server has been stopped.
-    _home: TempDir,
+    home: TempDir,
 }
 
 impl Postgres {
@@ -38,6 +42,7 @@ impl Postgres {
         let home = make_home(&workspace.target.join("postgres"), user)?;
         let password = random_hex()?;
         init(&binaries, home.path(), user, &password)?;
+        make_certificates(home.path(), user)?;
         // The port is free when we look and may be taken when the server binds it, so a failure is tried again.
         let mut last = None;
         for _ in 0..3 {
@@ -45,7 +50,7 @@ impl Postgres {
             match serve(&binaries, home.path(), user, port) {
                 Ok(server) => {
                     let url = format!("postgres://abide:{password}@127.0.0.1:{port}/postgres");
-                    return Ok(Self { server, url, _home: home });
+                    return Ok(Self { server, url, home });
                 }
                 Err(error) => last = Some(error),
             }
@@ -55,6 +60,10 @@ impl Postgres {
 
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+
+    pub(crate) fn certificates(&self) -> &Path {
+        self.home.path()
     }
 }
 
@@ -161,6 +170,44 @@ fn init(binaries: &Path, home: &Path, user: Option<User>, password: &str) -> Res
     Ok(())
 }
 
+/// Makes two authorities, and a certificate of the first one for the server.
+fn make_certificates(home: &Path, user: Option<User>) -> Result<()> {
+    let settings = "[req]\ndistinguished_name = name\n[name]\n\
+                    [authority]\nbasicConstraints = critical, CA:TRUE\n\
+                    [server]\nbasicConstraints = critical, CA:FALSE\nsubjectAltName = DNS:db.abide.test\n";
+    fs::write(home.join("openssl.cnf"), settings).context("could not write the settings of openssl")?;
+    let make = |name: &str, extensions: &str, signer: &[&str]| {
+        Shell::new("openssl")
+            .args([
+                "req",
+                "-x509",
+                "-config",
+                "openssl.cnf",
+                "-extensions",
+                extensions,
+                "-days",
+                "2",
+                "-nodes",
+            ])
+            .args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj"])
+            .arg(format!("/CN=abide test {name}"))
+            .args(["-keyout".to_owned(), format!("{name}.key"), "-out".to_owned(), format!("{name}.pem")])
+            .args(signer)
+            .dir(home)
+            .read()
+            .with_context(|| format!("could not make the certificate {name}"))
+    };
+    make("ca", "authority", &[])?;
+    make("other", "authority", &[])?;
+    make("server", "server", &["-CA", "ca.pem", "-CAkey", "ca.key"])?;
+    if let Some(User { uid, gid }) = user {
+        for file in ["server.key", "server.pem"] {
+            chown(home.join(file), Some(uid), Some(gid)).context("could not hand over the certificate")?;
+        }
+    }
+    Ok(())
+}
+
 /// Starts the server and comes back when it takes connections.
 fn serve(binaries: &Path, home: &Path, user: Option<User>, port: u16) -> Result<Child> {
     let postgres = binaries.join("postgres");
@@ -172,6 +219,10 @@ fn serve(binaries: &Path, home: &Path, user: Option<User>, port: u16) -> Result<
         .arg("-D")
         .arg(home.join("data"))
         .args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="])
+        .args(["-c", "ssl=on", "-c"])
+        .arg(format!("ssl_cert_file={}", home.join("server.pem").display()))
+        .arg("-c")
+        .arg(format!("ssl_key_file={}", home.join("server.key").display()))
         .args(["-c", "fsync=on", "-c", "max_connections=200", "-c", "lc_messages=C", "-p"])
         .arg(port.to_string())
         .user(user)

@@ -52,6 +52,7 @@ pub(crate) fn tests(workspace: &Workspace, filter: &[String], demand: Demand) ->
     };
     tests = tests
         .env(postgres::URL_VARIABLE, server.url())
+        .env(postgres::CERTIFICATES_VARIABLE, server.certificates())
         .env(engines::FOUND_VARIABLE, engines.found())
         .env(engines::RECORD_VARIABLE, workspace.root.join(engines::RECORD));
     if let Some(path) = path_with(engines.node_folder()) {

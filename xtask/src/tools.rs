@@ -30,6 +30,11 @@ const FOR_TESTS: &[SystemTool] = &[
         present: || postgres::binaries().is_some(),
     },
     SystemTool {
+        package: "openssl",
+        why: "it makes the certificates of that server",
+        present: || which("openssl").is_some(),
+    },
+    SystemTool {
         package: "sqlite3",
         why: "the native agent's sessions are tested with it",
         present: || which("sqlite3").is_some(),

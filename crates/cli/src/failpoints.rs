@@ -2,11 +2,13 @@
 //! `failpoints`, which are never shipped.
 //!
 //! `SIEGE_FAILPOINT=after_commit:7` kills this process right after its seventh commit; the other places are
-//! `before_commit` and `order_carried_out`. Each place that is reached is a line in the home's `failpoints`, so that a run
+//! `before_commit`, `effect_begun` and `order_carried_out`. Each place that is reached is a line in the home's `failpoints`, so that a run
 //! without a death tells how many there are.
 //!
 //! `SIEGE_VICTIMS` says who dies at that place: `all`, every keeper of a run with what it holds and then this process;
 //! `keepers` or `children`, those alone; without it this process alone. Each is written to the same file before it dies.
+//!
+//! `SIEGE_GUARD_PAUSE_MS` is how long the crash guard sets something aside (`up/assembly.rs`).
 
 use std::{
     fs::{self, File},
@@ -26,7 +28,7 @@ struct Watch {
     victims: Victims,
     /// Below it lie the folders of all keepers.
     keepers: PathBuf,
-    reached: Mutex<[u64; 3]>,
+    reached: Mutex<[u64; 4]>,
     log: File,
 }
 
@@ -68,7 +70,7 @@ pub(crate) fn install() -> anyhow::Result<()> {
 
 fn parse(text: &str) -> Option<(Point, u64)> {
     let (name, number) = text.split_once(':')?;
-    let point = [Point::BeforeCommit, Point::AfterCommit, Point::OrderCarriedOut]
+    let point = [Point::BeforeCommit, Point::AfterCommit, Point::EffectBegun, Point::OrderCarriedOut]
         .into_iter()
         .find(|point| told(*point) == name)?;
     Some((point, number.parse().ok()?))
@@ -78,6 +80,7 @@ fn told(point: Point) -> &'static str {
     match point {
         Point::BeforeCommit => "before_commit",
         Point::AfterCommit => "after_commit",
+        Point::EffectBegun => "effect_begun",
         Point::OrderCarriedOut => "order_carried_out",
     }
 }

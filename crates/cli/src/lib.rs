@@ -7,6 +7,7 @@ pub mod catalogue;
 mod client;
 pub mod clock;
 pub mod config;
+mod crash_guard;
 mod doctor;
 mod exit;
 #[cfg(feature = "failpoints")]
@@ -14,6 +15,7 @@ mod failpoints;
 mod home;
 mod logs;
 mod machine;
+mod made;
 mod mcp;
 mod parrot;
 mod private;

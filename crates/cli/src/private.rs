@@ -106,13 +106,15 @@ pub(crate) fn is_ours(found: &Metadata) -> bool {
 }
 
 /// What is Abide's in a home, by the beginning of its name. Anything else that lies there is left as it is.
-const OWN: [&str; 12] = [
+const OWN: [&str; 14] = [
     "abide.",
     "config.toml",
+    "crash-guard",
     "daemon.",
     "failpoints",
     "keepers",
     "logs",
+    "made",
     "outliving",
     "parrot",
     "runs",

@@ -34,7 +34,10 @@ use abide_ports::{
 };
 use follow::{FileReader, Reader};
 
-use crate::private;
+use crate::{
+    made::{self, Purpose},
+    private,
+};
 
 pub(crate) use outliving::Outliving;
 
@@ -480,6 +483,7 @@ fn done(answer: Result<News, KeeperError>) -> Result<(), Lost> {
 }
 
 fn write_files(start: &Start<'_>) -> io::Result<()> {
+    make_private(start)?;
     for PrivateFile { path, contents } in &start.launch.files {
         let path = Path::new(start.private).join(path);
         if let Some(folder) = path.parent() {
@@ -488,6 +492,20 @@ fn write_files(start: &Start<'_>) -> io::Result<()> {
         private::write(&path, contents.as_bytes())?;
     }
     Ok(())
+}
+
+/// Makes the private directory of a run if its process is told of it, with the note by which retention knows it again.
+fn make_private(start: &Start<'_>) -> io::Result<()> {
+    let (launch, path) = (start.launch, Path::new(start.private));
+    let names_it = |text: &String| text.contains(start.private);
+    let is_named = launch.argv.iter().any(names_it) || launch.env.iter().any(|(_, value)| names_it(value));
+    let folder = path.parent().filter(|parent| parent.ends_with(Purpose::Private.folder()));
+    match (folder.and_then(Path::parent), path.file_name().and_then(|run| run.to_str())) {
+        (Some(home), Some(run)) if is_named || !launch.files.is_empty() => {
+            made::directory(home, Purpose::Private, run)
+        }
+        _ => Ok(()),
+    }
 }
 
 fn process(name: &str, child: &ProcessIdentity) -> Process {

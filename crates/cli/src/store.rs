@@ -11,6 +11,7 @@ pub(crate) fn refused(error: StoreError) -> anyhow::Error {
         StoreError::Damaged { .. } => "STORE_DAMAGED",
         StoreError::Mismatched { .. } => "STORE_MISMATCHED",
         StoreError::Full { .. } => "STORE_FULL",
+        StoreError::InUse { .. } => "STORE_IN_USE",
         StoreError::Conflict { .. }
         | StoreError::Taken { .. }
         | StoreError::Unavailable { .. }

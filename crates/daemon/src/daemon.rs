@@ -32,6 +32,7 @@ use tokio::{sync::watch, task::JoinHandle};
 use crate::{
     desk::Outcome,
     error::DeskError,
+    guard::CrashGuard,
     performer::{Performer, World, name},
 };
 
@@ -44,6 +45,7 @@ struct Inner {
     world: World,
     performer: Performer,
     habits: Habits,
+    guard: CrashGuard,
     ready: AtomicBool,
 }
 
@@ -117,8 +119,14 @@ const STOP_LOOK: Duration = Duration::from_millis(250);
 impl Daemon {
     /// A daemon that has not looked at anything yet.
     pub fn new(world: World, habits: Habits) -> Self {
-        let performer = Performer::new(world.clone());
-        Self(Arc::new(Inner { world, performer, habits, ready: AtomicBool::new(false) }))
+        let guard = CrashGuard::none(world.clock.clone());
+        Self::guarded(world, habits, guard)
+    }
+
+    /// The same with a crash guard, which knows what earlier daemons died of.
+    pub fn guarded(world: World, habits: Habits, guard: CrashGuard) -> Self {
+        let performer = Performer::guarded(world.clone(), guard.clone());
+        Self(Arc::new(Inner { world, performer, habits, guard, ready: AtomicBool::new(false) }))
     }
 
     /// Takes up everything that an earlier daemon left: what is found dead comes in as an event, what lives is listened
@@ -133,6 +141,7 @@ impl Daemon {
             tracing::error!(%run, %what, "nothing can be done for this run; see `abide verify`");
         }
         self.0.ready.store(true, Ordering::Release);
+        self.0.guard.ready();
         let (held, queued) = self.occupancy();
         tracing::info!(held, queued, "reconciled");
         Ok(())

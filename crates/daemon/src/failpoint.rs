@@ -10,6 +10,8 @@ pub enum Point {
     BeforeCommit,
     /// It is written; nobody has heard of it and nothing was done about it.
     AfterCommit,
+    /// An effect is on the crash guard's record, and nothing was done about it.
+    EffectBegun,
     /// An order was carried out, and that is not yet written.
     OrderCarriedOut,
 }

@@ -8,6 +8,7 @@ mod daemon;
 mod desk;
 mod error;
 pub mod failpoint;
+mod guard;
 mod lanes;
 mod performer;
 pub mod probe;
@@ -18,6 +19,7 @@ mod tell;
 pub use daemon::{BeforeStop, Daemon, Habits, Stopped, StoppedRun};
 pub use desk::{Desk, Foresight, Outcome, Rules};
 pub use error::DeskError;
+pub use guard::{Admission, CrashGuard, GuardPauses, Performance};
 pub use performer::{Performer, World};
 
 #[cfg(doctest)]

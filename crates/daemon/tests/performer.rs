@@ -306,6 +306,28 @@ async fn what_a_process_wants_written_is_written_after_what_it_said_before_is_du
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interpreter_that_panics_loses_its_own_run_and_no_other() {
+    let plays = |part: Part<'_>| match part.prompt {
+        "break" => vec![line("session s"), line("progress one"), line("break"), line("done never heard")],
+        _ => vec![line("session s"), line("done"), Heard::Exited(Exit::Code(0))],
+    };
+    let theatre = Theatre::open(Actors::new(plays)).await;
+    let broken = RunId(theatre.clock.stamp().fresh);
+    let mut new = new_run(broken);
+    new.settings.execution_mode = ExecutionMode::Auto;
+    new.message.text = "break".into();
+    theatre.follow_up(&theatre.desk.create(new).await.expect("it is created")).await;
+    let lost = theatre.until(broken, Status::Failed).await;
+    let state = format!("{:?}", lost.state);
+    assert!(state.contains("broke the reader"), "{state}");
+    assert!(theatre.told(broken).await.contains(&"Progressed"), "what was understood before is kept");
+    for _ in 0..3 {
+        let run = theatre.create().await;
+        theatre.until(run, Status::Succeeded).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn news_that_comes_later_is_not_waited_for() {
     let theatre = Theatre::open(Actors::new(|_| vec![line("session s"), line("progress one")])).await;
     let run = theatre.create().await;

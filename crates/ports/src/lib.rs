@@ -4,6 +4,7 @@
 
 pub mod catalogue;
 pub mod clock;
+pub mod crash_log;
 pub mod engine;
 pub mod processes;
 pub mod secret;

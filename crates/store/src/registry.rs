@@ -106,7 +106,7 @@ fn postgres(url: String, opening: Opening) -> Answer<'static, Opened> {
     use crate::postgres::{Options, PostgresStore};
     Box::pin(async move {
         let Opening { home, loss, only_looks } = opening;
-        let options = Options { witness_folder: home, loss, only_looks };
+        let options = Options { witness_folder: home, loss, only_looks, ..Options::default() };
         let store = PostgresStore::open_with(&url, &options).await?;
         let notes = store.notes().to_vec();
         Ok(Opened { store: Arc::new(store), notes })

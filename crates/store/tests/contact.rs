@@ -9,8 +9,11 @@ use std::sync::{
     atomic::{AtomicU8, Ordering},
 };
 
-use abide_ports::store::{Commit, ErrorKind, Seq, Store, StoreError};
-use abide_store::{registry, upkeep};
+use abide_ports::store::{Commit, ErrorKind, Journal, Seq, Store, StoreError};
+use abide_store::{
+    postgres::{Options, PostgresStore, Writers},
+    registry, upkeep,
+};
 use abide_testkit::history::Author;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -151,20 +154,22 @@ async fn a_server_that_is_not_there_is_said_to_be_unavailable() {
 }
 
 #[tokio::test]
-async fn several_daemons_write_to_one_schema_in_one_order() {
+async fn several_writers_of_one_schema_commit_in_one_order() {
     let url = server::new_schema(&server::postgres_url());
-    let mut daemons = Vec::new();
+    let mut writers = Vec::new();
     for name in 1..=4 {
         let url = url.clone();
-        daemons.push(tokio::spawn(async move {
-            let store = registry::open(&url).await.unwrap();
+        writers.push(tokio::spawn(async move {
+            let mut options = Options::default();
+            options.writers = Writers::Many;
+            let store = PostgresStore::open_with(&url, &options).await.unwrap();
             for commit in Author::new(13, name).commits(25) {
                 store.commit(commit).await.unwrap();
             }
         }));
     }
-    for daemon in daemons {
-        daemon.await.unwrap();
+    for writer in writers {
+        writer.await.unwrap();
     }
     let store = registry::open(&url).await.expect("the journal has no gap");
     goes_on(&*store, Author::new(13, 9).commit()).await;

@@ -71,6 +71,23 @@ pub enum Call {
     Stats,
 }
 
+impl Call {
+    /// The session that it is about, if there is one yet.
+    pub(crate) fn session(&self) -> Option<&SessionId> {
+        match self {
+            Self::Info(session)
+            | Self::Destroy { session, .. }
+            | Self::Input { session, .. }
+            | Self::Cancel(session)
+            | Self::Screen(session)
+            | Self::Resize(session, _) => Some(session),
+            Self::Run(execute) | Self::Stream(execute) => Some(&execute.session),
+            Self::Output(range) => Some(&range.session),
+            Self::Create(_) | Self::List | Self::Stats => None,
+        }
+    }
+}
+
 /// A new session.
 #[derive(Debug, Default)]
 pub struct Create {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -136,7 +137,8 @@ fn turn(mut runtime: Runtime, orders: &Receiver<Order>, bell: &OwnedFd) {
         }
         runtime.work();
         for event in runtime.events() {
-            audience.tell(&mut runtime, event);
+            // A listener that panics hears nothing more of this; the others do.
+            catch_unwind(AssertUnwindSafe(|| audience.tell(&mut runtime, event))).ok();
         }
     }
 }

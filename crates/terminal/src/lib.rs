@@ -10,6 +10,10 @@ mod call;
 mod clock;
 mod dialect;
 mod error;
+#[cfg(feature = "failpoints")]
+pub mod failpoint;
+#[cfg(not(feature = "failpoints"))]
+mod failpoint;
 mod handle;
 mod runtime;
 mod screen;

@@ -9,6 +9,7 @@ mod house;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::launch::{Keeper, Spare, sweep};
@@ -20,6 +21,7 @@ use rustix::io::Errno;
 use crate::call::{Call, Event, State, Ticket};
 use crate::clock::ticks;
 use crate::error::{Code, TerminalError};
+use crate::failpoint;
 use crate::session::{Session, SessionId, Waiting, reply};
 
 pub use config::{Config, Limits};
@@ -102,8 +104,43 @@ impl Runtime {
 
     /// Takes a call. Its answer is an event, now or later.
     pub fn call(&mut self, ticket: Ticket, call: Call) {
-        if let Err(error) = self.dispatch(ticket, call) {
+        let session = call.session().cloned();
+        let dispatched = self.contain(session.as_ref(), |runtime| {
+            failpoint::reach(session.as_ref());
+            runtime.dispatch(ticket, call)
+        });
+        let broken =
+            || Err(TerminalError::new(Code::Internal, "the call broke an assumption; the log says which"));
+        if let Err(error) = dispatched.unwrap_or_else(broken) {
             self.events.push(reply(ticket, Err(error)));
+        }
+    }
+
+    /// Does something for one session, or for none. A panic ends that session and nothing else.
+    fn contain<T>(&mut self, session: Option<&SessionId>, work: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        let done = catch_unwind(AssertUnwindSafe(|| work(self))).ok();
+        if let (None, Some(id)) = (&done, session)
+            && catch_unwind(AssertUnwindSafe(|| self.break_off(id))).is_err()
+        {
+            // Not even its end can be told. Its keeper is adopted or swept later.
+            self.sessions.remove(id);
+            self.numbers.retain(|_, known| known != id);
+        }
+        done
+    }
+
+    /// Ends a session whose state cannot be trusted any more.
+    fn break_off(&mut self, id: &SessionId) {
+        if let Some(session) = self.sessions.get_mut(id) {
+            // Its keeper ends everything that it holds. One that does not hear it is swept with its folder.
+            session.order(Act::End { force: true }, Waiting::Housekeeping).ok();
+            if let Some(keeper) = &mut session.keeper {
+                keeper.link.flush().ok();
+            }
+        }
+        let number = self.numbers.iter().find(|(_, known)| *known == id).map(|(number, _)| *number);
+        if let Some(number) = number {
+            self.lost(id, number);
         }
     }
 
@@ -151,11 +188,14 @@ impl Runtime {
             let number = event.data.u64();
             if number == TIMER {
                 let _ticks = rustix::io::read(&self.timer, &mut [0; 8]);
-                self.housekeep();
+                self.contain(None, Self::housekeep);
             } else if let Some(which) = number.checked_sub(OWN) {
                 own.push((which, event.flags));
             } else if let Some(id) = self.numbers.get(&number).cloned() {
-                self.hear(&id, number);
+                self.contain(Some(&id), |runtime| {
+                    failpoint::reach(Some(&id));
+                    runtime.hear(&id, number);
+                });
             }
         }
         own

@@ -90,7 +90,7 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     every(
         "503",
         "`NOT_READY`, `STOPPING`, `STORE_UNAVAILABLE`, `TOO_MANY_CONNECTIONS`: try again later; \
-           `STORE_GONE`: an operator must look after the store",
+           `STORE_GONE`: an operator must look after the store; `STORE_IN_USE`: another daemon has taken it",
     );
     if method != "get" {
         every("408", "`TOO_SLOW`: the body took too long");

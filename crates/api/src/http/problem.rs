@@ -46,6 +46,7 @@ pub(super) enum Code {
     StoreFull,
     StoreUnavailable,
     StoreGone,
+    StoreInUse,
     OutcomeUnknown,
     Internal,
 }
@@ -84,6 +85,7 @@ impl Code {
             Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "STOPPING"),
             Self::StoreUnavailable => (StatusCode::SERVICE_UNAVAILABLE, "STORE_UNAVAILABLE"),
             Self::StoreGone => (StatusCode::SERVICE_UNAVAILABLE, "STORE_GONE"),
+            Self::StoreInUse => (StatusCode::SERVICE_UNAVAILABLE, "STORE_IN_USE"),
             Self::StoreFull => (StatusCode::INSUFFICIENT_STORAGE, "STORE_FULL"),
             Self::OutcomeUnknown => (StatusCode::INTERNAL_SERVER_ERROR, "OUTCOME_UNKNOWN"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL"),
@@ -122,6 +124,7 @@ impl Code {
             | Self::Stopping
             | Self::StoreFull
             | Self::StoreGone
+            | Self::StoreInUse
             | Self::OutcomeUnknown
             | Self::Internal => None,
         }
@@ -210,6 +213,7 @@ impl From<StoreError> for Problem {
             StoreError::Full { .. } => Code::StoreFull,
             // Acknowledged input may be missing, so nothing more is acknowledged.
             StoreError::Gone { .. } | StoreError::Lost { .. } => Code::StoreGone,
+            StoreError::InUse { .. } => Code::StoreInUse,
             StoreError::Taken { .. } => Code::IdempotencyConflict,
             StoreError::Invalid { .. } => {
                 let advice = "use a next_cursor as it was given, or leave it out to start from the beginning";

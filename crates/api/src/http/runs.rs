@@ -340,7 +340,8 @@ fn canonical(value: &Value, text: &mut String) {
     }
 }
 
-/// The workspace, if a run can work there.
+/// The workspace as it is called without links, if a run can work there. It is resolved here and never again: a link that is
+/// changed later does not lead the run elsewhere.
 async fn usable(workspace: String) -> Result<String, Problem> {
     let unusable = |why: &str| {
         Problem::new(
@@ -352,11 +353,12 @@ async fn usable(workspace: String) -> Result<String, Problem> {
         return Err(unusable("the workspace must be an absolute path"));
     }
     let looked = tokio::task::spawn_blocking(move || {
-        let is_there = std::fs::metadata(&workspace).is_ok_and(|found| found.is_dir());
-        is_there.then_some(workspace)
+        let resolved = std::fs::canonicalize(&workspace).ok().filter(|path| path.is_dir())?;
+        Some(resolved.into_os_string().into_string())
     });
     let found = looked.await.map_err(|_| Problem::internal("the workspace could not be looked at"))?;
-    found.ok_or_else(|| unusable("the workspace is not a directory that is there"))
+    let resolved = found.ok_or_else(|| unusable("the workspace is not a directory that is there"))?;
+    resolved.map_err(|_| unusable("the workspace leads to a directory whose name is not UTF-8"))
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(super) async fn health() -> Json<wire::Health> {
     get, path = "/readyz", tag = "service", operation_id = "ready",
     responses(
         (status = 200, description = "It is ready.", body = wire::Health),
-        (status = 503, description = "`NOT_READY`, `STORE_GONE`"),
+        (status = 503, description = "`NOT_READY`, `STORE_GONE`, `STORE_IN_USE`"),
     ),
 )]
 pub(super) async fn ready(State(interface): State<Interface>) -> Result<Json<wire::Health>, Problem> {

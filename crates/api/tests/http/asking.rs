@@ -29,10 +29,28 @@ async fn the_same_key_and_body_are_one_run_also_for_another_daemon() {
     assert_eq!(runs["items"].as_array().unwrap().len(), 1);
 }
 
+/// Issue 14, item 2: the path is resolved once, so a link that is changed later leads no run elsewhere.
+#[tokio::test]
+async fn a_workspace_is_stored_without_the_links_that_led_to_it() {
+    let house = House::open().await;
+    let place = house.place.path().canonicalize().unwrap();
+    let (real, link) = (place.join("real"), place.join("link"));
+    std::fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    let body = json!({ "engine": "any", "prompt": "x", "workspace": link.join("../link/.") });
+    let made = house.post("/v1/runs", body).await.json();
+    assert_eq!(made["workspace"], json!(real));
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("/", &link).unwrap();
+    let shown = house.get(&format!("/v1/runs/{}", made["run_id"].as_str().unwrap())).await.json();
+    assert_eq!(shown["workspace"], json!(real));
+}
+
 #[tokio::test]
 async fn a_run_is_shown_with_everything_that_it_was_asked_to_be() {
     let house = House::open().await;
-    let workspace = house.place.path().to_str().unwrap();
+    let workspace = house.place.path().canonicalize().unwrap();
+    let workspace = workspace.to_str().unwrap();
     let options = json!({
         "interactive_require_user_reply": false, "session_timeout_sec": 5, "turn_timeout_sec": 6,
         "on_busy": "steer", "model": "m", "sandbox": "read-only",

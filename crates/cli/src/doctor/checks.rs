@@ -8,7 +8,9 @@ use std::{
 
 use rustix::fs::{Access, access};
 
-use crate::{config::Config, home, machine};
+use abide_ports::crash_log::Suspect;
+
+use crate::{config::Config, crash_guard, home, machine, runs::when, text::one_line};
 
 /// Something that was looked at.
 #[derive(Debug)]
@@ -33,7 +35,9 @@ pub(super) enum State {
 type Said = anyhow::Result<(PathBuf, bool)>;
 
 pub(super) fn all(config: &Config, said: &Said) -> anyhow::Result<Vec<Check>> {
-    Ok(vec![system(), home_directory(&home::home()?), settings(said), slots(config), git()])
+    let home = home::home()?;
+    let machine = [system(), home_directory(&home), settings(said), slots(config), git()];
+    Ok(machine.into_iter().chain(set_aside(&home)).collect())
 }
 
 fn system() -> Check {
@@ -91,6 +95,22 @@ fn git() -> Check {
         None => (State::Lacking, "not found, and most agents want it; install git".to_owned()),
     };
     Check { name: "git", state, detail }
+}
+
+/// What daemons of this home have died of again and again.
+fn set_aside(home: &Path) -> Vec<Check> {
+    let check = |suspect: Suspect| {
+        let Suspect { item, deaths, retry_at } = suspect;
+        let in_seconds = retry_at / 1_000_000 - when::now();
+        let at = if in_seconds > 0 { format!("in {}", when::span(in_seconds)) } else { "soon".to_owned() };
+        let detail = format!(
+            "{} is set aside: {deaths} daemons in a row died during it; it is tried again alone, {at}. The log of each death \
+             says more; cancel the run if it is not needed",
+            one_line(&item)
+        );
+        Check { name: "crash guard", state: State::Lacking, detail }
+    };
+    crash_guard::set_aside(home).into_iter().map(check).collect()
 }
 
 #[cfg(test)]

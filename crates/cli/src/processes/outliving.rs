@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use abide_daemon::{Admission, CrashGuard};
 use abide_domain::{
     id::RunId,
     run::{Run, Status},
@@ -31,6 +32,9 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// How long until it is looked again, if something could not be ended.
 const LATER: Duration = Duration::from_secs(30);
 
+/// What the names of notes begin with on the crash guard's record.
+const NOTE: &str = "note ";
+
 impl Outliving {
     /// The notes that belong to this directory of keepers.
     pub(crate) fn beside(keepers: &Path) -> Self {
@@ -49,10 +53,15 @@ impl Outliving {
     }
 
     /// Ends what belongs to runs that are over, again and again, for as long as the task lives.
-    pub(crate) async fn for_ever(self, store: Arc<dyn Store>, mut changes: watch::Receiver<u64>) {
+    pub(crate) async fn for_ever(
+        self,
+        store: Arc<dyn Store>,
+        mut changes: watch::Receiver<u64>,
+        guard: CrashGuard,
+    ) {
         loop {
             changes.mark_unchanged();
-            if let Err(error) = self.round(&*store).await {
+            if let Err(error) = self.round(&*store, &guard).await {
                 tracing::warn!(%error, "what outlives processes was not looked at");
             }
             let _a_look_does_no_harm = tokio::time::timeout(LATER, changes.changed()).await;
@@ -60,8 +69,10 @@ impl Outliving {
         }
     }
 
-    async fn round(&self, store: &dyn Store) -> Result<(), StoreError> {
-        for (run, note) in self.noted() {
+    async fn round(&self, store: &dyn Store, guard: &CrashGuard) -> Result<(), StoreError> {
+        let noted = self.noted();
+        guard.forget(NOTE, |item| noted.iter().any(|(run, _)| format!("{NOTE}{run}") == item));
+        for (run, note) in noted {
             let over = match store.run(run).await {
                 Ok(run) => run.as_ref().is_none_or(is_over),
                 // Nobody knows whether it is over.
@@ -69,7 +80,12 @@ impl Outliving {
                 Err(error) => return Err(error),
             };
             if over {
+                // One that daemons died of is looked at again in a later round.
+                let Admission::Now(performance) = guard.admit(&format!("{NOTE}{run}")).await else {
+                    continue;
+                };
                 let ended = tokio::task::spawn_blocking(move || end(&note)).await.unwrap_or(false);
+                performance.succeeded();
                 tracing::debug!(%run, ended, "what outlived its processes was ended");
             }
         }

@@ -1,7 +1,8 @@
 //! What finished runs leave behind, and when it goes: private files and process leftovers, and workspaces that Abide
 //! made for a run.
 //!
-//! Nothing of a run that works or waits is ever touched, and no directory that its owner named. What is to go is first
+//! Nothing of a run that works or waits is ever touched, no directory that its owner named, and none that Abide cannot prove
+//! to have made (`made`). What is to go is first
 //! moved to `trash` in the home and deleted there, so that a crash leaves no half of anything, and the next round goes on
 //! deleting. The journal is not a leftover: it stays.
 
@@ -17,6 +18,7 @@ use std::{
 };
 
 use abide_api::metrics::Leftover;
+use abide_daemon::{Admission, CrashGuard};
 use abide_domain::{
     id::RunId,
     run::{Run, Status},
@@ -28,7 +30,7 @@ use abide_ports::{
     store::{Page, Store, StoreError},
 };
 
-use crate::config::settings::Retention;
+use crate::{config::settings::Retention, made::Purpose};
 
 /// Takes leftovers away.
 pub(crate) struct Keeping {
@@ -43,6 +45,8 @@ pub(crate) struct Keeping {
     pub(crate) looked_at: Mutex<BTreeMap<&'static str, RunId>>,
     /// The tree in the trash whose deletion was tried last.
     pub(crate) last_tried: Mutex<Option<OsString>>,
+    /// Decides which deletions may be tried.
+    pub(crate) guard: CrashGuard,
 }
 
 /// What one round did.
@@ -57,6 +61,8 @@ pub(crate) struct Round {
 const MOST_A_ROUND: usize = 500;
 /// How many directories one round looks at, of each kind. The next one goes on from there.
 const LOOKED_AT_A_ROUND: usize = 5_000;
+/// What the names of deletions begin with on the crash guard's record.
+const DELETION: &str = "deletion ";
 /// How many runs are read at once.
 const PAGE: usize = 500;
 
@@ -94,20 +100,32 @@ impl Keeping {
     async fn empty_trash(&self) {
         let home = self.home.clone();
         let last_tried = self.last_tried.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let emptied =
-            tokio::task::spawn_blocking(move || trash::empty(&home, last_tried.as_deref(), MOST_A_ROUND));
-        // What cannot be deleted now is found there by the next round.
-        if let Ok(last_tried) = emptied.await {
-            *self.last_tried.lock().unwrap_or_else(PoisonError::into_inner) = last_tried;
+        let listed = tokio::task::spawn_blocking(move || trash::list(&home));
+        let Ok(Some(trees)) = listed.await else { return };
+        let item = |name: &OsString| format!("{DELETION}{}", name.to_string_lossy());
+        self.guard.forget(DELETION, |suspect| trees.names.iter().any(|name| item(name) == suspect));
+        let names = trash::due(&trees.names, last_tried.as_deref(), MOST_A_ROUND);
+        for name in &names {
+            // One that daemons died of is tried again in a later round.
+            let Admission::Now(performance) = self.guard.admit(&item(name)).await else { continue };
+            let (home, folder, name) = (self.home.clone(), trees.folder.clone(), name.clone());
+            let deleted =
+                tokio::task::spawn_blocking(move || trash::delete_ours(&home, &folder, &name)).await;
+            if deleted.is_ok() {
+                performance.succeeded();
+            }
         }
+        // What cannot be deleted now is found there by the next round.
+        *self.last_tried.lock().unwrap_or_else(PoisonError::into_inner) = names.last().cloned();
     }
 
     /// Directories that bear the name of a run that finished long enough ago.
     async fn folders(&self, what: Leftover, days: u32) -> Result<usize, StoreError> {
-        let parent = match what {
-            Leftover::Workspace => "workspaces",
-            Leftover::Private | Leftover::Process => "runs",
+        let purpose = match what {
+            Leftover::Workspace => Purpose::Workspace,
+            Leftover::Private | Leftover::Process => Purpose::Private,
         };
+        let parent = purpose.folder();
         let mut due = Vec::new();
         let begin = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).remove(parent);
         let there = of_runs(&self.home.join(parent));
@@ -120,7 +138,7 @@ impl Keeping {
             let Some(run) = self.readable(run_id).await? else { continue };
             let own = what != Leftover::Workspace || Path::new(&run.settings.workspace) == folder;
             if own && self.is_due(&run, days) {
-                due.push(folder);
+                due.push((run_id.to_string(), folder));
             }
         }
         if what == Leftover::Workspace && !due.is_empty() {
@@ -129,14 +147,14 @@ impl Keeping {
                 return Ok(0);
             }
             let used = self.workspaces_in_use().await?;
-            due.retain(|folder| {
+            due.retain(|(_, folder)| {
                 let real = fs::canonicalize(folder).unwrap_or_else(|_| folder.clone());
                 !used.iter().any(|used| used.starts_with(folder) || used.starts_with(&real))
             });
         }
         let mut gone = 0;
-        for folder in due {
-            if trash::take(&self.home, &folder) {
+        for (run, folder) in due {
+            if trash::take(&self.home, purpose, &run, &folder) {
                 tracing::debug!(folder = %folder.display(), "leftover removed");
                 (self.removed)(what);
                 gone += 1;

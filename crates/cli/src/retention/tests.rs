@@ -1,6 +1,6 @@
 //! With a clock that moves when it is told to: what goes, and above all what stays.
 
-use std::os::unix::fs::symlink;
+use std::{ffi::OsStr, os::unix::fs::symlink};
 
 use abide_domain::{
     event::{Event, NewRun},
@@ -18,6 +18,7 @@ use abide_testkit::clock::FakeClock;
 use tempfile::TempDir;
 
 use super::*;
+use crate::made;
 
 const DAY_MICROS: i64 = 86_400 * 1_000_000;
 
@@ -81,6 +82,7 @@ impl House {
             removed: Box::new(|_| {}),
             looked_at: Mutex::default(),
             last_tried: Mutex::default(),
+            guard: CrashGuard::none(clock.clone()),
         };
         Self { folder, store, clock, processes, keeping }
     }
@@ -94,6 +96,11 @@ impl House {
         let stamp = self.clock.stamp();
         let run_id = RunId(stamp.fresh);
         let workspace = workspace(run_id);
+        let run = run_id.to_string();
+        made::directory(self.home(), Purpose::Private, &run).expect("a folder");
+        if workspace == self.home().join("workspaces").join(&run) {
+            made::directory(self.home(), Purpose::Workspace, &run).expect("a folder");
+        }
         for folder in [&self.home().join("runs").join(run_id.to_string()), &workspace] {
             fs::create_dir_all(folder).expect("a folder");
             fs::write(folder.join("file"), "something").expect("a file");
@@ -247,9 +254,11 @@ async fn what_a_crash_left_in_the_trash_is_deleted_and_names_that_are_taken_are_
     let run = house.own().await;
     house.ends(run).await;
     house.days(100);
-    let left = house.home().join("trash").join(format!("{run}.0"));
-    fs::create_dir_all(left.join("deep")).unwrap();
-    assert!(trash::take(house.home(), &house.home().join("runs").join(run.to_string())));
+    let name = run.to_string();
+    let (workspace, private) =
+        (house.home().join("workspaces").join(&name), house.home().join("runs").join(&name));
+    assert!(trash::take(house.home(), Purpose::Workspace, &name, &workspace));
+    assert!(trash::take(house.home(), Purpose::Private, &name, &private));
     assert_eq!(house.left("trash"), 2);
     house.round().await;
     assert_eq!(house.left("trash"), 0);
@@ -276,8 +285,18 @@ fn deeply_nested_directories_in_the_trash_are_deleted() {
     nest(&tree, 15_000);
     let path = home.path().to_owned();
     let small = std::thread::Builder::new().stack_size(256 << 10);
-    small.spawn(move || trash::empty(&path, None, 10)).unwrap().join().unwrap();
+    small.spawn(move || empty(&path, None, 10)).unwrap().join().unwrap();
     assert!(!tree.exists());
+}
+
+/// One round of deletions, without a daemon.
+fn empty(home: &Path, last_tried: Option<&OsStr>, max_trees: usize) -> Option<OsString> {
+    let trees = trash::list(home)?;
+    let names = trash::due(&trees.names, last_tried, max_trees);
+    for name in &names {
+        trash::delete(&trees.folder, name);
+    }
+    names.last().cloned()
 }
 
 fn nest(path: &Path, levels: usize) {
@@ -309,7 +328,7 @@ fn a_directory_that_its_owner_may_not_enter_is_deleted() {
     let path = home.path().to_owned();
     let empty = move || {
         obey_permissions();
-        trash::empty(&path, None, 10)
+        empty(&path, None, 10)
     };
     std::thread::spawn(empty).join().unwrap();
     assert_eq!(fs::read_dir(home.path().join("trash")).unwrap().count(), 0);
@@ -335,7 +354,7 @@ fn trees_that_cannot_be_deleted_do_not_keep_others() {
         let mut last_tried = None;
         let mut tried = Vec::new();
         for _ in 0..4 {
-            last_tried = trash::empty(&path, last_tried.as_deref(), 2);
+            last_tried = empty(&path, last_tried.as_deref(), 2);
             tried.extend(last_tried.clone());
         }
         tried
@@ -345,4 +364,35 @@ fn trees_that_cannot_be_deleted_do_not_keep_others() {
     let mut left: Vec<_> = fs::read_dir(&trash).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["a", "b", "c", "d"]);
+}
+
+/// Issue 14, item 3: a directory is deleted only if Abide made it and can prove it.
+#[tokio::test]
+async fn a_directory_that_was_put_in_the_place_of_a_workspace_is_not_deleted() {
+    let house = House::new(STANDARD);
+    let [replaced, kept] = [house.own().await, house.own().await];
+    let path = |run: RunId| house.home().join("workspaces").join(run.to_string());
+    fs::rename(path(replaced), house.home().join("away")).unwrap();
+    fs::create_dir(path(replaced)).unwrap();
+    fs::write(path(replaced).join("precious"), "x").unwrap();
+    for run in [replaced, kept] {
+        house.ends(run).await;
+    }
+    house.days(100);
+    assert_eq!(house.round().await.workspaces, 1);
+    assert!(path(replaced).join("precious").exists() && !path(kept).exists());
+    assert!(house.home().join("away").exists(), "only what lies where it should is looked at");
+}
+
+#[tokio::test]
+async fn what_was_put_into_the_trash_by_others_is_not_deleted_and_keeps_nothing_else() {
+    let house = House::new(STANDARD);
+    let run = house.own().await;
+    house.ends(run).await;
+    house.days(100);
+    let foreign = house.home().join("trash").join(format!("{run}.7"));
+    fs::create_dir_all(foreign.join("precious")).unwrap();
+    house.round().await;
+    assert_eq!(house.left("trash"), 1);
+    assert!(foreign.join("precious").exists());
 }

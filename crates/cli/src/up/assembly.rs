@@ -6,7 +6,7 @@ use std::{
 };
 
 use abide_api::metrics::Metrics;
-use abide_daemon::{Daemon, Desk, Habits, World};
+use abide_daemon::{CrashGuard, Daemon, Desk, GuardPauses, Habits, World};
 use abide_domain::time::Seconds;
 use abide_ports::{store::Store, watch::Watcher};
 use abide_store::{
@@ -20,7 +20,7 @@ use crate::{
     catalogue::EngineCatalogue,
     clock::SystemClock,
     config::Config,
-    home,
+    crash_guard, home, made,
     processes::{Keepers, Readiness},
     retention::Keeping,
     store,
@@ -42,7 +42,7 @@ pub(super) async fn daemon(
     for note in notes {
         tracing::warn!(note, "store opened");
     }
-    // A database file is this daemon's alone; a server may have several.
+    // A commit to a server may have an unknown outcome, so its runs are counted by the server.
     let writers = if config.store.starts_with("sqlite:") { Writers::Alone } else { Writers::Shared };
     let watched = Watched::open(store, writers, watchers).await.context("cannot read the store")?;
     let store: Arc<dyn Store> = Arc::new(watched);
@@ -72,6 +72,11 @@ pub(super) async fn daemon(
         slots,
         workspaces: home.join("workspaces").to_string_lossy().into_owned(),
     };
+    made::adopt(home).context("cannot note which directories are Abide's")?;
+    let (record, remains) = crash_guard::open(home)?;
+    let record = Arc::new(record);
+    let guard = CrashGuard::open(record.clone(), remains, world.clock.clone(), guard_pauses());
+    record.clear();
     let metrics = metrics.clone();
     let keeping = Keeping {
         home: home.to_owned(),
@@ -82,13 +87,31 @@ pub(super) async fn daemon(
         removed: Box::new(move |what| metrics.removed(what)),
         looked_at: Mutex::default(),
         last_tried: Mutex::default(),
+        guard: guard.clone(),
     };
-    Ok((Daemon::new(world, habits), keeping))
+    Ok((Daemon::guarded(world, habits, guard), keeping))
 }
 
 /// The terminal runtime of this home.
 pub(super) fn terminals(config: &Config) -> anyhow::Result<Handle> {
     Handle::start(home::terminal(config, false)?).context("cannot start the terminal runtime")
+}
+
+/// How long what daemons died of is set aside. Crash tests cannot wait for minutes.
+#[cfg(feature = "failpoints")]
+fn guard_pauses() -> GuardPauses {
+    match home::variable("SIEGE_GUARD_PAUSE_MS").and_then(|text| text.parse().ok()) {
+        Some(milliseconds) => {
+            let pause = std::time::Duration::from_millis(milliseconds);
+            GuardPauses { first: pause, last: pause }
+        }
+        None => GuardPauses::default(),
+    }
+}
+
+#[cfg(not(feature = "failpoints"))]
+fn guard_pauses() -> GuardPauses {
+    GuardPauses::default()
 }
 
 /// How many bytes of a process's output are kept for the daemon. Beyond that the process waits, also while no daemon runs.

@@ -146,8 +146,12 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     daemon.reconcile().await.context("cannot take up what an earlier daemon left")?;
     let time = daemon.keep_time();
     let collecting = daemon.collect_capabilities();
-    let outliving =
-        Outliving::beside(&home.join("keepers")).for_ever(keeping.store.clone(), daemon.changes());
+    let outliving = Outliving::beside(&home.join("keepers")).for_ever(
+        keeping.store.clone(),
+        daemon.changes(),
+        keeping.guard.clone(),
+    );
+    let guard = keeping.guard.clone();
     let outliving = tokio::spawn(outliving);
     let health = tokio::spawn(health::watch(keeping.store.clone()));
     let keeping = tokio::spawn(keeping.for_ever());
@@ -175,6 +179,7 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     }
     // Threads that listen to processes may still hold it; what they have not committed, the next start hears again.
     daemon.store().close().await.context("cannot close the store in order")?;
+    guard.close();
     tracing::info!(?how, "stopped");
     address.withdraw(&home);
     match how {

@@ -33,7 +33,10 @@ use abide_os::{
 };
 use abide_ports::workspace::{Preparation, Skill, Unusable, Workspaces};
 
-use crate::private;
+use crate::{
+    made::{self, Purpose},
+    private,
+};
 
 /// Workspaces on this machine.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +67,8 @@ impl Workspaces for Folders {
         let named = Path::new(preparation.workspace);
         // A directory with the run's own name is the run's own, and made for it.
         if named.file_name().is_some_and(|name| name == preparation.run) {
-            let _seen_below = make_own(named);
+            // What went wrong is seen when it is opened.
+            make_own(named, preparation.run).ok();
         }
         let workspace = Directory::open(named).map_err(|_| unusable(preparation.workspace))?;
         // Engines are told to create the folder if it is missing, and some workspaces may only be looked at.
@@ -76,9 +80,14 @@ impl Workspaces for Folders {
     }
 }
 
-/// Makes a run's own directory, for its owner only. Inside, the person's umask decides.
-fn make_own(workspace: &Path) -> io::Result<()> {
-    private::missing_directories(workspace)
+/// Makes a run's own directory, for its owner only. Inside, the person's umask decides. In the folder of workspaces of a
+/// home it gets a note, by which retention knows it again.
+fn make_own(workspace: &Path, run: &str) -> io::Result<()> {
+    let folder = workspace.parent().filter(|parent| parent.ends_with(Purpose::Workspace.folder()));
+    match folder.and_then(Path::parent) {
+        Some(home) => made::directory(home, Purpose::Workspace, run),
+        None => private::missing_directories(workspace),
+    }
 }
 
 fn unusable(workspace: &str) -> Unusable {

@@ -7,6 +7,7 @@ mod attempts;
 mod damage;
 mod deaths;
 mod gates;
+mod guard;
 mod keepers;
 mod output;
 mod policies;

@@ -1,6 +1,9 @@
-//! The daemon on a Postgres server: a question, a kill of the daemon, an answer, the right end (A8) (A12).
+//! The daemon on a Postgres server: a question, a kill of the daemon, an answer, the right end (A8) (A12). One daemon for each schema
+//! (SECURITY 15).
 
-use abide_testkit::skip::skip;
+use std::path::Path;
+
+use abide_testkit::{daemon::Home, skip::skip, wait};
 use serde_json::{Value, json};
 
 use crate::stage::{Door, Ending, Stage};
@@ -45,4 +48,82 @@ fn a_run_on_postgres_outlives_the_kill_of_its_daemon_in_each_kind_of_wait() {
         let refused = stage.home.run(&words);
         assert!(refused.code == Some(1) && refused.stderr.contains(expected), "{refused:?}");
     }
+}
+
+/// Two homes with one schema (SECURITY 15).
+fn two_homes(store: &str) -> [Home; 2] {
+    let home = || Home::new(Path::new(env!("CARGO_BIN_EXE_abide"))).with("ABIDE_STORE", store);
+    [home(), home()]
+}
+
+/// Ends every connection of a store, as an operator or a failing network would.
+fn cut_connections(store: &str) {
+    let (url, schema) = store.split_once("?schema=").expect("a schema of its own");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let (client, connection) =
+            tokio_postgres::connect(url, tokio_postgres::NoTls).await.expect("the server answers");
+        let connection = tokio::spawn(connection);
+        let sql = format!(
+            "SELECT pg_terminate_backend((value::json ->> 'backend')::int) FROM {schema}.meta WHERE key = 'holder'"
+        );
+        client.batch_execute(&sql).await.expect("the holder's connection is ended");
+        connection.abort();
+    });
+}
+
+#[test]
+fn a_second_daemon_on_the_same_schema_is_refused_with_the_holders_name() {
+    let Some(store) = store() else { return };
+    let [first, second] = two_homes(&store);
+    let running = first.start();
+    assert!(running.is_ready(), "{}", first.complaints());
+    let refused = second.run(&["up", "--listen", "127.0.0.1:0"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("the machine has a name");
+    let (pid, home) = (format!("pid {}", running.pid()), first.path().display().to_string());
+    for part in [host.trim(), &pid, &home, "since", "?schema="] {
+        assert!(refused.stderr.contains(part), "{part:?} is missing: {}", refused.stderr);
+    }
+    let verified = second.run(&["verify"]);
+    assert_eq!(verified.code, Some(0), "looking is allowed beside a daemon: {verified:?}");
+    // A daemon that is killed holds nothing up.
+    running.kill();
+    let next = second.start();
+    assert!(next.is_ready(), "{}", second.complaints());
+    next.terminate();
+}
+
+#[test]
+fn a_daemon_whose_schema_was_taken_while_its_connection_was_cut_accepts_nothing_and_names_the_holder() {
+    let Some(store) = store() else { return };
+    let [first, second] = two_homes(&store);
+    let stopped = first.start();
+    let client = first.client().expect("it answers");
+    assert_eq!(client.get("/readyz").expect("it answers").status, 200);
+    // It stands still, so that it cannot take the lock again before the other one does.
+    stopped.signal("STOP");
+    cut_connections(&store);
+    let taking = second.start();
+    assert!(taking.is_ready(), "{}", second.complaints());
+    stopped.signal("CONT");
+    wait::until("it is no longer ready", || client.get("/readyz").is_ok_and(|ready| ready.status == 503));
+    let body = json!({ "engine": "parrot", "prompt": "say hi", "workspace": first.workspace("w") });
+    let refused = client.post("/v1/runs", &body).expect("it answers");
+    assert_eq!((refused.status, refused.text("/code")), (503, "STORE_IN_USE"), "{}", refused.body);
+    let detail = refused.text("/detail");
+    assert!(detail.contains(&format!("pid {}", taking.pid())), "{detail}");
+    assert!(detail.contains(&second.path().display().to_string()), "{detail}");
+    assert_eq!(client.get("/v1/runs").expect("it answers").status, 200, "reading is still possible");
+    wait::until("the log says it", || first.log_text().contains("no input is accepted"));
+    // The other one is not disturbed.
+    let body = json!({ "engine": "parrot", "prompt": "say hi", "workspace": second.workspace("w") });
+    let created = second.client().and_then(|client| client.post("/v1/runs", &body)).expect("it answers");
+    assert_eq!(created.status, 201, "{}", created.body);
+    taking.terminate();
+    // Started again, it is an ordinary daemon.
+    stopped.terminate();
+    let again = first.start();
+    assert!(again.is_ready(), "{}", first.complaints());
+    again.terminate();
 }

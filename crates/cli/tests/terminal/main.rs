@@ -7,6 +7,8 @@ mod house;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod panic;
+#[cfg(test)]
 mod people;
 #[cfg(test)]
 mod protocol;

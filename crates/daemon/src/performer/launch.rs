@@ -23,7 +23,7 @@ use abide_ports::{
     workspace::{Preparation, Skill, Unusable, Workspaces},
 };
 
-use super::{Carried, Performer, name};
+use super::{Carried, Performer, listen::contained, name};
 
 /// What an attempt was launched with: all of it stands in the ledger.
 #[derive(Clone, Debug)]
@@ -206,7 +206,9 @@ impl Performer {
             return Err(never(FailureCode::WorkspaceUnusable, message));
         }
         let private = self.private(run.run_id);
-        let launch = engine.launch(&launched.order(&installation, &private)).map_err(|unsupported| {
+        let prepared = contained(|| engine.launch(&launched.order(&installation, &private)));
+        let Some(prepared) = prepared else { return Err(never(FailureCode::EngineFailed, BROKE.to_owned())) };
+        let launch = prepared.map_err(|unsupported| {
             let code = match launched.session {
                 Session::Resumed(_) => FailureCode::SessionResumeFailed,
                 Session::New | Session::Named(_) => FailureCode::EngineFailed,

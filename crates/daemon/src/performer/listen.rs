@@ -6,6 +6,7 @@
 //! be waited for. Writing to the process comes after the commit of what was heard before it.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -19,18 +20,19 @@ use abide_domain::{
 };
 use abide_ports::{
     processes::{Follow, Heard, Lost, Offsets, Write},
-    store::Page,
+    store::{Page, StoreError},
 };
 use tokio::sync::OwnedMutexGuard;
 
 use super::{
-    Performer, is_being_stopped,
+    BROKEN_PAUSE, Performer, is_being_stopped,
     launch::{Launched, Starting},
     lock, name,
 };
 use crate::{
     error::DeskError,
     failpoint::{self, Point},
+    guard::Performance,
     talk::{Checkpoint, Deed, Talk},
 };
 
@@ -40,6 +42,8 @@ const LINGER: Duration = Duration::from_secs(10);
 const CATCHING_UP: Duration = Duration::from_secs(1);
 /// How long to wait before news that could not be committed is offered again.
 const PAUSE: Duration = Duration::from_millis(500);
+/// The same if another daemon has the store. This one never gets it back, but its process may be asked for the news.
+const TAKEN_PAUSE: Duration = Duration::from_secs(60);
 /// How long to wait before a launch is tried again whose keeper does not answer.
 const SILENT_PAUSE: Duration = Duration::from_secs(2);
 /// How many turns one process may have been given.
@@ -52,6 +56,15 @@ const EVENTS_AT_ONCE: usize = 256;
 
 /// After how much output a checkpoint is stored. Less is read again in no time.
 const CHECKPOINT_EVERY: u64 = 16 << 20;
+
+/// Why a process cannot be heard whose interpreter panicked.
+const BROKEN_READER: &str =
+    "its output broke the reader of this engine, which is a bug of Abide; the log says where";
+
+/// Runs code of an adapter. None if it panicked, which is then a matter of one run.
+pub(super) fn contained<T>(work: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(work)).ok()
+}
 
 /// How many bytes lie between two places.
 fn beyond(from: Offsets, to: Offsets) -> u64 {
@@ -72,7 +85,7 @@ impl Performer {
         talk.falls_behind();
         let refused = self.restore(run, attempt, &mut talk).await;
         if is_being_stopped(run) {
-            let _was_told_before = talk.interrupt();
+            contained(|| talk.interrupt());
         }
         if !self.begin(run.run_id, attempt, talk, |listener| listener.listen(refused)) {
             self.look_later(run.run_id, PAUSE);
@@ -87,7 +100,8 @@ impl Performer {
             return Some("the reader's checkpoint is damaged".to_owned());
         };
         let committed = run.live().map_or_else(Position::default, |live| live.heard);
-        let refused = talk.restore(&checkpoint, committed).err();
+        let restored = contained(|| talk.restore(&checkpoint, committed));
+        let refused = restored.unwrap_or_else(|| Err(BROKEN_READER.to_owned())).err();
         if let Some(reason) = &refused {
             let run = run.run_id;
             tracing::warn!(%run, attempt = attempt.0, reason, "a checkpoint is not used");
@@ -97,11 +111,19 @@ impl Performer {
 
     /// Starts the process of a turn and listens to it. The thread that does so has the run's lane until it has told
     /// what became of the start. Returns false if there is no thread to be had.
-    pub(super) fn start_and_listen(&self, run: &Run, starting: Starting, lane: Lane) -> bool {
+    pub(super) fn start_and_listen(
+        &self,
+        run: &Run,
+        starting: Starting,
+        lane: Lane,
+        performance: Performance,
+    ) -> bool {
         let attempt = starting.attempt;
         let turns = run.turns.last().map(|turn| turn.turn_id).into_iter().collect();
         let talk = Talk::new(starting.engine.name(), attempt, turns, starting.interpreter());
-        self.begin(run.run_id, attempt, talk, move |listener| listener.start(&starting, lane))
+        self.begin(run.run_id, attempt, talk, move |listener| {
+            listener.start(&starting, lane, performance);
+        })
     }
 
     fn begin(
@@ -114,11 +136,27 @@ impl Performer {
         let talk = Arc::new(Mutex::new(talk));
         lock(&self.shared.talks).insert((run, attempt), talk.clone());
         let listener = Listener { performer: self.clone(), run, attempt, talk };
-        let started = self.shared.threads.run(move || work(listener));
+        let performer = self.clone();
+        let started = self.shared.threads.run(move || {
+            if catch_unwind(AssertUnwindSafe(|| work(listener))).is_err() {
+                performer.broke_off(run, attempt);
+            }
+        });
         if !started {
             lock(&self.shared.talks).remove(&(run, attempt));
         }
         started
+    }
+
+    /// A thread that listened has panicked. Its run is taken up again after a while; no other is affected.
+    fn broke_off(&self, run: RunId, attempt: Attempt) {
+        tracing::error!(%run, attempt = attempt.0, "a broken assumption in listening to a process");
+        lock(&self.shared.talks).remove(&(run, attempt));
+        let performer = self.clone();
+        self.runtime.spawn(async move {
+            tokio::time::sleep(BROKEN_PAUSE).await;
+            performer.take_up(run).await;
+        });
     }
 
     /// A new talk with an attempt's process, as its order and its turns tell.
@@ -183,10 +221,11 @@ impl From<Lost> for Unheard {
 impl Listener {
     /// Starts the process, and goes on to listen. That it was started is news like any other: what it says at once is
     /// committed with it.
-    fn start(self, starting: &Starting, lane: Lane) {
+    fn start(self, starting: &Starting, lane: Lane, performance: Performance) {
         let world = &self.performer.world;
         let mut news = News { lane: Some(lane), ..News::default() };
         let started = starting.start_or_say(&*world.processes, &*world.workspaces);
+        performance.succeeded();
         failpoint::reach(Point::OrderCarriedOut);
         match started {
             Ok(process) => {
@@ -271,13 +310,13 @@ impl Listener {
                 false => Some(Duration::ZERO),
             };
             let deeds = match follow.next(waits)? {
-                Heard::Stdout(bytes) => lock(&self.talk).heard(&bytes),
+                Heard::Stdout(bytes) => self.understand(|talk| talk.heard(&bytes))?,
                 Heard::Stderr(bytes) => {
                     lock(&self.talk).complained(&bytes);
                     vec![]
                 }
                 Heard::Exited(exit) => {
-                    let deeds = lock(&self.talk).departed(exit);
+                    let deeds = self.understand(|talk| talk.departed(exit))?;
                     self.perform(deeds, news);
                     return Ok(());
                 }
@@ -315,6 +354,12 @@ impl Listener {
         }
     }
 
+    /// Has the interpreter make something of what was heard. One that panics would do so again at the same byte, so its
+    /// output cannot be understood any more.
+    fn understand<T>(&self, make: impl FnOnce(&mut Talk) -> T) -> Result<T, Unheard> {
+        contained(|| make(&mut lock(&self.talk))).ok_or_else(|| Unheard::Missing(BROKEN_READER.to_owned()))
+    }
+
     /// Stores how far the process has been heard, when everything up to there is committed, so that the output before it
     /// need not be kept any more. Says up to where it is stored now.
     fn store_checkpoint(&self, follow: &mut dyn Follow, stored: Offsets) -> Offsets {
@@ -324,7 +369,7 @@ impl Listener {
         let Some(live) = live.filter(|live| live.attempt == self.attempt) else { return stored };
         let (saved, fed) = {
             let talk = lock(&self.talk);
-            (talk.checkpoint(live.heard), talk.fed())
+            (contained(|| talk.checkpoint(live.heard)).flatten(), talk.fed())
         };
         let (checkpoint, at) = match saved {
             Some((checkpoint, at)) if at != stored => (checkpoint, at),
@@ -388,7 +433,8 @@ impl Listener {
                     Err(DeskError::Store(error)) => {
                         let (run, attempt) = (self.run, self.attempt.0);
                         tracing::warn!(%run, attempt, %error, "news not committed");
-                        tokio::time::sleep(PAUSE).await;
+                        let is_taken = matches!(error, StoreError::InUse { .. });
+                        tokio::time::sleep(if is_taken { TAKEN_PAUSE } else { PAUSE }).await;
                     }
                 }
             }

@@ -5,12 +5,14 @@
 //! is started and read by a thread of its own; there are as many as there are slots.
 
 mod examined;
+mod guarded;
 mod lane;
 mod launch;
 mod listen;
 mod orders;
 mod probe;
 mod set_aside;
+mod strangers;
 mod threads;
 
 use std::{
@@ -39,6 +41,7 @@ use abide_ports::{
     workspace::Workspaces,
 };
 use examined::Examined;
+use guarded::{EFFECT, item};
 use tokio::{
     runtime::Handle,
     sync::{Semaphore, watch},
@@ -49,6 +52,7 @@ use crate::{
     desk::{Desk, Outcome},
     error::DeskError,
     failpoint::{self, Point},
+    guard::{Admission, CrashGuard},
     talk::Talk,
 };
 
@@ -95,6 +99,8 @@ struct Shared {
     examinations: probe::Examinations,
     /// Runs that are left alone for a while.
     set_aside: set_aside::SetAside,
+    /// Decides which effects may be performed.
+    guard: CrashGuard,
     /// Whether the daemon is about to go.
     closing: AtomicBool,
     /// Wakes whoever waits for something to change.
@@ -128,8 +134,14 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 const BROKEN_PAUSE: Duration = Duration::from_secs(30);
 
 impl Performer {
-    /// A performer on the present runtime. What it knows of engines is known to the desk from now on.
+    /// A performer on the present runtime, without a crash guard.
     pub fn new(world: World) -> Self {
+        let guard = CrashGuard::none(world.clock.clone());
+        Self::guarded(world, guard)
+    }
+
+    /// A performer on the present runtime. What it knows of engines is known to the desk from now on.
+    pub fn guarded(world: World, guard: CrashGuard) -> Self {
         let (catalogue, processes) = (world.catalogue.clone(), world.processes.clone());
         let examined = Arc::new(Examined::new(catalogue, processes, world.clock.clone()));
         let known = examined.clone();
@@ -142,6 +154,7 @@ impl Performer {
             busy: Mutex::default(),
             examinations: probe::Examinations::default(),
             set_aside: set_aside::SetAside::default(),
+            guard,
             closing: AtomicBool::new(false),
             changed: tokio::sync::watch::channel(0).0,
         };
@@ -164,15 +177,20 @@ impl Performer {
             });
         }
         let mut cursor = None;
+        let mut items = BTreeSet::new();
         loop {
             let owed = self.world.store.owed(cursor, OWED_AT_ONCE).await?;
             let Some((run, last)) = owed.last() else { break };
             cursor = Some((*run, last.number));
+            if self.shared.guard.suspects_any(EFFECT) {
+                items.extend(owed.iter().map(|(run, owed)| item(*run, owed)));
+            }
             let runs: BTreeSet<RunId> = owed.into_iter().map(|(run, _)| run).collect();
             for run in runs {
                 self.look_after(run);
             }
         }
+        self.shared.guard.forget(EFFECT, |item| items.contains(item));
         let performer = self.clone();
         let all = self.runtime.spawn(async move {
             while let Some(done) = tasks.join_next().await {
@@ -318,14 +336,24 @@ impl Performer {
                     return self.look_later(run, RETRY_PAUSE);
                 }
             };
+            self.forget_settled(&state);
             let Some(owed) = state.owed.first() else { return };
             if self.is_closing() && matches!(owed.effect, Effect::Launch { .. } | Effect::Probe { .. }) {
+                return;
+            }
+            // The daemon that has the store performs it; this one does nothing more.
+            if matches!(self.world.store.health(), Err(StoreError::InUse { .. })) {
                 return;
             }
             let wait = self.wait_until(owed.due_at);
             if !wait.is_zero() {
                 return self.look_later(run, wait);
             }
+            let performance = match self.shared.guard.admit(&item(run, owed)).await {
+                Admission::Now(performance) => performance,
+                Admission::Later(wait) => return self.look_later(run, wait),
+            };
+            failpoint::reach(Point::EffectBegun);
             match self.carry_out(&state, owed).await {
                 Carried::Closing => return,
                 Carried::NotBefore(at) => return self.look_later(run, self.wait_until(at)),
@@ -334,12 +362,13 @@ impl Performer {
                 // Who starts a process listens to it, tells both, and sees to what is owed then. The lane is free again
                 // when that is told.
                 Carried::Starts(starting) => {
-                    if !self.start_and_listen(&state, *starting, lane) {
+                    if !self.start_and_listen(&state, *starting, lane, performance) {
                         self.look_later(run, RETRY_PAUSE);
                     }
                     return;
                 }
                 Carried::Told(event) => {
+                    performance.succeeded();
                     failpoint::reach(Point::OrderCarriedOut);
                     let listens = matches!(event, Event::ContactRestored { .. });
                     match self.world.desk.take(run, event).await {
@@ -478,39 +507,6 @@ impl Performer {
             }
             Found::Gone | Found::Never => {
                 self.take(run.run_id, Event::ProcessExited { attempt, exit: Exit::Unseen }).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends processes that no run counts on: their last news was committed, but not that they may go.
-    async fn forget_strangers(&self, found: Vec<String>) -> Result<(), DeskError> {
-        for name in found {
-            let forgotten = match parse(&name) {
-                Some((run, attempt)) => {
-                    match self.world.store.run(run).await {
-                        Ok(Some(state)) => state.attempt() != Some(attempt),
-                        // A store that was restored, or that has lost input, knows less than the keepers.
-                        Ok(None) => {
-                            tracing::warn!(%run, attempt = attempt.0, "ending the process of a run that the store does not know");
-                            true
-                        }
-                        // Nobody knows whether its run counts on it.
-                        Err(StoreError::Damaged { .. }) => false,
-                        Err(error) => return Err(error.into()),
-                    }
-                }
-                // A check of an earlier daemon; what else lies here, such as terminals, is not ours.
-                None => crate::probe::is_check(&name),
-            };
-            if forgotten {
-                let processes = self.world.processes.clone();
-                // Not one after the other: one that does not answer takes a while.
-                self.runtime.spawn_blocking(move || {
-                    if let Err(error) = processes.end(&name) {
-                        tracing::warn!(name, %error, "what no run counts on is left until the next start");
-                    }
-                });
             }
         }
         Ok(())

@@ -15,11 +15,11 @@ use abide_domain::{
     time::{Span, Timestamp},
 };
 use abide_ports::{
-    engine::{Answer, Leave, Stop, Unsupported},
+    engine::{Answer, Leave, Signal, Stop, Unsupported},
     processes::{Found, Heard, Offsets, Processes, Write},
 };
 
-use super::{Carried, Performer, key, lock, name};
+use super::{Carried, Performer, key, listen::contained, lock, name};
 use crate::talk::Talk;
 
 impl Performer {
@@ -128,8 +128,8 @@ impl Performer {
         make: impl FnOnce(&mut Talk) -> Result<Vec<u8>, Unsupported>,
     ) -> Written {
         let Some(talk) = self.talk_of(run.run_id, attempt) else { return Written::Gone };
-        let made = make(&mut lock(&talk));
-        let Ok(bytes) = made else { return Written::Unsupported };
+        let made = contained(|| make(&mut lock(&talk)));
+        let Some(Ok(bytes)) = made else { return Written::Unsupported };
         let (processes, name, key) =
             (self.world.processes.clone(), name(run.run_id, attempt), key(owed.number));
         let written =
@@ -139,7 +139,7 @@ impl Performer {
 
     async fn interrupt(&self, run: RunId, attempt: Attempt, key: u64) {
         let Some(talk) = self.talk_of(run, attempt) else { return };
-        let stop = lock(&talk).interrupt();
+        let stop = contained(|| lock(&talk).interrupt()).unwrap_or(Stop::Signal(Signal::Interrupt));
         let (processes, name) = (self.world.processes.clone(), name(run, attempt));
         // A process that cannot be told has its end coming; the domain has a deadline for the rest.
         let _noticed_by_its_exit = self
@@ -153,7 +153,7 @@ impl Performer {
     /// Asks a process to go if it has nothing in hand, and ends it if it does not. Returns how it ended. A keeper that
     /// does not answer is left to the next start, and how its process ended is then unknown.
     pub(super) async fn end(&self, run: RunId, attempt: Attempt) -> Exit {
-        let leave = self.talk_of(run, attempt).and_then(|talk| lock(&talk).leave());
+        let leave = self.talk_of(run, attempt).and_then(|talk| contained(|| lock(&talk).leave()).flatten());
         let (processes, name) = (self.world.processes.clone(), name(run, attempt));
         let ended = self
             .blocking(move || {

@@ -377,3 +377,67 @@ fn the_tree_here_is_removed_up_to_a_mount() {
     assert_eq!(removal.failures.len(), 1, "{removal}");
     assert_eq!(removal.failures[0].path, Path::new("tree/a/mount"));
 }
+
+/// The place of the tree that [`a_removal_in_a_process_of_its_own`] removes.
+const TREE_VARIABLE: &str = "ABIDE_TEST_TREE";
+
+/// Does nothing by itself: the next test runs it in a process that it kills.
+#[test]
+fn a_removal_in_a_process_of_its_own() {
+    let Some((_, path)) = std::env::vars_os().find(|(name, _)| name == TREE_VARIABLE) else { return };
+    let directory = Directory::open(Path::new(&path)).unwrap();
+    assert!(remove(&directory, OsStr::new("tree"), Duration::from_secs(600)).is_complete());
+}
+
+/// Issue 14, item 3: what a killed process had not removed is removed by the next one, and nothing else is.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test runs itself in a process that it kills")]
+fn a_removal_that_was_killed_is_continued_by_the_next_process() {
+    let place = tempfile::tempdir().unwrap();
+    let (tree, beside) = (place.path().join("tree"), place.path().join("beside"));
+    fs::create_dir(&beside).unwrap();
+    fs::write(beside.join("file"), "kept").unwrap();
+    let mut level = tree.clone();
+    for number in 0..40 {
+        fs::create_dir_all(&level).unwrap();
+        for file in 0..50 {
+            fs::write(level.join(format!("file-{file}")), "x").unwrap();
+        }
+        std::os::unix::fs::symlink(&beside, level.join("link")).unwrap();
+        level = level.join(format!("level-{number}"));
+    }
+    let entries = |path: &Path| walk_count(path);
+    let mut kills = 0;
+    while tree.exists() && kills < 50 {
+        let before = entries(&tree);
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "remove::tests::a_removal_in_a_process_of_its_own"])
+            .env(TREE_VARIABLE, place.path())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        while child.try_wait().unwrap().is_none() && entries(&tree) == before {
+            std::thread::yield_now();
+        }
+        child.kill().ok();
+        child.wait().unwrap();
+        kills += 1;
+    }
+    let directory = Directory::open(place.path()).unwrap();
+    assert!(remove(&directory, OsStr::new("tree"), Duration::from_secs(600)).is_complete());
+    let mut left: Vec<_> =
+        fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["beside"], "nothing of the tree is left, and nothing was put beside it");
+    assert_eq!(fs::read_to_string(beside.join("file")).unwrap(), "kept");
+}
+
+/// How many entries a tree has. What vanishes meanwhile is not counted.
+fn walk_count(path: &Path) -> usize {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries
+        .map(|entry| {
+            1 + if entry.file_type().is_ok_and(|kind| kind.is_dir()) { walk_count(&entry.path()) } else { 0 }
+        })
+        .sum()
+}

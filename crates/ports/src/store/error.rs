@@ -71,6 +71,12 @@ pub enum StoreError {
         /// What was found.
         what: String,
     },
+    /// Another daemon has the store. Nothing is accepted for as long as this process lives.
+    #[error("another daemon uses this store: {what}")]
+    InUse {
+        /// Which one, and what to do.
+        what: String,
+    },
     /// The store was written by a newer program, or its history was edited.
     #[error("the store does not fit this program: {reason}")]
     Mismatched {
@@ -114,6 +120,7 @@ impl StoreError {
             | Self::Damaged { .. }
             | Self::Lost { .. }
             | Self::Gone { .. }
+            | Self::InUse { .. }
             | Self::Mismatched { .. } => ErrorKind::CallOperator,
         }
     }

@@ -57,6 +57,7 @@ pub(crate) fn run(wish: &Wish) -> Tally {
         let (points, counted) = sweep::count(program, *act);
         eprintln!("{act:?}: {points}");
         plans.extend(sweep::plans(*act, &points, wish.kills >= MANY, &mut dice));
+        plans.extend(sweep::repeated(*act, &points));
         tally.add(counted);
     }
     if !tally.problems.is_empty() {

@@ -26,9 +26,13 @@ pub(super) struct Scene {
 /// How often anything is tried: a minute and more.
 const PATIENCE: Patience = Patience { tries: 3_000, pause: Duration::from_millis(20) };
 
+/// How long the crash guard sets something aside, which is a minute and more outside of crash tests.
+const GUARD_PAUSE_MS: &str = "200";
+
 impl Scene {
     pub(super) fn new(program: &Path) -> Self {
-        let home = Arc::new(Home::new(program).with("ABIDE_SLOTS_MAX_RUNNING", SLOTS));
+        let home = Home::new(program).with("ABIDE_SLOTS_MAX_RUNNING", SLOTS);
+        let home = Arc::new(home.with("SIEGE_GUARD_PAUSE_MS", GUARD_PAUSE_MS));
         let feed = Feed::open("/v1/events", home.finder());
         Self { home, feed, played: Mutex::default(), killed: Mutex::default() }
     }

@@ -127,6 +127,16 @@ pub(super) fn plans(act: Act, points: &Points, all_victims: bool, dice: &mut Dic
     plans
 }
 
+/// For each kind of point, a plan in which daemon after daemon dies at the first of them. The crash guard sets aside what they
+/// die of, and all the same nothing may be lost or fail.
+pub(super) fn repeated(act: Act, points: &Points) -> Vec<Plan> {
+    let death = |point: &String| Death { point: point.clone(), number: 1, victims: Victims::Daemon };
+    points.0.keys().map(|point| Plan { act, deaths: vec![death(point); IN_A_ROW] }).collect()
+}
+
+/// How many daemons in a row die at the same point.
+const IN_A_ROW: usize = 20;
+
 /// Carries a plan out.
 pub(super) fn play(program: &Path, plan: &Plan) -> Tally {
     besiege(Scene::new(program), plan)

@@ -7,9 +7,14 @@ use std::{
 };
 
 use abide_ports::store::StoreError;
-use tokio_postgres::{Client, Config, NoTls, Row, Statement, types::ToSql};
+use tokio::sync::watch;
+use tokio_postgres::{Client, Config, Row, Statement, types::ToSql};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::error::failed;
+use super::{
+    error::failed,
+    tls::{self, TlsSettings},
+};
 use crate::migration::{Applied, Migration, pending};
 
 /// The steps that make a schema. A released one is never edited.
@@ -24,35 +29,46 @@ const DEFAULT_SCHEMA: &str = "abide";
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// How often to try before saying that the server cannot be reached, in all about three seconds.
 const TRIES: u32 = 7;
-/// How long one try may take.
-const TRY: Duration = Duration::from_secs(10);
+/// How long one try may take, with the TLS handshake and the sign-in.
+const TRY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A schema on a server.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     config: Config,
     schema: String,
+    tls: TlsSettings,
 }
 
 /// A connection, with the statements that were prepared on it.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) client: Client,
+    /// Closed when the connection has ended.
+    ended: watch::Receiver<()>,
     statements: Mutex<HashMap<String, Statement>>,
 }
 
 pub(super) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 impl Target {
-    /// Reads a URL; `schema` among its parameters is ours, the others are the driver's.
+    /// Reads a URL. `schema`, `sslmode` and `sslrootcert` among its parameters are ours, the others are the driver's.
     pub(super) fn parse(url: &str) -> Result<Self, StoreError> {
         let (address, parameters) = url.split_once('?').unwrap_or((url, ""));
-        let is_schema = |parameter: &&str| parameter.starts_with("schema=");
-        let parameters: Vec<_> = parameters.split('&').filter(|parameter| !parameter.is_empty()).collect();
-        let schema =
-            parameters.iter().find(|parameter| is_schema(parameter)).map(|it| &it["schema=".len()..]);
-        let schema = schema.unwrap_or(DEFAULT_SCHEMA).to_owned();
-        let rest: Vec<_> = parameters.iter().filter(|parameter| !is_schema(parameter)).copied().collect();
+        let mut own: HashMap<&str, String> = HashMap::new();
+        let mut rest = Vec::new();
+        for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            if !["schema", "sslmode", "sslrootcert"].contains(&name) {
+                rest.push(parameter);
+                continue;
+            }
+            let value = percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned();
+            if own.insert(name, value).is_some() {
+                return Err(StoreError::Invalid { what: format!("a store's URL with two values of {name}") });
+            }
+        }
+        let schema = own.remove("schema").unwrap_or_else(|| DEFAULT_SCHEMA.to_owned());
         let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if schema.is_empty() || schema.len() > 63 || !schema.chars().all(letters) {
             let what = "the schema's name, which should be of lower-case letters, digits and _,".to_owned();
@@ -62,8 +78,15 @@ impl Target {
         let mut config: Config = format!("{address}?{}", rest.join("&"))
             .parse()
             .map_err(|error| StoreError::Invalid { what: format!("the store's URL ({error})") })?;
-        config.application_name("abide").connect_timeout(TRY);
-        Ok(Self { config, schema })
+        config.application_name("abide").connect_timeout(TRY_TIMEOUT);
+        // A connection that is cut without notice is found within half a minute, not after two hours.
+        config
+            .keepalives_idle(Duration::from_secs(10))
+            .keepalives_interval(Duration::from_secs(5))
+            .keepalives_retries(3);
+        let sslmode = own.get("sslmode").map(String::as_str);
+        let tls = TlsSettings::decide(&mut config, sslmode, own.get("sslrootcert").map(String::as_str))?;
+        Ok(Self { config, schema, tls })
     }
 
     pub(super) fn schema(&self) -> &str {
@@ -72,41 +95,75 @@ impl Target {
 
     /// Connects, and tries again for a bounded time.
     pub(super) async fn connect(&self) -> Result<Session, StoreError> {
+        self.connect_within(TRIES).await
+    }
+
+    /// Connects, with one try.
+    pub(super) async fn connect_once(&self) -> Result<Session, StoreError> {
+        self.connect_within(1).await
+    }
+
+    async fn connect_within(&self, most: u32) -> Result<Session, StoreError> {
+        let connector = self.tls.connector()?;
         let mut pause = FIRST_PAUSE;
         let mut tries = 1;
         loop {
-            match self.try_connect().await {
-                Ok(session) => return Ok(session),
-                // A server that answers with a refusal will not think better of it; one that starts up will.
-                Err(error)
-                    if tries >= TRIES || error.code().is_some_and(|code| !code.code().starts_with("57P")) =>
-                {
-                    return Err(failed(&error));
-                }
+            let tried = tokio::time::timeout(TRY_TIMEOUT, self.try_connect(connector.clone())).await;
+            let error = match tried {
+                Ok(Ok(session)) => return Ok(session),
+                Ok(Err(error)) => match tls::refusal(&error) {
+                    Some(refusal) => return Err(refusal),
+                    // A server that answers with a refusal will not think better of it; one that starts up will.
+                    None if error.code().is_some_and(|code| !code.code().starts_with("57P")) => {
+                        return Err(failed(&error));
+                    }
+                    None => failed(&error),
+                },
                 Err(_) => {
-                    tries += 1;
-                    tokio::time::sleep(pause).await;
-                    pause *= 2;
+                    let seconds = TRY_TIMEOUT.as_secs();
+                    StoreError::Unavailable {
+                        reason: format!("the server does not answer within {seconds} s"),
+                    }
                 }
+            };
+            if tries >= most {
+                return Err(error);
             }
+            tries += 1;
+            tokio::time::sleep(pause).await;
+            pause *= 2;
         }
     }
 
-    async fn try_connect(&self) -> Result<Session, tokio_postgres::Error> {
-        let (client, connection) = self.config.connect(NoTls).await?;
-        // It ends when the client is let go of; what goes wrong is told to whoever waits for an answer.
-        tokio::spawn(async move { drop(connection.await) });
+    async fn try_connect(&self, tls: MakeRustlsConnect) -> Result<Session, tokio_postgres::Error> {
+        let (client, connection) = self.config.connect(tls).await?;
+        // It ends when the client is dropped; failures are reported to the requests that wait for an answer.
+        let (end, ended) = watch::channel(());
+        tokio::spawn(async move {
+            drop(connection.await);
+            drop(end);
+        });
         let schema = &self.schema;
         client.batch_execute(&format!("SET search_path TO \"{schema}\"")).await?;
         // An acknowledged commit is on disk, whatever the server's default is.
         let durable = "SELECT set_config('synchronous_commit', 'on', false)
                        WHERE current_setting('synchronous_commit') = 'off'";
         client.batch_execute(durable).await?;
-        Ok(Session { client, statements: Mutex::default() })
+        // A client that is cut off without notice loses its locks within half a minute.
+        let keepalive =
+            "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3";
+        client.batch_execute(keepalive).await?;
+        Ok(Session { client, ended, statements: Mutex::default() })
     }
 }
 
 impl Session {
+    /// Waits for the end of the connection.
+    pub(super) async fn ended(&self) {
+        // Nothing is ever sent: the only news is that the sender is gone.
+        self.ended.clone().changed().await.ok();
+    }
+
     pub(super) async fn prepared(&self, sql: &str) -> Result<Statement, tokio_postgres::Error> {
         let known = self.statements.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned();
         if let Some(statement) = known {
@@ -145,17 +202,32 @@ impl Session {
         .await?;
         let taken = "SELECT number, name, checksum FROM migrations ORDER BY number";
         let taken = transaction.query(taken, &[]).await.map_err(|error| failed(&error))?;
-        let applied: Vec<_> = taken
-            .iter()
-            .map(|row| Applied { number: row.get(0), name: row.get(1), checksum: row.get(2) })
-            .collect();
-        for step in pending(MIGRATIONS, &applied)? {
+        for step in pending(MIGRATIONS, &applied(&taken))? {
             run(step.sql).await?;
             let noted = "INSERT INTO migrations (number, name, checksum) VALUES ($1, $2, $3)";
             let values: Values<'_> = &[&step.number, &step.name, &step.checksum()];
             transaction.execute(noted, values).await.map_err(|error| failed(&error))?;
         }
         transaction.commit().await.map_err(|error| failed(&error))
+    }
+
+    /// Refuses a schema that is not there or not up to date. Nothing is changed.
+    pub(super) async fn check_migrations(&self, target: &Target) -> Result<(), StoreError> {
+        let schema = target.schema();
+        let exists = "SELECT to_regclass($1) IS NOT NULL";
+        let rows = self.query(exists, &[&format!("\"{schema}\".migrations")]).await;
+        if !rows.map_err(|error| failed(&error))?.first().is_some_and(|row| row.get(0)) {
+            return Err(StoreError::Unavailable {
+                reason: format!("there is no store in the schema {schema} yet"),
+            });
+        }
+        let sql = "SELECT number, name, checksum FROM migrations ORDER BY number";
+        let taken = self.query(sql, &[]).await.map_err(|error| failed(&error))?;
+        if !pending(MIGRATIONS, &applied(&taken))?.is_empty() {
+            let reason = "it was written by an older Abide; start a daemon of this version once, which brings it up to date";
+            return Err(StoreError::Mismatched { reason: reason.to_owned() });
+        }
+        Ok(())
     }
 
     /// The journal has no gap. The rest is for `verify`.
@@ -174,4 +246,9 @@ impl Session {
         }
         Ok(())
     }
+}
+
+fn applied(rows: &[Row]) -> Vec<Applied> {
+    let step = |row: &Row| Applied { number: row.get(0), name: row.get(1), checksum: row.get(2) };
+    rows.iter().map(step).collect()
 }

@@ -5,7 +5,7 @@ use abide_domain::id::RunId;
 use abide_ports::store::{Flaw, StoreError};
 use tokio_postgres::{Error, SimpleQueryMessage};
 
-use super::{PostgresStore, connect::Session, error::failed, testimony};
+use super::{PostgresStore, connect::Session, error::failed, testimony, writer::Job};
 use crate::{assembly::TABLES, chain::ChainCheck};
 
 /// How many entries are read at once.
@@ -50,6 +50,8 @@ async fn look(session: &Session, schema: &str, flaws: &mut Vec<Flaw>) -> Result<
 
 /// Makes anew what belongs to no single run.
 pub(super) async fn reindex(store: &PostgresStore) -> Result<(), StoreError> {
+    // No daemon may be at work meanwhile.
+    store.writer.order(Job::Hold).await?;
     let session = store.reader.connect().await?;
     make_anew(&session).await.map_err(|error| failed(&error))
 }

@@ -1,4 +1,4 @@
-//! Everything in one schema of a Postgres server, for several daemons or where a server is at hand anyway.
+//! Everything in one schema of a Postgres server, where a server is at hand.
 //!
 //! The order of the journal is the order of commits: whoever writes takes the head row first (`write.rs`). One task
 //! writes for each daemon (`writer.rs`), and commits that queue up share a transaction (`batch.rs`).
@@ -6,11 +6,13 @@
 mod batch;
 mod connect;
 mod error;
+mod holder;
 mod inspect;
 mod ledgers;
 mod read;
 mod testimony;
 mod text;
+mod tls;
 mod write;
 mod writer;
 
@@ -19,10 +21,13 @@ use std::path::PathBuf;
 use abide_ports::store::StoreError;
 
 use crate::witness::Loss;
+pub use holder::Writers;
+
 use connect::Target;
+use holder::SchemaLock;
 use read::Reader;
 use testimony::{State, Watch};
-use writer::Writer;
+use writer::{Contact, Writer};
 
 /// A store on a server.
 #[derive(Debug)]
@@ -43,8 +48,11 @@ pub struct Options {
     pub witness_folder: Option<PathBuf>,
     /// What to do if acknowledged input is missing.
     pub loss: Loss,
-    /// Whether the witness is left as it is, because nothing will be committed.
+    /// Whether the store is opened to be looked at. Nothing is made or changed, and a daemon may have it; a repair takes
+    /// the schema's lock first.
     pub only_looks: bool,
+    /// How many daemons may write to the schema.
+    pub writers: Writers,
 }
 
 impl PostgresStore {
@@ -58,19 +66,35 @@ impl PostgresStore {
     pub async fn open_with(url: &str, options: &Options) -> Result<Self, StoreError> {
         let target = Target::parse(url)?;
         let mut session = target.connect().await?;
-        session.migrate(&target).await?;
+        let state = State::default();
+        let home = options.witness_folder.clone();
+        let mut lock = SchemaLock::new(options.writers, target.schema(), home, state.clone());
+        if options.only_looks {
+            session.check_migrations(&target).await?;
+        } else {
+            // Before anything is changed that another daemon may be using.
+            lock.take(&session).await?;
+            session.migrate(&target).await?;
+        }
         session.check_journal().await?;
-        let (mut watch, mut witness, mut notes) = (Watch::default(), None, Vec::new());
+        let (mut watch, mut witness, mut notes) = (Watch::without_witness(state.clone()), None, Vec::new());
         if let Some(folder) = &options.witness_folder {
             let path = testimony::path_in(folder, &session).await?;
             if !options.only_looks {
-                watch = testimony::open(&session, &path, options.loss, &mut notes).await?;
+                watch = testimony::open(&session, &path, options.loss, state.clone(), &mut notes).await?;
             }
             witness = Some(path);
         }
         let reader = Reader::new(target.clone(), target.connect().await?);
-        let state = watch.state();
-        Ok(Self { writer: Writer::start(target, session, watch), reader, witness, state, notes })
+        let session = match options.only_looks {
+            true => None,
+            false => {
+                lock.sign(&session).await?;
+                Some(session)
+            }
+        };
+        let writer = Writer::start(Contact { target, session, watch, lock });
+        Ok(Self { writer, reader, witness, state, notes })
     }
 
     /// What an operator should know of how it was opened.

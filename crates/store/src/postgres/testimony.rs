@@ -1,12 +1,12 @@
 //! A schema and its witness: a file in the daemon's home that notices a server which was restored from an older backup,
 //! or failed over to one that had not received everything.
 //!
-//! The file is named after the store's id, so each schema has its own. Several daemons may write to one schema; each
-//! has a witness of its own, which the others' commits leave behind.
+//! The file is named after the store's id, so each schema has its own. Daemons that write to one schema in turn have a
+//! witness each, which the others' commits leave behind.
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
@@ -21,25 +21,54 @@ use crate::{
 /// How often a witness that was written to is synced.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What keeps the store from being written to, shared with whoever asks for its health.
+/// What keeps the store from being written to, shared with those who ask for its health.
 #[derive(Clone, Debug, Default)]
-pub(super) struct State(Arc<Mutex<Option<String>>>);
+pub(super) struct State(Arc<Mutex<Hindrances>>);
+
+#[derive(Debug, Default)]
+struct Hindrances {
+    /// The server has less than was acknowledged. Gone when it has that again.
+    gone: Option<String>,
+    /// Another daemon uses the schema. Stays for the life of this one.
+    taken_over: Option<String>,
+}
 
 impl State {
     pub(super) fn health(&self) -> Result<(), StoreError> {
-        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        self.taken_over()?;
+        match &self.lock().gone {
             Some(what) => Err(StoreError::Gone { what: what.clone() }),
             None => Ok(()),
         }
     }
 
-    fn set(&self, what: Option<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    /// Refuses if another daemon has used the schema since.
+    pub(super) fn taken_over(&self) -> Result<(), StoreError> {
+        match &self.lock().taken_over {
+            Some(what) => Err(StoreError::InUse { what: what.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn is_taken_over(&self) -> bool {
+        self.lock().taken_over.is_some()
+    }
+
+    pub(super) fn take_over(&self, what: &str) {
+        self.lock().taken_over = Some(what.to_owned());
+    }
+
+    fn set_gone(&self, what: Option<String>) {
+        self.lock().gone = what;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Hindrances> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Follows the commits of this daemon.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Watch {
     witness: Option<Witness>,
     /// The newest commit of this daemon.
@@ -48,8 +77,9 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn state(&self) -> State {
-        self.state.clone()
+    /// One without a witness: only what is seen from now on is compared.
+    pub(super) fn without_witness(state: State) -> Self {
+        Self { witness: None, seen: Head::default(), state }
     }
 
     /// Refuses to write to a server that has less than was acknowledged.
@@ -60,7 +90,7 @@ impl Watch {
             (true, _) | (false, 0) => Ok(()),
             (false, _) => witness::compare("the store on the server", self.seen, head, chain),
         };
-        self.state.set(compared.as_ref().err().map(ToString::to_string));
+        self.state.set_gone(compared.as_ref().err().map(ToString::to_string));
         compared
     }
 
@@ -96,6 +126,7 @@ pub(super) async fn open(
     session: &Session,
     path: &Path,
     loss: Loss,
+    state: State,
     notes: &mut Vec<String>,
 ) -> Result<Watch, StoreError> {
     match judge(session, path).await {
@@ -113,7 +144,7 @@ pub(super) async fn open(
     let head = head(session).await?;
     let witness = Witness::start(path, head)?;
     tokio::spawn(keep_synced(Arc::downgrade(&witness.shared())));
-    Ok(Watch { witness: Some(witness), seen: head, state: State::default() })
+    Ok(Watch { witness: Some(witness), seen: head, state })
 }
 
 /// Compares a schema with its witness. A note for the operator if the witness cannot be read.

@@ -1,7 +1,9 @@
 //! The one task that writes for this daemon: whatever has queued up while it was busy shares the next transaction.
 //!
-//! Other daemons may write to the same schema; all of them take the head row first. An order is answered only after
+//! The connection holds the schema's lock (`holder.rs`), so no other daemon writes meanwhile. An order is answered only after
 //! the COMMIT in which it is, and after the witness has seen it. Contact lost before that COMMIT was sent is tried again; lost after, it is unknown.
+
+use std::time::Duration;
 
 use abide_ports::store::{Committed, Seq, StoreError};
 use tokio::sync::{mpsc, oneshot};
@@ -10,6 +12,7 @@ use super::{
     batch::Batch,
     connect::{Session, Target},
     error::{commit_failed, failed},
+    holder::SchemaLock,
     testimony::Watch,
     write,
 };
@@ -22,13 +25,20 @@ use crate::{
 const QUEUE: usize = 1024;
 /// How many orders may share a transaction.
 const BATCH: usize = 512;
+/// How long to wait before a server that is away is tried again, if nothing is to be written meanwhile.
+const RESTORE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Something to be written.
 #[derive(Debug)]
 pub(super) enum Job {
     Commit(Vec<Record>),
-    Advance { reader: String, to: Seq },
+    Advance {
+        reader: String,
+        to: Seq,
+    },
     Replace(Box<TableRows>),
+    /// Nothing, under the schema's lock.
+    Hold,
 }
 
 type Outcome = Result<Committed, StoreError>;
@@ -45,9 +55,9 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(target: Target, session: Session, watch: Watch) -> Self {
+    pub(super) fn start(contact: Contact) -> Self {
         let (orders, queue) = mpsc::channel(QUEUE);
-        tokio::spawn(serve(Contact { target, session: Some(session), watch }, queue));
+        tokio::spawn(serve(contact, queue));
         Self { orders }
     }
 
@@ -63,7 +73,16 @@ impl Writer {
 
 async fn serve(mut contact: Contact, mut queue: mpsc::Receiver<Order>) {
     let mut orders = Vec::new();
-    while queue.recv_many(&mut orders, BATCH).await > 0 {
+    loop {
+        tokio::select! {
+            biased;
+            taken = queue.recv_many(&mut orders, BATCH) => if taken == 0 { return },
+            // Also without orders: another daemon that takes the lock is found out at once.
+            () = contact.lost() => {
+                contact.restore().await;
+                continue;
+            }
+        }
         let (jobs, replies): (Vec<_>, Vec<_>) =
             orders.drain(..).map(|order| (order.job, order.reply)).unzip();
         let outcomes = write_all(&mut contact, &jobs).await;
@@ -116,6 +135,7 @@ impl From<StoreError> for Failure {
             | StoreError::Damaged { .. }
             | StoreError::Lost { .. }
             | StoreError::Gone { .. }
+            | StoreError::InUse { .. }
             | StoreError::Mismatched { .. }
             | StoreError::Unsupported { .. }
             | StoreError::Invalid { .. } => Self::NotWritten(error),
@@ -124,13 +144,39 @@ impl From<StoreError> for Failure {
 }
 
 /// The connection, made again when it was lost.
-struct Contact {
-    target: Target,
-    session: Option<Session>,
-    watch: Watch,
+#[derive(Debug)]
+pub(super) struct Contact {
+    pub(super) target: Target,
+    pub(super) session: Option<Session>,
+    pub(super) watch: Watch,
+    pub(super) lock: SchemaLock,
 }
 
 impl Contact {
+    /// Waits until the connection should be made again although nothing is to be written.
+    async fn lost(&self) {
+        match &self.session {
+            _ if !self.lock.is_kept() => std::future::pending().await,
+            Some(session) => session.ended().await,
+            None => tokio::time::sleep(RESTORE_PAUSE).await,
+        }
+    }
+
+    /// Makes the connection again, and takes the lock. A server that is away is tried again later.
+    async fn restore(&mut self) {
+        self.session = None;
+        if let Ok(session) = self.target.connect_once().await {
+            self.session = self.locked(session).await.ok();
+        }
+    }
+
+    /// A new connection that has the schema's lock.
+    async fn locked(&mut self, session: Session) -> Result<Session, StoreError> {
+        self.lock.take(&session).await?;
+        self.lock.sign(&session).await?;
+        Ok(session)
+    }
+
     async fn transaction(&mut self, jobs: &[Job]) -> Result<Vec<Outcome>, Failure> {
         let fresh = self.session.as_ref().is_none_or(|session| session.client.is_closed());
         let first = self.attempt(jobs).await;
@@ -145,7 +191,10 @@ impl Contact {
     async fn attempt(&mut self, jobs: &[Job]) -> Result<Vec<Outcome>, Failure> {
         let session = match self.session.take().filter(|session| !session.client.is_closed()) {
             Some(session) => session,
-            None => self.target.connect().await?,
+            None => {
+                let session = self.target.connect().await?;
+                self.locked(session).await?
+            }
         };
         let session = self.session.insert(session);
         let written = transaction(session, jobs, &mut self.watch).await;
@@ -171,6 +220,7 @@ async fn transaction(session: &Session, jobs: &[Job], watch: &mut Watch) -> Resu
                 batch.cursors.entry(reader).and_modify(|at| *at = to.max(*at)).or_insert(to);
                 Ok(Committed { last: Seq(known.head.seq as u64) })
             }
+            Job::Hold => Ok(Committed { last: Seq(known.head.seq as u64) }),
             Job::Replace(rows) => {
                 write::clear(session, rows).await.map_err(|error| failed(&error))?;
                 batch.replace(rows);
@@ -194,6 +244,6 @@ async fn transaction(session: &Session, jobs: &[Job], watch: &mut Watch) -> Resu
 fn records(job: &Job) -> &[Record] {
     match job {
         Job::Commit(records) => records,
-        Job::Advance { .. } | Job::Replace(_) => &[],
+        Job::Advance { .. } | Job::Replace(_) | Job::Hold => &[],
     }
 }

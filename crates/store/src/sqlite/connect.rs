@@ -391,6 +391,7 @@ pub(super) fn named(path: &Path, error: &rusqlite::Error) -> StoreError {
         | StoreError::OutcomeUnknown { .. }
         | StoreError::Lost { .. }
         | StoreError::Gone { .. }
+        | StoreError::InUse { .. }
         | StoreError::Mismatched { .. }
         | StoreError::Unsupported { .. }
         | StoreError::Invalid { .. }) => other,

@@ -8,6 +8,7 @@
 //! | `write TEXT` | it wants this on its input, and a line's end |
 //! | `ask TEXT` | its turn ends with a question |
 //! | `done TEXT` | its turn ends |
+//! | `break` | its interpreter panics |
 
 mod engine;
 mod processes;

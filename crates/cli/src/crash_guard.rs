@@ -1,0 +1,199 @@
+//! The crash guard's record in the home: `crash-guard/performing` has the names of what is being performed, and
+//! `crash-guard/state.json` what earlier daemons died of.
+//!
+//! Names are written in place, in slots of one size, and never synced: they outlive the process, not the machine. What is
+//! done about them is decided in the daemon.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use abide_ports::crash_log::{CrashLog, GuardState, Remains, Suspect};
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use crate::private;
+
+/// The folder in the home.
+const FOLDER: &str = "crash-guard";
+/// The bytes of one slot: more than a name of the file system has.
+const SLOT_BYTES: usize = 512;
+/// No more of the record is read than this, whatever lies there.
+const MAX_RECORD_BYTES: u64 = 1 << 20;
+
+/// The record, open for writing.
+#[derive(Debug)]
+pub(crate) struct CrashRecord {
+    performing: File,
+    state: PathBuf,
+    slots: Mutex<Slots>,
+    /// Whether the process is about to end in order: what begins now is not recorded.
+    is_closed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    free: Vec<usize>,
+    count: usize,
+}
+
+/// Opens the record of this home, which the caller has locked, and says what the last daemon left.
+pub(crate) fn open(home: &Path) -> anyhow::Result<(CrashRecord, Remains)> {
+    let folder = home.join(FOLDER);
+    let opened = || -> io::Result<(CrashRecord, Remains)> {
+        private::directory(&folder)?;
+        let path = folder.join("performing");
+        let options = || {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false);
+            options
+        };
+        let performing = private::open(&mut options(), &path)?;
+        let state = folder.join("state.json");
+        let remains = Remains { in_flight: names(&performing)?, state: read_state(&state) };
+        let (slots, is_closed) = (Mutex::default(), AtomicBool::new(false));
+        Ok((CrashRecord { performing, state, slots, is_closed }, remains))
+    };
+    opened().with_context(|| format!("cannot use {}", folder.display()))
+}
+
+/// What is set aside in this home.
+pub(crate) fn set_aside(home: &Path) -> Vec<Suspect> {
+    let state = read_state(&home.join(FOLDER).join("state.json"));
+    state.suspects.into_iter().filter(Suspect::is_set_aside).collect()
+}
+
+impl CrashRecord {
+    /// Removes the names that an earlier daemon left, once they are counted.
+    pub(crate) fn clear(&self) {
+        if let Err(error) = self.performing.set_len(0) {
+            tracing::warn!(%error, "crash guard: the record cannot be cleared");
+        }
+    }
+}
+
+impl CrashLog for CrashRecord {
+    fn begin(&self, item: &str) -> usize {
+        let place = {
+            let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+            let free = slots.free.pop();
+            free.unwrap_or_else(|| {
+                slots.count += 1;
+                slots.count - 1
+            })
+        };
+        if self.is_closed.load(Ordering::Acquire) {
+            return place;
+        }
+        let mut slot = [0; SLOT_BYTES];
+        let length = item.len().min(SLOT_BYTES);
+        slot[..length].copy_from_slice(&item.as_bytes()[..length]);
+        // A full disk must not keep anything from being performed: then a death is not counted.
+        self.performing.write_all_at(&slot, (place * SLOT_BYTES) as u64).ok();
+        place
+    }
+
+    fn end(&self, place: usize) {
+        self.performing.write_all_at(&[0; SLOT_BYTES], (place * SLOT_BYTES) as u64).ok();
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).free.push(place);
+    }
+
+    fn save(&self, state: &GuardState) {
+        let suspects = state.suspects.iter().map(
+            |suspect| json!({ "item": suspect.item, "deaths": suspect.deaths, "retry_at": suspect.retry_at }),
+        );
+        let text = json!({
+            "suspects": suspects.collect::<Vec<_>>(),
+            "crowded_deaths": state.crowded_deaths,
+        });
+        let part = self.state.with_extension("part");
+        let saved =
+            private::write(&part, text.to_string().as_bytes()).and_then(|()| fs::rename(&part, &self.state));
+        if let Err(error) = saved {
+            tracing::warn!(%error, "crash guard: its state cannot be written");
+        }
+    }
+
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        self.clear();
+    }
+}
+
+/// The names in the slots that are in use.
+fn names(performing: &File) -> io::Result<Vec<String>> {
+    let length = performing.metadata()?.len().min(MAX_RECORD_BYTES);
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+    performing.read_exact_at(&mut bytes, 0)?;
+    let name = |slot: &[u8]| {
+        let end = slot.iter().position(|byte| *byte == 0).unwrap_or(slot.len());
+        String::from_utf8_lossy(&slot[..end]).into_owned()
+    };
+    Ok(bytes.chunks(SLOT_BYTES).map(name).filter(|name| !name.is_empty()).collect())
+}
+
+/// The state that was saved last; none if there is none that can be read, which counts from the beginning.
+fn read_state(path: &Path) -> GuardState {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let value: Value = serde_json::from_str(&text).unwrap_or_default();
+    let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
+    let suspect = |entry: &Value| {
+        Some(Suspect {
+            item: entry["item"].as_str()?.to_owned(),
+            deaths: number(&entry["deaths"])?,
+            retry_at: entry["retry_at"].as_i64()?,
+        })
+    };
+    let suspects = value["suspects"].as_array().map(Vec::as_slice).unwrap_or_default();
+    GuardState {
+        suspects: suspects.iter().filter_map(suspect).collect(),
+        crowded_deaths: number(&value["crowded_deaths"]).unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_state_are_found_by_the_next_daemon_and_ended_ones_are_not() {
+        let home = tempfile::tempdir().unwrap();
+        let (record, remains) = open(home.path()).unwrap();
+        assert_eq!(remains, Remains::default());
+        let first = record.begin("effect 1");
+        let second = record.begin("deletion two\nlines");
+        record.end(first);
+        let third = record.begin(&"x".repeat(600));
+        assert_eq!(third, first, "a slot is used again");
+        let suspect = Suspect { item: "effect 1".to_owned(), deaths: 3, retry_at: 7 };
+        let state = GuardState { suspects: vec![suspect.clone()], crowded_deaths: 2 };
+        record.save(&state);
+        // A process that dies closes nothing in order.
+        drop(record);
+        let (record, remains) = open(home.path()).unwrap();
+        assert_eq!(remains.in_flight, ["x".repeat(SLOT_BYTES), "deletion two\nlines".to_owned()]);
+        assert_eq!((remains.state, set_aside(home.path())), (state, vec![suspect]));
+        record.end(second);
+        record.close();
+        record.begin("effect 2");
+        drop(record);
+        assert_eq!(open(home.path()).unwrap().1.in_flight, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_state_that_cannot_be_read_counts_from_the_beginning() {
+        let home = tempfile::tempdir().unwrap();
+        drop(open(home.path()).unwrap());
+        for text in ["", "[]", "{\"suspects\": 3}", "{\"suspects\": [{\"item\": 3}]}", "\u{0}"] {
+            fs::write(home.path().join(FOLDER).join("state.json"), text).unwrap();
+            assert_eq!(open(home.path()).unwrap().1.state, GuardState::default(), "{text:?}");
+        }
+    }
+}

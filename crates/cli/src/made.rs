@@ -1,0 +1,224 @@
+//! Directories that Abide made for runs, and the proof of it: a note in the home names device, inode and time of birth.
+//!
+//! Retention deletes a directory only if its note says that it is the one that was made. One that was put in its place
+//! (another directory, a mount, a link) is never Abide's to delete. The notes lie in `made` in the home, out of reach of
+//! workspaces.
+
+use std::{
+    ffi::OsStr,
+    fs, io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, StatxFlags, openat, renameat_with, statx};
+
+use crate::private;
+
+/// The folder of the notes in the home.
+const FOLDER: &str = "made";
+/// What a directory is called until its note is written.
+const UNFINISHED: &str = ".new-";
+
+/// What a directory is for. Each has a folder in the home with one directory for each run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Workspace,
+    Private,
+}
+
+impl Purpose {
+    pub(crate) const ALL: [Self; 2] = [Self::Workspace, Self::Private];
+
+    /// The folder in the home.
+    pub(crate) fn folder(self) -> &'static str {
+        match self {
+            Self::Workspace => "workspaces",
+            Self::Private => "runs",
+        }
+    }
+}
+
+/// Tells one directory from every other that is, was or will be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    device: (u32, u32),
+    inode: u64,
+    /// Seconds and nanoseconds; inodes are used again, and then differ in this. 0 where the file system does not say.
+    born: (i64, u32),
+}
+
+impl Identity {
+    /// The directory at this path. None if there is none, or a link.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Self::of_open(&openat(CWD, path, flags, Mode::empty()).ok()?)
+    }
+
+    fn of_open(directory: &OwnedFd) -> Option<Self> {
+        let mask = StatxFlags::INO | StatxFlags::BTIME;
+        let found = statx(directory, c"", AtFlags::EMPTY_PATH, mask).ok()?;
+        let is_told = found.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let born = if is_told { (found.stx_btime.tv_sec, found.stx_btime.tv_nsec) } else { (0, 0) };
+        Some(Self { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino, born })
+    }
+
+    fn to_text(self) -> String {
+        let Self { device: (major, minor), inode, born: (seconds, nanoseconds) } = self;
+        format!("{major} {minor} {inode} {seconds} {nanoseconds}\n")
+    }
+}
+
+/// Makes the directory of a run, for its owner only, with its note. One that is there already stays as it is and gets
+/// no note: who made it is not known.
+pub(crate) fn directory(home: &Path, purpose: Purpose, run: &str) -> io::Result<()> {
+    let parent = home.join(purpose.folder());
+    let path = parent.join(run);
+    if fs::symlink_metadata(&path).is_ok() {
+        return Ok(());
+    }
+    private::missing_directories(&parent)?;
+    let unfinished = parent.join(format!("{UNFINISHED}{run}"));
+    // One of a daemon that died is empty, and has perhaps a note that no directory fits.
+    match fs::remove_dir(&unfinished) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    private::directory(&unfinished)?;
+    note(home, purpose, run, &unfinished)?;
+    match renameat_with(CWD, &unfinished, CWD, &path, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(()),
+        // Some file systems know no such rename; the directory is ours and empty, and a name that is taken is an error.
+        Err(rustix::io::Errno::INVAL) => fs::rename(&unfinished, &path),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Notes that the directory at this path is the run's.
+pub(crate) fn note(home: &Path, purpose: Purpose, run: &str, path: &Path) -> io::Result<()> {
+    let Some(identity) = Identity::of(path) else { return Err(io::ErrorKind::NotADirectory.into()) };
+    private::directory(&home.join(FOLDER))?;
+    private::write(&note_path(home, purpose, run), identity.to_text().as_bytes())
+}
+
+/// Whether the directory at this path is the one that was made for the run.
+pub(crate) fn is_ours(home: &Path, purpose: Purpose, run: &str, path: &Path) -> bool {
+    let noted = fs::read_to_string(note_path(home, purpose, run)).ok();
+    let found = Identity::of(path).map(Identity::to_text);
+    found.is_some() && found == noted
+}
+
+/// The directory is gone, and its note goes too.
+pub(crate) fn forget(home: &Path, purpose: Purpose, run: &str) {
+    // A note that stays proves nothing about a later directory.
+    fs::remove_file(note_path(home, purpose, run)).ok();
+}
+
+fn note_path(home: &Path, purpose: Purpose, run: &str) -> PathBuf {
+    home.join(FOLDER).join(format!("{}.{run}", purpose.folder()))
+}
+
+/// Notes what an earlier version made in this home, which wrote no notes: once, before anything is deleted.
+pub(crate) fn adopt(home: &Path) -> io::Result<()> {
+    if home.join(FOLDER).exists() {
+        return Ok(());
+    }
+    private::directory(home)?;
+    let unfinished = home.join(format!("{FOLDER}-new"));
+    let names = |folder: &str| fs::read_dir(home.join(folder)).into_iter().flatten().flatten();
+    private::directory(&unfinished)?;
+    let device = |path: &Path| Identity::of(path).map(|found| found.device);
+    let adopt_one = |purpose: Purpose, run: &OsStr, path: &Path| -> io::Result<()> {
+        let (Some(run), Some(identity)) = (run.to_str(), Identity::of(path)) else { return Ok(()) };
+        // A mount is not a directory of ours.
+        if device(home) != Some(identity.device) {
+            return Ok(());
+        }
+        let note = unfinished.join(format!("{}.{run}", purpose.folder()));
+        private::write(&note, identity.to_text().as_bytes())
+    };
+    for purpose in Purpose::ALL {
+        for entry in names(purpose.folder()) {
+            adopt_one(purpose, &entry.file_name(), &entry.path())?;
+        }
+    }
+    // What was on its way out bears the run's name with a number behind it. Both purposes may have one.
+    for entry in names("trash") {
+        let name = entry.file_name();
+        let run = name.to_str().and_then(|name| name.rsplit_once('.')).map(|(run, _)| run);
+        let is_free = |purpose: &Purpose| {
+            run.is_some_and(|run| !unfinished.join(format!("{}.{run}", purpose.folder())).exists())
+        };
+        if let (Some(run), Some(purpose)) = (run, Purpose::ALL.into_iter().find(is_free)) {
+            adopt_one(purpose, OsStr::new(run), &entry.path())?;
+        }
+    }
+    fs::rename(&unfinished, home.join(FOLDER))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const PURPOSE: Purpose = Purpose::Workspace;
+
+    #[test]
+    fn what_was_made_is_known_again_wherever_it_is_moved() {
+        let home = tempfile::tempdir().unwrap();
+        directory(home.path(), PURPOSE, "run").unwrap();
+        let path = home.path().join("workspaces/run");
+        assert!(is_ours(home.path(), PURPOSE, "run", &path));
+        fs::write(path.join("file"), "x").unwrap();
+        fs::rename(&path, home.path().join("elsewhere")).unwrap();
+        assert!(is_ours(home.path(), PURPOSE, "run", &home.path().join("elsewhere")));
+        assert!(!is_ours(home.path(), PURPOSE, "run", &path), "nothing is there");
+        assert!(!is_ours(home.path(), Purpose::Private, "run", &home.path().join("elsewhere")));
+        forget(home.path(), PURPOSE, "run");
+        assert!(!is_ours(home.path(), PURPOSE, "run", &home.path().join("elsewhere")));
+    }
+
+    #[test]
+    fn what_was_put_in_its_place_is_not_ours() {
+        let home = tempfile::tempdir().unwrap();
+        directory(home.path(), PURPOSE, "run").unwrap();
+        let path = home.path().join("workspaces/run");
+        // The inode of a directory that is deleted is often the next one's.
+        for _ in 0..20 {
+            fs::remove_dir_all(&path).unwrap();
+            fs::create_dir(&path).unwrap();
+            assert!(!is_ours(home.path(), PURPOSE, "run", &path));
+        }
+        fs::rename(&path, home.path().join("other")).unwrap();
+        symlink(home.path().join("other"), &path).unwrap();
+        assert!(!is_ours(home.path(), PURPOSE, "run", &path));
+    }
+
+    #[test]
+    fn a_directory_that_is_there_already_gets_no_note_and_a_crash_leaves_nothing_half_made() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("workspaces/run");
+        fs::create_dir_all(&path).unwrap();
+        directory(home.path(), PURPOSE, "run").unwrap();
+        assert!(!is_ours(home.path(), PURPOSE, "run", &path));
+        fs::create_dir(home.path().join("workspaces/.new-second")).unwrap();
+        directory(home.path(), PURPOSE, "second").unwrap();
+        assert!(is_ours(home.path(), PURPOSE, "second", &home.path().join("workspaces/second")));
+        assert!(!home.path().join("workspaces/.new-second").exists());
+    }
+
+    #[test]
+    fn what_an_earlier_version_made_is_adopted_once() {
+        let home = tempfile::tempdir().unwrap();
+        let [old, later] = ["old", "later"].map(|run| home.path().join("runs").join(run));
+        fs::create_dir_all(&old).unwrap();
+        symlink(&old, home.path().join("runs/link")).unwrap();
+        adopt(home.path()).unwrap();
+        assert!(is_ours(home.path(), Purpose::Private, "old", &old));
+        assert!(!is_ours(home.path(), Purpose::Private, "link", &home.path().join("runs/link")));
+        fs::create_dir(&later).unwrap();
+        adopt(home.path()).unwrap();
+        assert!(!is_ours(home.path(), Purpose::Private, "later", &later));
+    }
+}

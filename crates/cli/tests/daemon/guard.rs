@@ -1,0 +1,89 @@
+//! The crash guard of the real daemon: an effect during which daemons die is set aside after the third, named by
+//! `abide doctor`, and performed in the end.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use abide_testkit::{daemon::Home, wait};
+use serde_json::{Value, json};
+
+/// A home whose parrot cannot be examined for as long as the file `slow` is there, so that the effect is in progress.
+fn home() -> Home {
+    let program = Path::new(env!("CARGO_BIN_EXE_abide"));
+    let home = Home::new(program);
+    let wrapper = home.path().join("wrapper");
+    let script = format!(
+        "#!/bin/sh\nwhile [ -e '{}' ]; do sleep 0.05; done\nexec '{}' __parrot \"$@\"\n",
+        home.path().join("slow").display(),
+        program.display()
+    );
+    fs::write(&wrapper, script).expect("the home can be written");
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let config = format!("[engines.parrot]\ncommand = [\"{}\"]\n", wrapper.display());
+    fs::write(home.path().join("config.toml"), config).expect("the home can be written");
+    fs::write(home.path().join("slow"), "").expect("the home can be written");
+    home
+}
+
+fn record(home: &Home) -> String {
+    let bytes = fs::read(home.path().join("crash-guard/performing")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).replace('\0', "")
+}
+
+fn state(home: &Home) -> Value {
+    let text = fs::read_to_string(home.path().join("crash-guard/state.json")).expect("it is written");
+    serde_json::from_str(&text).expect("it is JSON")
+}
+
+fn doctor(home: &Home) -> String {
+    home.run(&["doctor", "parrot", "--timeout", "1"]).stdout
+}
+
+#[test]
+fn an_effect_during_which_three_daemons_died_is_set_aside_and_never_dropped() {
+    let home = home();
+    let daemon = home.start();
+    let body = json!({ "engine": "parrot", "prompt": "say It is done.", "workspace": home.workspace("w") });
+    let created = home.client().and_then(|client| client.post("/v1/runs", &body)).expect("it answers");
+    assert_eq!(created.status, 201, "{}", created.body);
+    let run = created.text("/run_id").to_owned();
+    let effect = format!("effect {run}");
+    let mut daemon = Some(daemon);
+    for death in 1..=3 {
+        let dying = daemon.take().unwrap_or_else(|| home.start());
+        wait::until("the effect is being performed", || record(&home).contains(&effect));
+        dying.kill();
+        assert!(!doctor(&home).contains(&effect), "after {} deaths", death - 1);
+    }
+    // Seventeen more: whatever happens, the effect is neither performed before its time nor dropped.
+    for _ in 0..17 {
+        let dying = home.start();
+        assert!(dying.is_ready(), "{}", home.complaints());
+        assert!(!record(&home).contains(&effect), "it is not performed before the daemon is ready");
+        dying.kill();
+    }
+    let suspects = state(&home)["suspects"].clone();
+    assert_eq!(suspects[0]["deaths"], 3, "deaths without it do not count: {suspects}");
+    let told = doctor(&home);
+    assert!(told.contains(&effect) && told.contains("crash guard"), "{told}");
+    assert!(home.log_text().contains("set aside"), "the log names it");
+    // Nothing failed by it, and others are not held up.
+    let alive = home.start();
+    let client = home.client().expect("it answers");
+    let shown = client.get(&format!("/v1/runs/{run}")).expect("it answers");
+    assert_eq!(shown.text("/status"), "running", "{}", shown.body);
+    assert_eq!(alive.terminate(), abide_testkit::daemon::Death::Exited(Some(0)));
+    // Its time comes.
+    let mut later = state(&home);
+    later["suspects"][0]["retry_at"] = json!(1);
+    fs::write(home.path().join("crash-guard/state.json"), later.to_string())
+        .expect("the home can be written");
+    fs::remove_file(home.path().join("slow")).expect("it was there");
+    let last = home.start();
+    let client = home.client().expect("it answers");
+    wait::until("the run succeeds", || {
+        client.get(&format!("/v1/runs/{run}")).is_ok_and(|run| run.text("/status") == "succeeded")
+    });
+    assert_eq!(state(&home)["suspects"], json!([]), "its success is the end of it");
+    last.terminate();
+    assert_eq!(record(&home), "", "nothing is on record after an orderly end");
+}

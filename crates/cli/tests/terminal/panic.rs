@@ -1,0 +1,79 @@
+//! A panic in the runtime ends the session that it was about, and nothing else.
+
+use std::sync::{
+    Mutex,
+    mpsc::{RecvTimeoutError, channel},
+};
+use std::time::Duration;
+
+use abide_terminal::{
+    Call, Code, Config, Create, Execute, Handle, Launcher, Limits, Reply, SessionId, State, TerminalError,
+    failpoint,
+};
+
+use crate::support;
+
+/// The session for which the runtime panics.
+static VICTIM: Mutex<Option<SessionId>> = Mutex::new(None);
+
+fn panic_for_victim(session: &SessionId) {
+    let is_victim = VICTIM.lock().unwrap().as_ref() == Some(session);
+    assert!(!is_victim, "the runtime breaks, as the test wants");
+}
+
+fn ask(handle: &Handle, call: Call) -> Result<Reply, TerminalError> {
+    let (told, heard) = channel();
+    handle.call(call, move |reply| told.send(reply).unwrap());
+    match heard.recv_timeout(Duration::from_secs(60)) {
+        Ok(reply) => reply,
+        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => panic!("the runtime is mute"),
+    }
+}
+
+fn create(handle: &Handle) -> SessionId {
+    match ask(handle, Call::Create(Create::default())).unwrap() {
+        Reply::Session(info) => info.session,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn run(handle: &Handle, session: &SessionId, command: &str) -> Result<Reply, TerminalError> {
+    let (session, command) = (session.clone(), command.to_owned());
+    let execute =
+        Execute { session, command, timeout_ms: None, stdin: None, env: vec![], max_output_bytes: None };
+    ask(handle, Call::Run(execute))
+}
+
+#[test]
+fn a_panic_ends_the_session_that_it_was_about_and_no_other() {
+    failpoint::install(panic_for_victim);
+    let home = support::home();
+    let handle = Handle::start(Config {
+        keepers: home.path().join("keepers"),
+        launcher: Launcher {
+            program: env!("CARGO_BIN_EXE_abide").into(),
+            arguments: vec!["__keeper".to_owned()],
+        },
+        env: std::env::vars().collect(),
+        cwd: "/".to_owned(),
+        shell: "/bin/sh".to_owned(),
+        detached: false,
+        limits: Limits::default(),
+    })
+    .unwrap();
+    let (victim, other) = (create(&handle), create(&handle));
+    run(&handle, &victim, "x=1").unwrap();
+    run(&handle, &other, "x=2").unwrap();
+    *VICTIM.lock().unwrap() = Some(victim.clone());
+    let broken = run(&handle, &victim, "echo $x").unwrap_err();
+    assert_eq!(broken.code, Code::Internal, "{broken:?}");
+    *VICTIM.lock().unwrap() = None;
+    let reply = run(&handle, &other, "echo $x").unwrap();
+    let Reply::Ran(ran) = reply else { panic!("{reply:?}") };
+    assert_eq!(ran.kept[0], b"2\n", "the other session has its state");
+    let reply = ask(&handle, Call::Info(victim)).unwrap();
+    let Reply::Session(info) = reply else { panic!("{reply:?}") };
+    assert_eq!(info.state, State::Terminated);
+    let fresh = create(&handle);
+    run(&handle, &fresh, "true").unwrap();
+}

@@ -1,0 +1,305 @@
+//! The crash guard: what the daemon has died of three times in a row no longer takes the next one down with it.
+//!
+//! Before an effect, a deletion or a note is performed, its name is recorded ([`CrashLog`]). A daemon that died with exactly
+//! one name on record died of that, as far as can be told; performing it to its end clears its count. From the third death on
+//! it is set aside: it is performed only by a daemon that is ready, alone, and after a pause that grows from a minute to an
+//! hour. Nothing is dropped, and no run fails of it.
+//!
+//! A death with several names on record tells nothing. After three of those in a row, everything is performed one after the
+//! other for a while, so that the next death tells.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use abide_domain::time::{Span, Timestamp};
+use abide_ports::{
+    clock::Clock,
+    crash_log::{CrashLog, GuardState, MAX_DEATHS, Remains, Suspect},
+};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+
+/// How long something is set aside. The first pause; each further death doubles it, up to the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuardPauses {
+    /// After the third death.
+    pub first: Duration,
+    /// The longest.
+    pub last: Duration,
+}
+
+impl Default for GuardPauses {
+    fn default() -> Self {
+        Self { first: Duration::from_secs(60), last: Duration::from_secs(3_600) }
+    }
+}
+
+/// How long everything else may be held up in order to perform one thing alone.
+const ALONE_WAIT: Duration = Duration::from_millis(500);
+/// How long to wait before that is tried again.
+const CROWDED_PAUSE: Duration = Duration::from_secs(30);
+/// How long something may have the daemon for itself. What takes longer goes on beside the rest.
+const ALONE_BOUND: Duration = Duration::from_secs(5);
+/// How long before the daemon is ready something that was set aside is looked at again.
+const READY_PAUSE: Duration = Duration::from_secs(1);
+/// How long a daemon that is ready has to live before crowded deaths are forgotten.
+const CALM_AFTER: Duration = Duration::from_secs(60);
+
+/// Decides what may be performed now. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct CrashGuard(Arc<Shared>);
+
+struct Shared {
+    log: Option<Arc<dyn CrashLog>>,
+    clock: Arc<dyn Clock>,
+    /// Shared by everything that is performed; taken alone by what was set aside.
+    gate: Arc<RwLock<()>>,
+    memory: Mutex<Memory>,
+    is_ready: AtomicBool,
+}
+
+#[derive(Default)]
+struct Memory {
+    suspects: BTreeMap<String, Suspect>,
+    crowded_deaths: u32,
+}
+
+/// Whether something may be performed.
+#[derive(Debug)]
+pub enum Admission {
+    /// It is on record now.
+    Now(Performance),
+    /// Not before this has passed.
+    Later(Duration),
+}
+
+/// Something that is being performed. Dropped, it is off the record, and its count stays.
+#[must_use]
+pub struct Performance {
+    guard: CrashGuard,
+    item: String,
+    place: Option<usize>,
+    _permit: Permit,
+}
+
+enum Permit {
+    Shared { _guard: OwnedRwLockReadGuard<()> },
+    Alone { _guard: Arc<Mutex<Option<OwnedRwLockWriteGuard<()>>>> },
+}
+
+impl CrashGuard {
+    /// A guard that records nothing and admits everything.
+    pub fn none(clock: Arc<dyn Clock>) -> Self {
+        Self::new(None, clock, Memory::default())
+    }
+
+    /// A guard that knows what earlier daemons died of.
+    pub fn open(
+        log: Arc<dyn CrashLog>,
+        remains: Remains,
+        clock: Arc<dyn Clock>,
+        pauses: GuardPauses,
+    ) -> Self {
+        let Remains { in_flight, state } = remains;
+        let mut memory = Memory {
+            suspects: state.suspects.into_iter().map(|suspect| (suspect.item.clone(), suspect)).collect(),
+            crowded_deaths: state.crowded_deaths,
+        };
+        match in_flight.as_slice() {
+            [] => {}
+            [item] => memory.blame(item, clock.stamp().at, pauses),
+            several => {
+                memory.crowded_deaths = memory.crowded_deaths.saturating_add(1);
+                let (count, deaths) = (several.len(), memory.crowded_deaths);
+                tracing::warn!(count, deaths, "the last daemon died while it performed several things");
+            }
+        }
+        let guard = Self::new(Some(log), clock, memory);
+        guard.save(&guard.memory());
+        for suspect in guard.set_aside() {
+            let Suspect { item, deaths, .. } = suspect;
+            tracing::error!(
+                item,
+                deaths,
+                "set aside, because daemons died during it; `abide doctor` shows it"
+            );
+        }
+        guard
+    }
+
+    fn new(log: Option<Arc<dyn CrashLog>>, clock: Arc<dyn Clock>, memory: Memory) -> Self {
+        let (gate, memory) = (Arc::default(), Mutex::new(memory));
+        Self(Arc::new(Shared { log, clock, gate, memory, is_ready: AtomicBool::new(false) }))
+    }
+
+    /// Puts something on record, if it may be performed now.
+    pub async fn admit(&self, item: &str) -> Admission {
+        let Some(log) = &self.0.log else {
+            let permit = Permit::Shared { _guard: self.0.gate.clone().read_owned().await };
+            return Admission::Now(self.performance(item, None, permit));
+        };
+        let (retry_at, is_careful) = {
+            let memory = self.memory();
+            let suspect = memory.suspects.get(item).filter(|suspect| suspect.is_set_aside());
+            (suspect.map(|suspect| Timestamp(suspect.retry_at)), memory.is_careful())
+        };
+        let permit = match retry_at {
+            Some(retry_at) => {
+                let wait = Duration::from_micros(self.0.clock.stamp().at.until(retry_at).0);
+                if !wait.is_zero() {
+                    return Admission::Later(wait);
+                }
+                if !self.0.is_ready.load(Ordering::Acquire) {
+                    return Admission::Later(READY_PAUSE);
+                }
+                match tokio::time::timeout(ALONE_WAIT, self.0.gate.clone().write_owned()).await {
+                    Ok(gate) => {
+                        tracing::warn!(item, "tried again, alone");
+                        alone(gate)
+                    }
+                    Err(_) => return Admission::Later(CROWDED_PAUSE),
+                }
+            }
+            None if is_careful => alone(self.0.gate.clone().write_owned().await),
+            None => Permit::Shared { _guard: self.0.gate.clone().read_owned().await },
+        };
+        Admission::Now(self.performance(item, Some(log.begin(item)), permit))
+    }
+
+    fn performance(&self, item: &str, place: Option<usize>, permit: Permit) -> Performance {
+        Performance { guard: self.clone(), item: item.to_owned(), place, _permit: permit }
+    }
+
+    /// The daemon is ready: from now on what was set aside may be tried again.
+    pub fn ready(&self) {
+        self.0.is_ready.store(true, Ordering::Release);
+        if self.memory().crowded_deaths > 0 {
+            let guard = self.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(CALM_AFTER).await;
+                guard.calm();
+            });
+        }
+    }
+
+    /// The daemon ends in order: nothing that is on record now is blamed for it.
+    pub fn close(&self) {
+        if let Some(log) = &self.0.log {
+            self.calm();
+            log.close();
+        }
+    }
+
+    fn calm(&self) {
+        let mut memory = self.memory();
+        if memory.crowded_deaths > 0 {
+            memory.crowded_deaths = 0;
+            self.save(&memory);
+        }
+    }
+
+    /// What is set aside.
+    pub fn set_aside(&self) -> Vec<Suspect> {
+        self.memory().suspects.values().filter(|suspect| suspect.is_set_aside()).cloned().collect()
+    }
+
+    /// Forgets what has this prefix and is not to be performed any more.
+    pub fn forget(&self, prefix: &str, is_owed: impl Fn(&str) -> bool) {
+        let mut memory = self.memory();
+        let before = memory.suspects.len();
+        memory.suspects.retain(|item, _| !item.starts_with(prefix) || is_owed(item));
+        if memory.suspects.len() != before {
+            self.save(&memory);
+        }
+    }
+
+    /// Whether daemons have died of anything that starts like this.
+    pub fn suspects_any(&self, prefix: &str) -> bool {
+        self.memory().suspects.keys().any(|item| item.starts_with(prefix))
+    }
+
+    fn succeeded(&self, item: &str) {
+        let mut memory = self.memory();
+        if let Some(suspect) = memory.suspects.remove(item) {
+            let deaths = suspect.deaths;
+            tracing::info!(item, deaths, "performed after earlier daemons had died during it");
+            self.save(&memory);
+        }
+    }
+
+    fn save(&self, memory: &Memory) {
+        if let Some(log) = &self.0.log {
+            let suspects = memory.suspects.values().cloned().collect();
+            log.save(&GuardState { suspects, crowded_deaths: memory.crowded_deaths });
+        }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.0.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory {
+    /// A daemon died during this, and during nothing else.
+    fn blame(&mut self, item: &str, now: Timestamp, pauses: GuardPauses) {
+        let earlier = self.suspects.get(item).map_or(0, |suspect| suspect.deaths);
+        let deaths = earlier.saturating_add(1);
+        let doubled = deaths.saturating_sub(MAX_DEATHS).min(16);
+        let pause = pauses.first.saturating_mul(1 << doubled).min(pauses.last);
+        let pause = Span(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
+        tracing::warn!(item, deaths, "the last daemon died during this");
+        let suspect = Suspect { item: item.to_owned(), deaths, retry_at: now.after(pause).0 };
+        self.suspects.insert(item.to_owned(), suspect);
+    }
+
+    /// Whether everything is performed one after the other.
+    fn is_careful(&self) -> bool {
+        self.crowded_deaths >= MAX_DEATHS
+    }
+}
+
+/// The daemon for itself, for a bounded time.
+fn alone(gate: OwnedRwLockWriteGuard<()>) -> Permit {
+    let held = Arc::new(Mutex::new(Some(gate)));
+    let released = Arc::downgrade(&held);
+    tokio::spawn(async move {
+        tokio::time::sleep(ALONE_BOUND).await;
+        if let Some(held) = released.upgrade() {
+            held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
+    });
+    Permit::Alone { _guard: held }
+}
+
+impl Performance {
+    /// It was performed, whatever came of it, and the daemon lives.
+    pub fn succeeded(self) {
+        self.guard.succeeded(&self.item);
+    }
+}
+
+impl Drop for Performance {
+    fn drop(&mut self) {
+        if let (Some(log), Some(place)) = (&self.guard.0.log, self.place) {
+            log.end(place);
+        }
+    }
+}
+
+impl fmt::Debug for CrashGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CrashGuard").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Performance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Performance").field("item", &self.item).finish_non_exhaustive()
+    }
+}

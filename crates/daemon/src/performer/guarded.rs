@@ -1,0 +1,24 @@
+//! Effects as the crash guard knows them.
+
+use abide_domain::{effect::Owed, id::RunId, run::Run};
+
+use super::Performer;
+
+/// What the names of effects begin with on the crash guard's record.
+pub(super) const EFFECT: &str = "effect ";
+
+/// The name of an effect on the crash guard's record.
+pub(super) fn item(run: RunId, owed: &Owed) -> String {
+    format!("{EFFECT}{run} {} {}", owed.number.0, owed.effect.name())
+}
+
+impl Performer {
+    /// Forgets deaths during effects of this run that are no longer owed.
+    pub(super) fn forget_settled(&self, run: &Run) {
+        let guard = &self.shared.guard;
+        if guard.suspects_any(EFFECT) {
+            let is_owed = |suspect: &str| run.owed.iter().any(|owed| item(run.run_id, owed) == suspect);
+            guard.forget(&format!("{EFFECT}{} ", run.run_id), is_owed);
+        }
+    }
+}

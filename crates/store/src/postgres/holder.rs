@@ -1,0 +1,199 @@
+//! One daemon per schema: a session lock of the server, held by the connection that writes.
+//!
+//! The server drops the lock together with the connection, so a commit on a connection that has taken it is a commit under
+//! the lock. A new connection takes it again before its first commit. The holder's name is a row of `meta`, which also tells
+//! whether another daemon had the schema in between. How commits are ordered is not decided here (`write.rs`).
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use abide_ports::store::StoreError;
+use serde::{Deserialize, Serialize};
+use tokio_postgres::error::SqlState;
+
+use super::{connect::Session, error::failed, testimony::State};
+
+/// How many daemons may write to one schema.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writers {
+    /// One. Another one is refused with the name of the first.
+    #[default]
+    One,
+    /// Any number. Commits stay in one order, but each daemon would perform the effects of all runs.
+    Many,
+}
+
+/// The first half of the lock's key, `abid` as a number. The second half is a checksum of the schema's name.
+const LOCK_CLASS: i32 = 0x6162_6964;
+/// How often, and how many times, a lock that is held is asked for again: five seconds in all. The server may not have
+/// noticed yet that its last holder is gone.
+const PAUSE: Duration = Duration::from_millis(100);
+const TRIES: u32 = 50;
+
+/// The right to write to a schema.
+#[derive(Debug)]
+pub(super) struct SchemaLock {
+    writers: Writers,
+    schema: String,
+    home: Option<PathBuf>,
+    /// Our entry, from the first time that the lock was ours.
+    ours: Option<Holder>,
+    state: State,
+}
+
+/// The daemon that holds a schema, as it describes itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Holder {
+    /// Random, the same for the life of a process.
+    id: String,
+    host: String,
+    pid: u32,
+    home: String,
+    since: String,
+    /// The process id of its connection on the server.
+    backend: i32,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, pid, home, since, .. } = self;
+        write!(f, "the daemon on {host} (pid {pid}, home {home}, since {since})")
+    }
+}
+
+impl SchemaLock {
+    pub(super) fn new(writers: Writers, schema: &str, home: Option<PathBuf>, state: State) -> Self {
+        Self { writers, schema: schema.to_owned(), home, ours: None, state }
+    }
+
+    /// Whether the lock was ours and should be ours for as long as the store is open.
+    pub(super) fn is_kept(&self) -> bool {
+        self.ours.is_some() && !self.state.is_taken_over()
+    }
+
+    /// Takes the lock on a new connection, or says who holds it. [`Self::sign`] comes next, as soon as the tables are there.
+    pub(super) async fn take(&self, session: &Session) -> Result<(), StoreError> {
+        if self.writers == Writers::Many {
+            return Ok(());
+        }
+        // A daemon whose schema was used by another one knows too little of its runs to go on.
+        self.state.taken_over()?;
+        let key = crc32fast::hash(self.schema.as_bytes());
+        let mut tries = 0;
+        loop {
+            let sql = "SELECT pg_try_advisory_lock($1, $2)";
+            let rows =
+                session.query(sql, &[&LOCK_CLASS, &(key as i32)]).await.map_err(|error| failed(&error))?;
+            if rows.first().is_some_and(|row| row.get(0)) {
+                return self.compare(session).await;
+            }
+            let backend = self.holding_backend(session, key).await?;
+            let holder = read(session).await?.filter(|holder| Some(holder.backend) == backend);
+            match (&holder, &self.ours) {
+                // Our own connection, which the server does not yet know to be lost.
+                (Some(holder), Some(ours)) if holder.id == ours.id => {
+                    let ended = session.query("SELECT pg_terminate_backend($1)", &[&holder.backend]).await;
+                    ended.map_err(|error| failed(&error))?;
+                }
+                (Some(holder), Some(_)) => return Err(self.lost_to(&holder.to_string())),
+                (Some(_) | None, _) => {}
+            }
+            tries += 1;
+            if tries >= TRIES {
+                let name = match (holder, backend) {
+                    (Some(holder), _) => holder.to_string(),
+                    (None, Some(backend)) => format!("another program (process {backend} of the server)"),
+                    (None, None) => "another program".to_owned(),
+                };
+                return Err(match self.ours {
+                    Some(_) => self.lost_to(&name),
+                    None => StoreError::InUse {
+                        what: format!(
+                            "the schema {} is held by {name}; stop that daemon first, or give this one a schema of \
+                             its own (?schema=NAME in the store's URL)",
+                            self.schema
+                        ),
+                    },
+                });
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// The lock is ours again. Whether another daemon had it in between is told by its entry.
+    async fn compare(&self, session: &Session) -> Result<(), StoreError> {
+        let Some(ours) = &self.ours else { return Ok(()) };
+        match read(session).await? {
+            Some(holder) if holder.id == ours.id => Ok(()),
+            Some(holder) => Err(self.lost_to(&holder.to_string())),
+            None => Err(self.lost_to("another program, which removed this daemon's entry")),
+        }
+    }
+
+    /// Remembers that the schema belongs to another daemon now, and says so.
+    fn lost_to(&self, name: &str) -> StoreError {
+        let what = format!(
+            "the schema {} was taken by {name} while the connection was lost; this daemon accepts nothing more: stop one \
+             of the two, and start this one again if it is to go on",
+            self.schema
+        );
+        self.state.take_over(&what);
+        StoreError::InUse { what }
+    }
+
+    /// Writes our entry.
+    pub(super) async fn sign(&mut self, session: &Session) -> Result<(), StoreError> {
+        if self.writers == Writers::Many {
+            return Ok(());
+        }
+        let sql = "SELECT pg_backend_pid(), md5(random()::text || clock_timestamp()::text || pg_backend_pid()::text),
+                       to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
+        let rows = session.query(sql, &[]).await.map_err(|error| failed(&error))?;
+        let Some(row) = rows.first() else { return Ok(()) };
+        let backend = row.get(0);
+        let holder = match &self.ours {
+            Some(ours) => Holder { backend, ..ours.clone() },
+            None => Holder {
+                id: row.get(1),
+                host: host(),
+                pid: std::process::id(),
+                home: self.home.as_ref().map_or("none".to_owned(), |home| home.display().to_string()),
+                since: row.get(2),
+                backend,
+            },
+        };
+        let text = serde_json::to_string(&holder)
+            .map_err(|error| StoreError::Invalid { what: format!("the holder's entry ({error})") })?;
+        let sql = "INSERT INTO meta (key, value) VALUES ('holder', $1)
+                   ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+        session.execute(sql, &[&text]).await.map_err(|error| failed(&error))?;
+        self.ours = Some(holder);
+        Ok(())
+    }
+
+    /// The process id of the connection that has the lock.
+    async fn holding_backend(&self, session: &Session, key: u32) -> Result<Option<i32>, StoreError> {
+        let sql = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2
+                       AND classid::bigint = $1 AND objid::bigint = $2
+                       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        let (class, key) = (i64::from(LOCK_CLASS), i64::from(key));
+        let rows = session.query(sql, &[&class, &key]).await.map_err(|error| failed(&error))?;
+        Ok(rows.first().map(|row| row.get(0)))
+    }
+}
+
+/// The entry of the last holder. None if there is none, as in a schema that is not made yet, or none that can be read.
+async fn read(session: &Session) -> Result<Option<Holder>, StoreError> {
+    let missing = [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME];
+    let rows = match session.query("SELECT value FROM meta WHERE key = 'holder'", &[]).await {
+        Ok(rows) => rows,
+        Err(error) if error.code().is_some_and(|code| missing.contains(code)) => return Ok(None),
+        Err(error) => return Err(failed(&error)),
+    };
+    Ok(rows.first().and_then(|row| serde_json::from_str(row.get(0)).ok()))
+}
+
+/// The name of this machine.
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if name.trim().is_empty() { "an unknown host".to_owned() } else { name.trim().to_owned() }
+}
