@@ -31,10 +31,9 @@ fn ask(handle: &Handle, call: Call) -> Result<Reply, TerminalError> {
 }
 
 fn create(handle: &Handle) -> SessionId {
-    match ask(handle, Call::Create(Create::default())).unwrap() {
-        Reply::Session(info) => info.session,
-        other => panic!("{other:?}"),
-    }
+    let reply = ask(handle, Call::Create(Create::default())).unwrap();
+    let Reply::Session(info) = reply else { panic!("{reply:?}") };
+    info.session
 }
 
 fn run(handle: &Handle, session: &SessionId, command: &str) -> Result<Reply, TerminalError> {

@@ -210,18 +210,25 @@ pub(super) fn refusal(error: &tokio_postgres::Error) -> Option<StoreError> {
         });
     }
     let tls = source.downcast_ref::<std::io::Error>()?.get_ref()?.downcast_ref::<Error>()?;
-    let advice = match tls {
-        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "; name the certificate of its authority with sslrootcert=FILE in the store's URL"
-        }
-        Error::InvalidCertificate(
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => {
-            "; use a host name of the certificate in the store's URL, or sslmode=verify-ca to accept any name"
-        }
-        _ => "",
+    let is_unknown = matches!(tls, Error::InvalidCertificate(CertificateError::UnknownIssuer));
+    let advice = if is_unknown {
+        "; name the certificate of its authority with sslrootcert=FILE in the store's URL"
+    } else if is_wrong_name(tls) {
+        "; use a host name of the certificate in the store's URL, or sslmode=verify-ca to accept any name"
+    } else {
+        ""
     };
     Some(StoreError::Unavailable { reason: format!("the server is not trusted: {tls}{advice}") })
+}
+
+/// Whether a certificate is for another host.
+fn is_wrong_name(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }
+        )
+    )
 }
 
 /// The driver's words for a server that answers no to TLS.
@@ -280,9 +287,7 @@ impl ServerCertVerifier for AnyName {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         match self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
-            Err(Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(ServerCertVerified::assertion()),
+            Err(error) if is_wrong_name(&error) => Ok(ServerCertVerified::assertion()),
             other => other,
         }
     }
