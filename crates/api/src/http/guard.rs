@@ -8,7 +8,7 @@
 //! and ends when the token is replaced. Cookies are sent along by browsers unasked, so with one of them a change is only
 //! made for a page that says where it comes from.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use axum::{
     extract::{Request, State},
@@ -18,11 +18,13 @@ use axum::{
 };
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio::time::Instant;
 
 use super::{
     Interface, Stop, docs,
+    limits::Client,
     problem::{Code, Problem},
-    server::Ends,
+    server::Connection,
 };
 
 /// Digests of what clients may show. Digests are compared, in constant time, so that neither length nor content of the
@@ -61,38 +63,93 @@ fn digest(text: &str) -> [u8; 32] {
     Sha256::digest(text.as_bytes()).into()
 }
 
+/// What the guard makes of a request.
+#[derive(Debug)]
+enum Verdict {
+    /// The client has shown this credential.
+    Known(Arc<str>),
+    /// It needs no credential.
+    Open,
+    /// A browser that has shown none gets the page where it can.
+    SignIn,
+}
+
 /// Lets a request through that may come in.
-pub(super) async fn check(
-    State(interface): State<Interface>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Problem> {
-    let host = host(request.headers(), request.uri()).unwrap_or_default().to_owned();
-    let ours = request.extensions().get::<Ends>().map(|ends| ends.ours.ip());
-    if !is_ours(&host, ours, &interface.0.settings.allowed_hosts) {
+///
+/// The guard comes before all limits: what it refuses counts against the bucket of refused requests of that address, and
+/// its connection keeps its place among those that have shown no credential.
+pub(super) async fn check(State(interface): State<Interface>, request: Request, next: Next) -> Response {
+    let connection = request.extensions().get::<Connection>().cloned();
+    let address = connection.as_ref().and_then(|connection| connection.client);
+    let verdict = judge(&interface, &request, connection.as_ref().and_then(|connection| connection.ours));
+    let client = match &verdict {
+        Ok(Verdict::Known(credential)) => Client::Known(credential.clone(), address),
+        Ok(Verdict::Open | Verdict::SignIn) => Client::Open(address),
+        Err(_) => Client::Refused(address),
+    };
+    let is_allowed = interface.0.limits.allow(client, Instant::now());
+    let answer = match verdict {
+        _ if !is_allowed => Err(Problem::new(
+            Code::RateLimited,
+            "too many requests at once (setting http.requests_per_second); slow down",
+        )),
+        Ok(Verdict::Known(_)) => {
+            let place = connection.as_ref().map_or(Ok(()), |connection| connection.admission.prove());
+            match place {
+                Ok(()) => {
+                    return admit(&interface, request, next).await.unwrap_or_else(Problem::into_response);
+                }
+                Err(_) => Err(Problem::new(
+                    Code::TooManyConnections,
+                    "too many connections are open (setting http.max_connections); close some, or try again",
+                )),
+            }
+        }
+        Ok(Verdict::Open) => Ok(next.run(request).await),
+        Ok(Verdict::SignIn) => Ok(docs::login()),
+        Err(problem) => Err(problem),
+    };
+    // A connection without a credential carries one request, so that it makes room for the next.
+    let mut response = answer.unwrap_or_else(Problem::into_response);
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+fn judge(interface: &Interface, request: &Request, ours: Option<IpAddr>) -> Result<Verdict, Problem> {
+    let host = host(request.headers(), request.uri()).unwrap_or_default();
+    if !is_ours(host, ours, &interface.0.settings.allowed_hosts) {
         return Err(Problem::new(
             Code::ForbiddenHost,
             "this name is not one of the daemon's; use 127.0.0.1 or localhost, or add it to the setting \
              http.allowed_hosts",
         ));
     }
-    if !is_same_origin(request.headers(), &host) {
+    let path = request.uri().path();
+    let is_page = request.method() == Method::GET && PAGES.contains(&path);
+    if !is_same_origin(request.headers(), host) || !is_from_own_page(request.headers(), is_page) {
         return Err(Problem::new(Code::ForbiddenOrigin, "pages of other origins may not ask anything here"));
     }
-    let path = request.uri().path();
-    if path == "/healthz" {
-        return Ok(next.run(request).await);
+    if let Some(credential) = identify(interface, request.method(), request.headers()) {
+        return Ok(Verdict::Known(credential));
     }
-    if !is_known(&interface, request.method(), request.headers()) {
-        if request.method() == Method::GET && ["/", "/docs"].contains(&path) {
-            return Ok(docs::login());
-        }
-        return Err(Problem::new(
+    match path {
+        "/healthz" => Ok(Verdict::Open),
+        _ if is_page => Ok(Verdict::SignIn),
+        _ => Err(Problem::new(
             Code::Unauthorized,
             "show the token from the file `token` in Abide's home: authorization: Bearer TOKEN",
-        ));
+        )),
     }
-    if request.method() != Method::GET && request.method() != Method::HEAD && path != "/v1/stop" {
+}
+
+/// Pages for people: a browser without a credential gets the sign-in page in their place, and links on other sites may
+/// lead to them.
+const PAGES: [&str; 2] = ["/", "/docs"];
+
+/// Serves a client that has shown a credential.
+async fn admit(interface: &Interface, request: Request, next: Next) -> Result<Response, Problem> {
+    let is_change = request.method() != Method::GET && request.method() != Method::HEAD;
+    if is_change && request.uri().path() != "/v1/stop" {
         if *interface.0.stop.borrow() != Stop::No {
             return Err(Problem::new(Code::Stopping, "the daemon is stopping; ask the next one"));
         }
@@ -109,16 +166,17 @@ pub(super) async fn check(
     Ok(next.run(request).await)
 }
 
-/// Whether the client has shown the token, or the cookie that it was exchanged for.
-fn is_known(interface: &Interface, method: &Method, headers: &HeaderMap) -> bool {
+/// Which credential the client has shown: the token, or the cookie that it was exchanged for.
+fn identify(interface: &Interface, method: &Method, headers: &HeaderMap) -> Option<Arc<str>> {
     let secrets = &interface.0.secrets;
     if let Some(token) = bearer(headers) {
-        return secrets.is_token(token);
+        return secrets.is_token(token).then(|| "owner".into());
     }
     let changes = !(method == Method::GET || method == Method::HEAD) || headers.contains_key(header::UPGRADE);
     // Where an origin is given, it was found to be ours before.
-    cookies(headers).any(|shown| secrets.is_session(shown))
-        && (!changes || headers.contains_key(header::ORIGIN))
+    let is_session = cookies(headers).any(|shown| secrets.is_session(shown))
+        && (!changes || headers.contains_key(header::ORIGIN));
+    is_session.then(|| "owner".into())
 }
 
 fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
@@ -210,6 +268,17 @@ fn is_same_origin(headers: &HeaderMap, host: &str) -> bool {
     })
 }
 
+/// Whether a browser that says which site makes the request names our own, or the person. Other ports of this machine are
+/// another origin of the same site. A link to a page may be followed from anywhere.
+fn is_from_own_page(headers: &HeaderMap, is_page: bool) -> bool {
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let is_link = is_page
+        && text("sec-fetch-mode") == Some("navigate")
+        && text("sec-fetch-dest").is_some_and(|dest| dest == "document");
+    let mut sites = headers.get_all("sec-fetch-site").iter();
+    sites.all(|site| ["same-origin", "none"].iter().any(|own| site == own)) || is_link
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,6 +321,36 @@ mod tests {
         for foreign in ["null", "http://127.0.0.1:4871", "http://evil.example", "", "file://"] {
             assert!(!is_same_origin(&with(foreign), "127.0.0.1:4870"), "{foreign}");
         }
+    }
+
+    /// SECURITY finding 21.
+    #[test]
+    fn a_browser_asks_for_our_own_pages_only_but_follows_links_from_anywhere() {
+        let with = |fields: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in fields {
+                headers.append(*name, value.parse().unwrap());
+            }
+            headers
+        };
+        for own in [&[][..], &[("sec-fetch-site", "same-origin")], &[("sec-fetch-site", "none")]] {
+            assert!(is_from_own_page(&with(own), false), "{own:?}");
+        }
+        for site in ["same-site", "cross-site", "", "Same-Origin"] {
+            assert!(!is_from_own_page(&with(&[("sec-fetch-site", site)]), true), "{site}");
+        }
+        let link = [
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-mode", "navigate"),
+            ("sec-fetch-dest", "document"),
+        ];
+        assert!(is_from_own_page(&with(&link), true));
+        assert!(!is_from_own_page(&with(&link), false), "data is no page");
+        let frame =
+            [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "iframe")];
+        assert!(!is_from_own_page(&with(&frame), true));
+        let two = [("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")];
+        assert!(!is_from_own_page(&with(&two), false));
     }
 
     #[test]

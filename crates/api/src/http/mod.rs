@@ -4,6 +4,7 @@
 //! in `daemon` and `domain`; who may ask, in `guard`; how a refusal looks, in `problem`; how connections are
 //! kept within bounds, in `server`.
 
+mod admission;
 mod artifacts;
 mod body;
 mod docs;

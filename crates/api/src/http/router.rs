@@ -14,7 +14,7 @@ use serde_json::Value;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Interface, Service, artifacts, docs, document, engines, events, guard, interactions, limits, messages,
+    Interface, Service, artifacts, docs, document, engines, events, guard, interactions, messages,
     problem::{Code, Problem},
     runs, service, terminals,
 };
@@ -31,7 +31,6 @@ pub fn router(service: Service) -> Router {
         })
         .layer(DefaultBodyLimit::max(interface.0.settings.max_body_bytes))
         .layer(middleware::from_fn_with_state(interface.clone(), guard::check))
-        .layer(middleware::from_fn_with_state(interface.clone(), limits::check))
         .layer(middleware::from_fn(survive))
         .layer(middleware::from_fn_with_state(interface.0.metrics.clone(), metrics::measure))
         .with_state(interface)
@@ -82,6 +81,9 @@ async fn survive(request: Request, next: Next) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    // Pages of other origins, which other ports of this machine are, can neither embed an answer nor hold our windows.
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    headers.insert("cross-origin-opener-policy", HeaderValue::from_static("same-origin"));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
 }

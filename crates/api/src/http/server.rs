@@ -1,29 +1,25 @@
 //! Connections: taken in within bounds, served, and let go when the daemon goes.
 //!
-//! A connection that says nothing, or does not take what it is told, is cut off after a while. One too many is told so
-//! and closed. What is asked over a connection is not known here.
+//! A connection that says nothing, or does not take what it is told, is closed after a while; one whose client has not
+//! shown a credential is closed sooner. Which connections have a place is decided in `admission`. What is asked over a
+//! connection is not known here.
 
 use std::{
     io,
-    net::SocketAddr,
+    net::IpAddr,
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
-use axum::{
-    Router,
-    body::Body,
-    http::{Request, header},
-    response::IntoResponse,
-};
+use axum::{Router, body::Body, http::Request};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
+    sync::watch,
     task::JoinSet,
     time::{Sleep, sleep, timeout},
 };
@@ -31,15 +27,18 @@ use tower_service::Service as _;
 
 use super::{
     Service,
-    problem::{Code, Problem},
+    admission::{Admission, ConnectionPlaces},
     router,
 };
 
-/// The two ends of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ends {
-    pub(super) client: SocketAddr,
-    pub(super) ours: SocketAddr,
+/// The connection that a request came over.
+#[derive(Clone, Debug)]
+pub(super) struct Connection {
+    /// The client's address.
+    pub(super) client: Option<IpAddr>,
+    /// The address that the client connected to.
+    pub(super) ours: Option<IpAddr>,
+    pub(super) admission: Arc<Admission>,
 }
 
 /// The most that a request's head may have, and that is kept for a client which does not read.
@@ -48,8 +47,8 @@ const HEAD: usize = 64 << 10;
 const HEADERS: usize = 100;
 /// How long answers that are under way may take when the daemon goes.
 const GRACE: Duration = Duration::from_secs(10);
-/// How many clients at a time are told that they are one too many; others find the door closed.
-const TURNED_AWAY: usize = 16;
+/// How long a connection may take until its client has shown a credential, unless `patience_sec` is shorter.
+const UNPROVEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait when the system has no descriptors left.
 const BREATH: Duration = Duration::from_millis(100);
 
@@ -59,8 +58,7 @@ pub async fn serve(
     service: Service,
     until: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let places = Arc::new(Semaphore::new(service.settings.max_connections));
-    let doorstep = Arc::new(Semaphore::new(TURNED_AWAY));
+    let places = ConnectionPlaces::new(service.settings.max_connections);
     let patience = Duration::from_secs(u64::from(service.settings.patience_sec));
     let router = router(service);
     let (going, gone) = watch::channel(false);
@@ -72,28 +70,13 @@ pub async fn serve(
             Some(_) = connections.join_next() => continue,
             () = &mut until => break,
         };
-        let Ok((stream, client)) = accepted else {
-            // Somebody hung up at once, or there are no descriptors: neither is a reason to stop serving.
+        let Ok((stream, _)) = accepted else {
+            // A client hung up at once, or there are no descriptors: neither is a reason to stop serving.
             sleep(BREATH).await;
             continue;
         };
-        match places.clone().try_acquire_owned() {
-            Ok(place) => {
-                let (router, gone) = (router.clone(), gone.clone());
-                connections.spawn(async move {
-                    converse(stream, client, router, patience, gone).await;
-                    drop(place);
-                });
-            }
-            Err(_) => {
-                if let Ok(step) = doorstep.clone().try_acquire_owned() {
-                    connections.spawn(async move {
-                        let _went_by_itself = timeout(BREATH * 10, turn_away(stream)).await;
-                        drop(step);
-                    });
-                }
-            }
-        }
+        let (router, gone, admission) = (router.clone(), gone.clone(), places.admit());
+        connections.spawn(converse(stream, admission, router, patience, gone));
     }
     drop(listener);
     going.send_replace(true);
@@ -104,17 +87,21 @@ pub async fn serve(
 
 async fn converse(
     stream: TcpStream,
-    client: SocketAddr,
+    admission: Arc<Admission>,
     router: Router,
     patience: Duration,
     mut gone: watch::Receiver<bool>,
 ) {
-    let Ok(ours) = stream.local_addr() else { return };
-    let _slower_without = stream.set_nodelay(true);
-    let ends = Ends { client, ours };
+    // Without it, answers are merely slower.
+    stream.set_nodelay(true).ok();
+    let connection = Connection {
+        client: stream.peer_addr().ok().map(|address| address.ip()),
+        ours: stream.local_addr().ok().map(|address| address.ip()),
+        admission: admission.clone(),
+    };
     let service = service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
-        request.extensions_mut().insert(ends);
+        request.extensions_mut().insert(connection.clone());
         router.clone().call(request)
     });
     let io = TokioIo::new(Patient { stream, patience, stuck: None });
@@ -128,34 +115,10 @@ async fn converse(
     let mut connection = pin!(connection);
     tokio::select! {
         _hung_up = connection.as_mut() => return,
+        () = admission.expired(patience.min(UNPROVEN_TIMEOUT)) => return,
         _ = gone.wait_for(|gone| *gone) => connection.as_mut().graceful_shutdown(),
     }
     let _hung_up = connection.await;
-}
-
-/// Tells one client too many that it is.
-async fn turn_away(mut stream: TcpStream) -> io::Result<()> {
-    let problem = Problem::new(
-        Code::TooManyConnections,
-        "too many connections are open (setting http.max_connections); try again",
-    );
-    let status = problem.code.decide().0;
-    let response = problem.into_response();
-    let kind =
-        response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let kind = kind.to_owned();
-    let body = axum::body::to_bytes(response.into_body(), HEAD).await.unwrap_or_default();
-    let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nretry-after: 5\r\nconnection: close\r\n\r\n",
-        body.len(),
-    );
-    stream.write_all(head.as_bytes()).await?;
-    stream.write_all(&body).await?;
-    stream.shutdown().await?;
-    // What the client sent must be read, or the system drops what we said together with the connection.
-    let mut rest = [0; 1024];
-    while stream.read(&mut rest).await? > 0 {}
-    Ok(())
 }
 
 /// A connection whose other side is expected to take what it is told.

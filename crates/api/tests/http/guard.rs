@@ -82,6 +82,27 @@ async fn a_browser_exchanges_the_token_for_a_cookie_that_is_not_the_token() {
     assert_eq!(with(change().header("origin", &origin)).await.status, 201);
 }
 
+/// SECURITY finding 21.
+#[tokio::test]
+async fn pages_of_other_ports_can_neither_ask_nor_embed() {
+    let house = House::open().await;
+    for site in ["same-site", "cross-site"] {
+        let said = house.ask(Ask::get("/v1/status").header("sec-fetch-site", site)).await;
+        assert_eq!(said.refusal(), (403, "FORBIDDEN_ORIGIN".to_owned()), "{site}");
+    }
+    for site in ["same-origin", "none"] {
+        assert_eq!(house.ask(Ask::get("/v1/status").header("sec-fetch-site", site)).await.status, 200);
+    }
+    let followed = Ask::get("/docs").header("sec-fetch-site", "cross-site");
+    let followed = followed.header("sec-fetch-mode", "navigate").header("sec-fetch-dest", "document");
+    assert_eq!(followed.of(house.address).await.status, 401, "a link leads to the sign-in page");
+    for ask in [Ask::get("/healthz"), Ask::get("/docs"), Ask::get("/v1/status"), Ask::get("/nowhere")] {
+        let said = ask.of(house.address).await;
+        assert_eq!(said.header("cross-origin-resource-policy"), Some("same-origin"));
+        assert_eq!(said.header("cross-origin-opener-policy"), Some("same-origin"));
+    }
+}
+
 #[tokio::test]
 async fn before_everything_found_is_taken_up_nothing_is_taken_and_readyz_says_so() {
     let house = House::starting().await;
