@@ -63,6 +63,10 @@ fn digest(text: &str) -> [u8; 32] {
     Sha256::digest(text.as_bytes()).into()
 }
 
+/// The credential that a request came with, for what is counted by credential.
+#[derive(Clone, Debug)]
+pub(super) struct Credential(pub(super) Arc<str>);
+
 /// What the guard makes of a request.
 #[derive(Debug)]
 enum Verdict {
@@ -78,7 +82,7 @@ enum Verdict {
 ///
 /// The guard comes before all limits: what it refuses counts against the bucket of refused requests of that address, and
 /// its connection keeps its place among those that have shown no credential.
-pub(super) async fn check(State(interface): State<Interface>, request: Request, next: Next) -> Response {
+pub(super) async fn check(State(interface): State<Interface>, mut request: Request, next: Next) -> Response {
     let connection = request.extensions().get::<Connection>().cloned();
     let address = connection.as_ref().and_then(|connection| connection.client);
     let verdict = judge(&interface, &request, connection.as_ref().and_then(|connection| connection.ours));
@@ -93,7 +97,8 @@ pub(super) async fn check(State(interface): State<Interface>, request: Request, 
             Code::RateLimited,
             "too many requests at once (setting http.requests_per_second); slow down",
         )),
-        Ok(Verdict::Known(_)) => {
+        Ok(Verdict::Known(credential)) => {
+            request.extensions_mut().insert(Credential(credential));
             let place = connection.as_ref().map_or(Ok(()), |connection| connection.admission.prove());
             match place {
                 Ok(()) => {

@@ -7,6 +7,7 @@
 mod admission;
 mod artifacts;
 mod body;
+mod budget;
 mod docs;
 mod document;
 mod ends;
@@ -17,6 +18,7 @@ mod guard;
 mod interactions;
 mod limits;
 mod messages;
+mod pages;
 mod person;
 mod problem;
 mod router;
@@ -38,6 +40,7 @@ pub use router::{openapi, router};
 pub use server::serve;
 pub use settings::Settings;
 
+use budget::ByteBudget;
 use engines::Found;
 use feed::Feed;
 use guard::Secrets;
@@ -89,6 +92,7 @@ struct Inner {
     feed: Feed,
     engines: Found,
     limits: Limits,
+    budget: ByteBudget,
     /// Places for connections that stay open.
     streams: Arc<Semaphore>,
     started_at: String,
@@ -102,6 +106,7 @@ impl Interface {
             feed: Feed::new(daemon.clone()),
             engines: Found::default(),
             limits: Limits::new(settings.requests_per_second),
+            budget: ByteBudget::default(),
             streams: Arc::new(Semaphore::new(settings.max_streams)),
             started_at: translate::time(daemon.stamp().at),
             daemon,

@@ -116,8 +116,7 @@ impl Client {
     pub(crate) fn events_now(&self, run: &str, after: u64) -> Result<(Vec<Event>, bool), Trouble> {
         let path = format!("/v1/runs/{run}/events?after={after}&limit={PAGE}");
         let page: Page<Event> = self.once(&looking(path))?;
-        let all = page.items.len() < PAGE;
-        Ok((page.items, all))
+        Ok((page.items, page.next_cursor.is_none()))
     }
 
     /// Everything that happened to a run so far.
@@ -127,9 +126,8 @@ impl Client {
             let after = events.last().map_or(0, |event| event.seq);
             let page: Page<Event> =
                 self.ask(&looking(format!("/v1/runs/{run}/events?after={after}&limit={PAGE}")))?;
-            let all = page.items.len() < PAGE;
             events.extend(page.items);
-            if all {
+            if page.next_cursor.is_none() {
                 return Ok(events);
             }
         }
