@@ -19,6 +19,7 @@ mod interactions;
 mod limits;
 mod messages;
 mod pages;
+mod permissions;
 mod person;
 mod problem;
 mod router;
@@ -27,26 +28,25 @@ mod server;
 mod service;
 mod settings;
 mod terminals;
+mod tokens;
 mod translate;
 
 use std::sync::Arc;
 
 use abide_daemon::Daemon;
-use abide_ports::secret::Secret;
 use abide_terminal::Handle;
 use tokio::sync::{Semaphore, watch};
 
 pub use router::{openapi, router};
-pub use server::serve;
+pub use server::{LocalListener, serve};
 pub use settings::Settings;
 
 use budget::ByteBudget;
 use engines::Found;
 use feed::Feed;
-use guard::Secrets;
 use limits::Limits;
 
-use crate::metrics::Metrics;
+use crate::{access::AccessRegistry, metrics::Metrics};
 
 /// What the interface works with.
 #[derive(Clone, Debug)]
@@ -55,8 +55,8 @@ pub struct Service {
     pub daemon: Daemon,
     /// The terminal runtime.
     pub terminals: Arc<Handle>,
-    /// Who shows this text may ask for anything.
-    pub token: Secret,
+    /// The credentials that clients show.
+    pub access: Arc<AccessRegistry>,
     /// The figures of this process.
     pub metrics: Metrics,
     /// Told when somebody asks for a stop.
@@ -86,7 +86,8 @@ struct Inner {
     daemon: Daemon,
     terminals: Arc<Handle>,
     metrics: Metrics,
-    secrets: Secrets,
+    access: Arc<AccessRegistry>,
+    cookie_name: String,
     stop: watch::Sender<Stop>,
     settings: Settings,
     feed: Feed,
@@ -100,9 +101,10 @@ struct Inner {
 
 impl Interface {
     fn new(service: Service) -> Self {
-        let Service { daemon, terminals, token, metrics, stop, settings } = service;
+        let Service { daemon, terminals, access, metrics, stop, settings } = service;
         Self(Arc::new(Inner {
-            secrets: Secrets::new(token.expose()),
+            cookie_name: access.cookie_name(),
+            access,
             feed: Feed::new(daemon.clone()),
             engines: Found::default(),
             limits: Limits::new(settings.requests_per_second),

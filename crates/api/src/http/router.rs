@@ -16,7 +16,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     Interface, Service, artifacts, docs, document, engines, events, guard, interactions, messages,
     problem::{Code, Problem},
-    runs, service, terminals,
+    runs, service, terminals, tokens,
 };
 use crate::metrics;
 
@@ -59,7 +59,12 @@ fn declared() -> OpenApiRouter<Interface> {
         .routes(routes!(artifacts::read))
         .routes(routes!(engines::list))
         .routes(routes!(terminals::call, terminals::connect))
-        .routes(routes!(guard::open_session, guard::close_session))
+        .routes(routes!(tokens::open_session, tokens::close_session))
+        .routes(routes!(tokens::list, tokens::create))
+        .routes(routes!(tokens::revoke))
+        .routes(routes!(tokens::rotate))
+        .routes(routes!(tokens::sign_ins))
+        .routes(routes!(tokens::end_sign_in))
         .routes(routes!(document::show))
         .routes(routes!(docs::show))
         .routes(routes!(docs::start))

@@ -7,18 +7,24 @@
 use std::{
     io,
     net::IpAddr,
+    os::fd::AsFd,
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
-use axum::{Router, body::Body, http::Request};
+use axum::{
+    Router,
+    body::Body,
+    http::{Request, header},
+    response::IntoResponse,
+};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
     sync::watch,
     task::JoinSet,
     time::{Sleep, sleep, timeout},
@@ -28,17 +34,56 @@ use tower_service::Service as _;
 use super::{
     Service,
     admission::{Admission, ConnectionPlaces},
+    problem::{Code, Problem},
     router,
 };
 
 /// The connection that a request came over.
 #[derive(Clone, Debug)]
 pub(super) struct Connection {
-    /// The client's address.
-    pub(super) client: Option<IpAddr>,
-    /// The address that the client connected to.
-    pub(super) ours: Option<IpAddr>,
+    pub(super) origin: ConnectionOrigin,
     pub(super) admission: Arc<Admission>,
+}
+
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ConnectionOrigin {
+    /// The Unix socket, whose listener has checked the peer. Browsers cannot connect there.
+    Local,
+    /// TCP.
+    Network {
+        /// The client's address.
+        client: Option<IpAddr>,
+        /// The address that the client connected to.
+        ours: Option<IpAddr>,
+    },
+}
+
+impl ConnectionOrigin {
+    pub(super) fn client(self) -> Option<IpAddr> {
+        match self {
+            Self::Local => None,
+            Self::Network { client, .. } => client,
+        }
+    }
+}
+
+/// A Unix socket for clients of this machine.
+#[derive(Debug)]
+pub struct LocalListener {
+    /// The socket.
+    pub listener: UnixListener,
+    /// Says why a connection is refused, if it is.
+    pub refusal: fn(&dyn AsFd) -> Option<String>,
+}
+
+impl LocalListener {
+    async fn accept(local: Option<&Self>) -> io::Result<(UnixStream, Option<String>)> {
+        let Some(local) = local else { return std::future::pending().await };
+        let (stream, _) = local.listener.accept().await?;
+        let refusal = (local.refusal)(&stream);
+        Ok((stream, refusal))
+    }
 }
 
 /// The most that a request's head may have, and that is kept for a client which does not read.
@@ -55,10 +100,13 @@ const BREATH: Duration = Duration::from_millis(100);
 /// Serves until the future ends, and lets requests that are under way be answered.
 pub async fn serve(
     listener: TcpListener,
+    local: Option<LocalListener>,
     service: Service,
     until: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let places = ConnectionPlaces::new(service.settings.max_connections);
+    // So that connections over TCP never take the places of commands.
+    let local_places = ConnectionPlaces::new(service.settings.max_connections);
     let patience = Duration::from_secs(u64::from(service.settings.patience_sec));
     let router = router(service);
     let (going, gone) = watch::channel(false);
@@ -66,39 +114,66 @@ pub async fn serve(
     let mut until = pin!(until);
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = listener.accept() => accepted.map(|(stream, _)| Accepted::Network(stream)),
+            accepted = LocalListener::accept(local.as_ref()) => {
+                accepted.map(|(stream, refusal)| Accepted::Local(stream, refusal))
+            }
             Some(_) = connections.join_next() => continue,
             () = &mut until => break,
         };
-        let Ok((stream, _)) = accepted else {
+        let (router, gone) = (router.clone(), gone.clone());
+        match accepted {
+            Ok(Accepted::Network(stream)) => {
+                // Without it, answers are merely slower.
+                stream.set_nodelay(true).ok();
+                let origin = ConnectionOrigin::Network {
+                    client: stream.peer_addr().ok().map(|address| address.ip()),
+                    ours: stream.local_addr().ok().map(|address| address.ip()),
+                };
+                let connection = Connection { origin, admission: places.admit() };
+                connections.spawn(converse(stream, connection, router, patience, gone));
+            }
+            Ok(Accepted::Local(stream, None)) => {
+                let connection =
+                    Connection { origin: ConnectionOrigin::Local, admission: local_places.admit() };
+                connections.spawn(converse(stream, connection, router, patience, gone));
+            }
+            Ok(Accepted::Local(stream, Some(reason))) => {
+                let admission = local_places.admit();
+                connections.spawn(async move {
+                    tokio::select! {
+                        // A client that hung up does not want to know.
+                        _ = turn_away(stream, reason) => {}
+                        () = admission.expired(UNPROVEN_TIMEOUT) => {}
+                    }
+                });
+            }
             // A client hung up at once, or there are no descriptors: neither is a reason to stop serving.
-            sleep(BREATH).await;
-            continue;
-        };
-        let (router, gone, admission) = (router.clone(), gone.clone(), places.admit());
-        connections.spawn(converse(stream, admission, router, patience, gone));
+            Err(_) => sleep(BREATH).await,
+        }
     }
-    drop(listener);
+    drop((listener, local));
     going.send_replace(true);
     let _cut_off_when_dropped =
         timeout(GRACE, async { while connections.join_next().await.is_some() {} }).await;
     Ok(())
 }
 
-async fn converse(
-    stream: TcpStream,
-    admission: Arc<Admission>,
+/// A connection that was accepted.
+enum Accepted {
+    Network(TcpStream),
+    /// With the reason if it is refused.
+    Local(UnixStream, Option<String>),
+}
+
+async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    connection: Connection,
     router: Router,
     patience: Duration,
     mut gone: watch::Receiver<bool>,
 ) {
-    // Without it, answers are merely slower.
-    stream.set_nodelay(true).ok();
-    let connection = Connection {
-        client: stream.peer_addr().ok().map(|address| address.ip()),
-        ours: stream.local_addr().ok().map(|address| address.ip()),
-        admission: admission.clone(),
-    };
+    let admission = connection.admission.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(connection.clone());
@@ -121,15 +196,36 @@ async fn converse(
     let _hung_up = connection.await;
 }
 
+/// Says why a peer is refused, whatever it asks for.
+async fn turn_away(mut stream: UnixStream, reason: String) -> io::Result<()> {
+    let problem = Problem::new(Code::ForbiddenPeer, reason);
+    let status = problem.code.decide().0;
+    let response = problem.into_response();
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.unwrap_or_default().to_owned();
+    let body = axum::body::to_bytes(response.into_body(), HEAD).await.unwrap_or_default();
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len(),
+    );
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(&body).await?;
+    stream.shutdown().await?;
+    // What the client sent must be read, or the system drops what we said together with the connection.
+    let mut rest = [0; 1024];
+    while stream.read(&mut rest).await? > 0 {}
+    Ok(())
+}
+
 /// A connection whose other side is expected to take what it is told.
-struct Patient {
-    stream: TcpStream,
+struct Patient<S> {
+    stream: S,
     patience: Duration,
     /// Runs while the other side takes nothing.
     stuck: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patient {
+impl<S> Patient<S> {
     fn judge(
         &mut self,
         written: Poll<io::Result<usize>>,
@@ -148,7 +244,7 @@ impl Patient {
     }
 }
 
-impl AsyncRead for Patient {
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -158,7 +254,7 @@ impl AsyncRead for Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

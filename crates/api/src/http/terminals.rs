@@ -148,6 +148,7 @@ pub(super) async fn connect(
         )
     })?;
     let upgrade = upgrade
+        .protocols([PROTOCOL])
         .max_message_size(interface.0.settings.max_body_bytes)
         .max_frame_size(interface.0.settings.max_body_bytes);
     Ok(upgrade.on_upgrade(async move |socket| {
@@ -155,6 +156,9 @@ pub(super) async fn connect(
         drop(place);
     }))
 }
+
+/// What a page names beside the subprotocol with its key, so that there is one which can be chosen.
+const PROTOCOL: &str = "abide.rpc";
 
 /// With more than this unread by the client, the sessions that it has calls in are held back.
 const HOLD_AT: usize = 1 << 20;
