@@ -23,10 +23,10 @@ use ends::{End, INPUT, OUTPUT, Wants};
 pub const MAX_LINE: usize = 16 << 20;
 /// What the client's pipe holds, if it lets us decide.
 const WIDE: usize = 1 << 20;
-/// With more than this unread by the client, streams are held back.
+/// With more than this unread by the client, answers and streams are held back.
 const HOLD_AT: usize = 1 << 20;
 /// With more than this unread by the client, no more requests are taken.
-const STOP_AT: usize = 64 << 20;
+const STOP_AT: usize = 8 << 20;
 
 /// Serves one client until its input ends; then ends the runtime in order.
 pub fn serve(runtime: Runtime, input: impl AsFd, output: impl AsFd) -> std::io::Result<()> {

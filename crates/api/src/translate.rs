@@ -1,8 +1,8 @@
 //! From the wire's types to the runtime's values and back. No transport is known here.
 
 use abide_terminal::{
-    Call, Chunk, Code, Create, Execute, Finished, OutputPiece, OutputRange, RunResult, ScreenText, SessionId,
-    SessionInfo, Size, TerminalError, whole_characters,
+    Call, Chunk, Code, Create, Execute, Finished, MAX_PAGE_BYTES, OutputPiece, OutputRange, RunResult,
+    ScreenSource, SessionId, SessionInfo, Size, TerminalError, whole_characters,
 };
 use abide_wire::terminal as wire;
 use base64::Engine;
@@ -52,7 +52,7 @@ pub fn output(params: &wire::OutputParams) -> Result<Call, TerminalError> {
             wire::StreamName::Stderr => abide_terminal::Stream::Stderr,
         },
         offset: params.offset,
-        limit: params.limit.unwrap_or(1 << 20),
+        limit: params.limit.unwrap_or(MAX_PAGE_BYTES),
     }))
 }
 
@@ -122,7 +122,8 @@ pub fn output_piece(piece: &OutputPiece, stream: wire::StreamName, encoding: wir
 }
 
 /// A screen for the wire.
-pub fn screen(screen: &ScreenText) -> wire::Screen {
+pub fn screen(source: &ScreenSource) -> wire::Screen {
+    let screen = source.draw();
     wire::Screen {
         text: screen.lines.join("\n"),
         cursor: wire::Cursor { row: screen.row, col: screen.col },

@@ -2,6 +2,7 @@
 
 mod agent;
 mod runs;
+mod token;
 
 use std::path::PathBuf;
 
@@ -11,6 +12,7 @@ use crate::config::Given;
 
 pub(crate) use agent::{AgentCommand, AgentInit, AgentPlace, AgentRun, AgentShow};
 pub(crate) use runs::{Attach, Inbox, Logs, Ls, Order, Reply, Run, Send, Show};
+pub(crate) use token::{TokenCommand, TokenLs, TokenNew, TokenRevoke, TokenRotate};
 
 /// A durable runtime for coding agents.
 #[derive(Debug, Parser)]
@@ -109,6 +111,14 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Sessions,
     },
+    /// Tokens with permissions, and browsers that are signed in
+    #[command(
+        after_help = "Works with and without a daemon. Secrets are kept as digests only, except that of `owner`, which is in the file `token` of Abide's home.\n\nExamples:\n  abide token ls\n  abide token new phone --permit read,answer,approve --expires 30d\n  abide token rotate owner\n  abide token revoke phone"
+    )]
+    Token {
+        #[command(subcommand)]
+        command: TokenCommand,
+    },
     /// The settings: what holds and who said so, or what is wrong with them
     #[command(
         after_help = "Settings are flags (--set KEY=VALUE) over environment over config.toml in $ABIDE_HOME over defaults. slots.max_running is ABIDE_SLOTS_MAX_RUNNING; a list in a variable is words between blanks or a JSON array, a table a JSON object.\n\nExamples:\n  abide config show\n  ABIDE_ENGINES_CODEX_COMMAND='npx codex' abide config show --json\n  abide --set slots.max_running=2 config check"
@@ -168,6 +178,7 @@ impl Command {
             Self::Backup(backup) => &backup.output,
             Self::Restore(restore) => &restore.output,
             Self::Agent { command } => command.output(),
+            Self::Token { command } => command.output(),
             Self::Rpc
             | Self::Mcp
             | Self::Sessions { .. }

@@ -9,7 +9,7 @@ use clap::{CommandFactory, Parser, error::ErrorKind};
 use crate::{
     agent,
     args::{Abide, Command},
-    backup, config, doctor, mcp, parrot, restore, rpc, runs, service, sessions,
+    backup, config, doctor, mcp, parrot, restore, rpc, runs, service, sessions, token,
     trouble::{self, Kind, Trouble, note},
     up, verify,
 };
@@ -33,6 +33,7 @@ pub fn main() -> ExitCode {
     let done = match command {
         Command::Up(arguments) => up::run(&arguments, &set),
         Command::Down(arguments) => service::down(&arguments, &set),
+        Command::Token { command } => token::run(&command, &set),
         Command::Status { output } => service::status(&output, &set),
         Command::Run(arguments) => runs::start::run(*arguments, &set),
         Command::Ls(arguments) => runs::list::ls(&arguments, &set),

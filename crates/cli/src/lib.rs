@@ -1,5 +1,6 @@
 //! The command line: arguments, configuration, and the one place where real adapters are plugged in.
 
+mod access;
 mod agent;
 mod args;
 mod backup;
@@ -29,6 +30,7 @@ mod sessions;
 mod store;
 mod table;
 mod text;
+mod token;
 mod traces;
 mod trouble;
 mod up;

@@ -13,6 +13,8 @@ pub type JobId = u64;
 pub const MAX_ORDER_BYTES: usize = 8 << 20;
 /// The most that a result carries per stream.
 pub const MAX_KEPT_BYTES: u64 = 32 << 20;
+/// The most bytes that one [`Act::Read`] is answered with, whatever it asks for.
+pub const MAX_PAGE_BYTES: u64 = 1 << 20;
 
 /// What to hold, told to a new keeper once. It carries secrets (the environment), so it is never written to disk.
 #[derive(Debug, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use abide_keeper::protocol::Stream;
 
 use crate::error::TerminalError;
-use crate::screen::ScreenText;
+use crate::screen::ScreenSource;
 use crate::session::SessionId;
 
 /// The caller's name for a call.
@@ -88,6 +88,34 @@ impl Call {
     }
 }
 
+impl Event {
+    /// How many bytes of output it carries, for flow control.
+    pub fn output_bytes(&self) -> usize {
+        match self {
+            Self::Chunk(_, Chunk::Output { bytes, .. }) => bytes.len(),
+            Self::Chunk(_, Chunk::Exit(_)) => 0,
+            Self::Reply(_, answer) => match &**answer {
+                Ok(Reply::Ran(result)) => result.kept.iter().map(Vec::len).sum(),
+                Ok(Reply::Output(piece)) => piece.bytes.len(),
+                Ok(Reply::Screen(screen)) => screen.len(),
+                Ok(Reply::Sessions(all)) => all.len() * SESSION_BYTES,
+                Ok(
+                    Reply::Session(_)
+                    | Reply::Destroyed(_)
+                    | Reply::Streaming(..)
+                    | Reply::Done
+                    | Reply::Cancelled
+                    | Reply::Stats(_),
+                )
+                | Err(_) => 0,
+            },
+        }
+    }
+}
+
+/// About how many bytes a session takes in a list.
+const SESSION_BYTES: usize = 512;
+
 /// A new session.
 #[derive(Debug, Default)]
 pub struct Create {
@@ -161,7 +189,7 @@ pub struct OutputRange {
     pub stream: Stream,
     /// From which byte.
     pub offset: u64,
-    /// How many bytes at most.
+    /// How many bytes at most; never more than a page of 1 MiB.
     pub limit: u64,
 }
 
@@ -194,7 +222,7 @@ pub enum Reply {
     /// To output.
     Output(OutputPiece),
     /// To screen.
-    Screen(ScreenText),
+    Screen(ScreenSource),
     /// To stats.
     Stats(Stats),
 }

@@ -1,6 +1,6 @@
 //! A runtime on a thread of its own, for callers who live elsewhere (an async runtime, several threads).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub type Listener = Arc<dyn Fn(Event) -> Flow + Send + Sync>;
 pub enum Flow {
     /// More may come.
     Go,
-    /// The stream that this was about is held back until the client is released. Nobody else is.
+    /// Until the client is released, sessions with a command of its own are held back, and its reads wait.
     Hold,
 }
 
@@ -39,6 +39,7 @@ enum Order {
     Call(Call, Then),
     Attend(Client, Ticket, Call, Listener),
     Release(Client),
+    Leave(Client),
 }
 
 /// The way to a runtime on another thread. Dropping it ends the runtime in order.
@@ -80,9 +81,14 @@ impl Handle {
         self.order(Order::Attend(client, ticket, call, listener));
     }
 
-    /// The client has caught up, or is gone: its streams go on.
+    /// The client has caught up: its streams and reads go on.
     pub fn release(&self, client: Client) {
         self.order(Order::Release(client));
+    }
+
+    /// The client is gone: what it asked for to read is not read, and nothing is held back for it.
+    pub fn leave(&self, client: Client) {
+        self.order(Order::Leave(client));
     }
 
     fn order(&self, order: Order) {
@@ -108,8 +114,41 @@ struct Attended {
     client: Client,
     ticket: Ticket,
     listener: Listener,
-    /// Where it streams from.
-    session: Option<SessionId>,
+    kind: AttendedKind,
+}
+
+/// How a call's output is held back.
+enum AttendedKind {
+    /// By not hearing the session, whose output is this client's.
+    Command(SessionId),
+    /// By not asking for the next piece.
+    Read,
+    /// Not at all: it has none.
+    Small,
+}
+
+impl AttendedKind {
+    fn of(call: &Call) -> Self {
+        match call {
+            Call::Run(execute) | Call::Stream(execute) => Self::Command(execute.session.clone()),
+            Call::Output(_) | Call::Screen(_) => Self::Read,
+            Call::Create(_)
+            | Call::Info(_)
+            | Call::List
+            | Call::Destroy { .. }
+            | Call::Input { .. }
+            | Call::Cancel(_)
+            | Call::Resize(..)
+            | Call::Stats => Self::Small,
+        }
+    }
+}
+
+/// The reads of one client: one at a time, so that their answers do not pile up.
+#[derive(Default)]
+struct Reads {
+    is_reading: bool,
+    waiting: VecDeque<(Ticket, Call, Listener)>,
 }
 
 /// Everybody who waits for something.
@@ -117,7 +156,9 @@ struct Attended {
 struct Audience {
     waiting: BTreeMap<Ticket, Then>,
     attended: BTreeMap<Ticket, Attended>,
-    held: BTreeSet<(Client, SessionId)>,
+    /// Clients that do not keep up, and the sessions that are held back for each.
+    held: BTreeMap<Client, BTreeSet<SessionId>>,
+    reads: BTreeMap<Client, Reads>,
     last: Ticket,
 }
 
@@ -151,17 +192,53 @@ impl Audience {
                 self.waiting.insert(self.last, then);
                 runtime.call(self.last, call);
             }
-            Order::Attend(client, ticket, call, listener) => {
-                self.last += 1;
-                self.attended.insert(self.last, Attended { client, ticket, listener, session: None });
-                runtime.call(self.last, call);
-            }
-            Order::Release(client) => {
-                for (_, session) in self.held.extract_if(.., |(holder, _)| *holder == client) {
-                    runtime.hold(&session, false);
+            Order::Attend(client, ticket, call, listener) => match AttendedKind::of(&call) {
+                AttendedKind::Read => {
+                    self.reads.entry(client).or_default().waiting.push_back((ticket, call, listener));
+                    self.read_on(runtime, client);
                 }
+                kind @ (AttendedKind::Command(_) | AttendedKind::Small) => {
+                    self.last += 1;
+                    self.attended.insert(self.last, Attended { client, ticket, listener, kind });
+                    runtime.call(self.last, call);
+                    if self.held.contains_key(&client) {
+                        self.hold(runtime, client);
+                    }
+                }
+            },
+            Order::Release(client) => self.release(runtime, client),
+            Order::Leave(client) => {
+                if let Some(reads) = self.reads.get_mut(&client) {
+                    reads.waiting.clear();
+                }
+                self.release(runtime, client);
             }
         }
+    }
+
+    fn release(&mut self, runtime: &mut Runtime, client: Client) {
+        for session in self.held.remove(&client).unwrap_or_default() {
+            if !self.held.values().any(|held| held.contains(&session)) {
+                runtime.hold(&session, false);
+            }
+        }
+        self.read_on(runtime, client);
+    }
+
+    /// Begins the client's next read, unless one is under way or the client does not keep up.
+    fn read_on(&mut self, runtime: &mut Runtime, client: Client) {
+        let Some(reads) = self.reads.get_mut(&client) else { return };
+        if reads.is_reading || self.held.contains_key(&client) {
+            return;
+        }
+        let Some((ticket, call, listener)) = reads.waiting.pop_front() else {
+            self.reads.remove(&client);
+            return;
+        };
+        reads.is_reading = true;
+        self.last += 1;
+        self.attended.insert(self.last, Attended { client, ticket, listener, kind: AttendedKind::Read });
+        runtime.call(self.last, call);
     }
 
     fn tell(&mut self, runtime: &mut Runtime, event: Event) {
@@ -170,30 +247,47 @@ impl Audience {
                 if let Some(then) = self.waiting.remove(&ticket) {
                     return then(*answer);
                 }
-                let Some(mut attended) = self.attended.remove(&ticket) else { return };
-                if let Ok(Reply::Streaming(session, _)) = &*answer {
-                    attended.session = Some(session.clone());
+                let Some(attended) = self.attended.remove(&ticket) else { return };
+                let streams = matches!(&*answer, Ok(Reply::Streaming(..)));
+                let flow = (attended.listener)(Event::Reply(attended.ticket, answer));
+                let client = attended.client;
+                if flow == Flow::Hold {
+                    self.hold(runtime, client);
                 }
-                let _an_answer_holds_nothing_back =
-                    (attended.listener)(Event::Reply(attended.ticket, answer));
-                if attended.session.is_some() {
-                    self.attended.insert(ticket, attended);
+                match attended.kind {
+                    AttendedKind::Read => {
+                        if let Some(reads) = self.reads.get_mut(&client) {
+                            reads.is_reading = false;
+                        }
+                        self.read_on(runtime, client);
+                    }
+                    AttendedKind::Command(_) if streams => drop(self.attended.insert(ticket, attended)),
+                    AttendedKind::Command(_) | AttendedKind::Small => {}
                 }
             }
             Event::Chunk(ticket, chunk) => {
                 let Some(attended) = self.attended.get(&ticket) else { return };
                 let is_last = matches!(chunk, Chunk::Exit(_));
                 let flow = (attended.listener)(Event::Chunk(attended.ticket, chunk));
-                if flow == Flow::Hold
-                    && !is_last
-                    && let Some(session) = &attended.session
-                {
-                    runtime.hold(session, true);
-                    self.held.insert((attended.client, session.clone()));
-                }
+                let client = attended.client;
                 if is_last {
                     self.attended.remove(&ticket);
                 }
+                if flow == Flow::Hold {
+                    self.hold(runtime, client);
+                }
+            }
+        }
+    }
+
+    /// Holds back every session in which a command of the client's is at work.
+    fn hold(&mut self, runtime: &mut Runtime, client: Client) {
+        let held = self.held.entry(client).or_default();
+        for attended in self.attended.values().filter(|attended| attended.client == client) {
+            if let AttendedKind::Command(session) = &attended.kind
+                && held.insert(session.clone())
+            {
+                runtime.hold(session, true);
             }
         }
     }

@@ -22,7 +22,7 @@ mod shell;
 mod text;
 
 pub use abide_keeper::launch::Launcher;
-pub use abide_keeper::protocol::Stream;
+pub use abide_keeper::protocol::{MAX_PAGE_BYTES, Stream};
 pub use call::{
     Call, Chunk, Create, Event, ExecId, Execute, Finished, OutputPiece, OutputRange, Reply, RunResult,
     SessionInfo, Size, State, Stats, Ticket,
@@ -31,7 +31,7 @@ pub use error::{Code, TerminalError};
 pub use handle::{Client, Flow, Handle, Listener};
 pub use runtime::{Config, Limits, Own, Runtime, Wait};
 pub use rustix::event::epoll::EventFlags;
-pub use screen::{ScreenText, draw};
+pub use screen::{ScreenSource, ScreenText, draw};
 pub use session::{SessionId, SessionMeta, session_places};
 pub use shell::Shell;
 pub use text::{Utf8Pieces, whole_characters};

@@ -32,6 +32,8 @@ const ENDING_MS: u64 = 6_000;
 const IDLE_NS: i64 = 2_000_000;
 /// How long the result of a short command is looked for, in microseconds.
 const LOOK_US: u64 = 300;
+/// With more than this to be taken by the caller, no further keeper is heard.
+const MAX_EVENT_BYTES: usize = 4 << 20;
 
 /// The caller's number for an end of its own, see [`Runtime::watch`].
 pub type Own = u64;
@@ -59,6 +61,8 @@ pub struct Runtime {
     numbers: BTreeMap<u64, SessionId>,
     next_number: u64,
     events: Vec<Event>,
+    /// How many bytes of output the events carry.
+    event_bytes: usize,
     held: bool,
     /// Sessions whose streams alone are held back.
     holding: BTreeSet<SessionId>,
@@ -89,6 +93,7 @@ impl Runtime {
             numbers: BTreeMap::new(),
             next_number: 1,
             events: Vec::new(),
+            event_bytes: 0,
             held: false,
             holding: BTreeSet::new(),
             commands: 0,
@@ -146,6 +151,7 @@ impl Runtime {
 
     /// What has happened since the last time.
     pub fn events(&mut self) -> Vec<Event> {
+        self.event_bytes = 0;
         std::mem::take(&mut self.events)
     }
 
@@ -191,7 +197,10 @@ impl Runtime {
                 self.contain(None, Self::housekeep);
             } else if let Some(which) = number.checked_sub(OWN) {
                 own.push((which, event.flags));
-            } else if let Some(id) = self.numbers.get(&number).cloned() {
+            } else if self.event_bytes < MAX_EVENT_BYTES
+                && let Some(id) = self.numbers.get(&number).cloned()
+            {
+                // One that has to wait is ready still when it is looked at again.
                 self.contain(Some(&id), |runtime| {
                     failpoint::reach(Some(&id));
                     runtime.hear(&id, number);
@@ -220,7 +229,7 @@ impl Runtime {
         let _was_not_watched = epoll::delete(&self.poller, end);
     }
 
-    /// Stops or resumes taking streamed output, because whoever it is for does not keep up.
+    /// Stops or resumes taking output and answers of all sessions, because their reader does not keep up.
     pub fn hold_streams(&mut self, held: bool) {
         if self.held != held {
             self.held = held;
@@ -231,7 +240,7 @@ impl Runtime {
         }
     }
 
-    /// The same for what streams from one session.
+    /// The same for one session.
     pub fn hold(&mut self, id: &SessionId, held: bool) {
         let changed = if held { self.holding.insert(id.clone()) } else { self.holding.remove(id) };
         if changed {
@@ -241,6 +250,7 @@ impl Runtime {
 
     /// Ends every session, in order, and waits until nothing is left of them.
     pub fn shut_down(&mut self) {
+        self.hold_streams(false);
         for id in std::mem::take(&mut self.holding) {
             self.arm(&id, true);
         }
@@ -306,7 +316,7 @@ impl Runtime {
         }
         session.armed = wants_room;
         let mut flags = epoll::EventFlags::empty();
-        if !((self.held || self.holding.contains(id)) && session.is_streaming()) {
+        if !(self.held || self.holding.contains(id)) {
             flags |= epoll::EventFlags::IN;
         }
         if wants_room {
@@ -328,7 +338,10 @@ impl Runtime {
             if matches!(heard.news, News::Ran(_)) {
                 self.spin.came();
             }
+            let known = self.events.len();
             session.hear(heard, &mut self.events);
+            let fresh = self.events.iter().skip(known);
+            self.event_bytes += fresh.map(Event::output_bytes).sum::<usize>();
             let Some(keeper) = &mut session.keeper else { return };
             answer = keeper.link.buffered::<Answer>();
         }

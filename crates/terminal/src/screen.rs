@@ -18,6 +18,38 @@ pub struct ScreenText {
     pub size: Size,
 }
 
+/// What a terminal shows, not drawn yet: drawing takes time, which is its reader's and not the runtime's.
+#[derive(Debug)]
+pub struct ScreenSource {
+    /// The end of what was printed, at most a page.
+    pub(crate) bytes: Vec<u8>,
+    /// Whether something was printed before it.
+    pub(crate) is_cut: bool,
+    pub(crate) size: Size,
+}
+
+impl ScreenSource {
+    /// How many bytes are drawn.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether nothing was printed.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Draws it. What begins in the middle of something is drawn from its first whole line on.
+    pub fn draw(&self) -> ScreenText {
+        let line =
+            self.bytes.iter().take(MAX_CUT_LINE).position(|byte| *byte == b'\n').filter(|_| self.is_cut);
+        draw(self.bytes.get(line.map_or(0, |at| at + 1)..).unwrap_or_default(), self.size)
+    }
+}
+
+/// How far the first line end is looked for in what begins in the middle of a line.
+const MAX_CUT_LINE: usize = 64 << 10;
+
 /// Draws these bytes on an empty screen. An emulator that fails on hostile output gives an empty screen, not a crash.
 pub fn draw(bytes: &[u8], size: Size) -> ScreenText {
     let drawn = catch_unwind(AssertUnwindSafe(|| {
@@ -38,6 +70,17 @@ fn at_least_one(count: u16) -> NonZero<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_screen_that_begins_in_the_middle_of_a_line_begins_with_the_next() {
+        let source = |is_cut| ScreenSource {
+            bytes: b"5Hgarbage\r\nwhole".to_vec(),
+            is_cut,
+            size: Size { rows: 2, cols: 20 },
+        };
+        assert_eq!(source(true).draw().lines, ["whole", ""]);
+        assert_eq!(source(false).draw().lines, ["5Hgarbage", "whole"]);
+    }
 
     #[test]
     fn a_screen_shows_where_the_cursor_was_sent() {

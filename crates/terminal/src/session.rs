@@ -5,7 +5,9 @@ use std::path::Path;
 
 use abide_keeper::launch::{FIRST, Keeper};
 use abide_keeper::place::Place;
-use abide_keeper::protocol::{Act, Answer, JobId, News, Order, Outcome, Piece, Ran, Status};
+use abide_keeper::protocol::{
+    Act, Answer, JobId, MAX_PAGE_BYTES, News, Order, Outcome, Piece, Ran, Range, Status, Stream,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::call::{
@@ -13,7 +15,7 @@ use crate::call::{
 };
 use crate::clock::unix_micros;
 use crate::error::{Code, TerminalError};
-use crate::screen;
+use crate::screen::ScreenSource;
 
 /// The id of a session.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,6 +103,8 @@ pub(crate) enum Waiting {
     Done(Ticket),
     Cancel(Ticket),
     Output(Ticket),
+    /// How much was printed to a terminal, before its end is read.
+    ScreenEnd(Ticket),
     Screen(Ticket),
     /// The runtime itself, for a command of an earlier runtime.
     Inherited,
@@ -115,7 +119,7 @@ impl Waiting {
                 Some(*ticket)
             }
             Self::Stream(ticket) | Self::Done(ticket) | Self::Cancel(ticket) => Some(*ticket),
-            Self::Output(ticket) | Self::Screen(ticket) => Some(*ticket),
+            Self::Output(ticket) | Self::ScreenEnd(ticket) | Self::Screen(ticket) => Some(*ticket),
             Self::Inherited | Self::Housekeeping => None,
         }
     }
@@ -188,11 +192,6 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a client receives a stream from here.
-    pub(crate) fn is_streaming(&self) -> bool {
-        self.waiting.values().any(|waiting| matches!(waiting, Waiting::Stream(_)))
-    }
-
     /// Takes an answer and says what callers have to be told.
     pub(crate) fn hear(&mut self, answer: Answer, out: &mut Vec<Event>) {
         let Answer { tag, news } = answer;
@@ -262,9 +261,18 @@ impl Session {
             (Waiting::Cancel(_), News::Done) => Ok(Reply::Cancelled),
             (Waiting::Done(_), News::Done) => Ok(Reply::Done),
             (Waiting::Output(_), News::Piece(piece)) => Ok(Reply::Output(output(piece))),
+            (Waiting::ScreenEnd(ticket), News::Piece(piece)) => {
+                let offset = piece.printed.saturating_sub(MAX_PAGE_BYTES);
+                let range = Range { job: 0, stream: Stream::Stdout, offset, limit: MAX_PAGE_BYTES };
+                match self.order(Act::Read(range), Waiting::Screen(ticket)) {
+                    Ok(()) => return,
+                    Err(error) => Err(error),
+                }
+            }
             (Waiting::Screen(_), News::Piece(piece)) => {
                 let (rows, cols) = self.meta.pty.unwrap_or((24, 80));
-                Ok(Reply::Screen(screen::draw(&piece.bytes, Size { rows, cols }.bounded())))
+                let size = Size { rows, cols }.bounded();
+                Ok(Reply::Screen(ScreenSource { is_cut: piece.offset > 0, bytes: piece.bytes, size }))
             }
             (Waiting::Inherited, News::Ended(outcome)) => {
                 let _nobody_asked = self.ended(&outcome);
@@ -336,6 +344,7 @@ impl Session {
                 | Waiting::Done(_)
                 | Waiting::Cancel(_)
                 | Waiting::Output(_)
+                | Waiting::ScreenEnd(_)
                 | Waiting::Screen(_)
                 | Waiting::Inherited
                 | Waiting::Housekeeping) => other.ticket().map(|ticket| reply(ticket, Err(gone))),

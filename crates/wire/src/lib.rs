@@ -1,5 +1,6 @@
 //! The types of the public interfaces: what goes over a wire, and nothing else.
 
+pub mod access;
 pub mod artifact;
 pub mod event;
 pub mod interaction;

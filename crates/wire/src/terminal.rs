@@ -113,7 +113,7 @@ pub struct OutputParams {
     /// From which byte.
     #[serde(default)]
     pub offset: u64,
-    /// How many bytes at most (1 MiB).
+    /// How many bytes at most; 1 MiB unless given, and never more than that.
     pub limit: Option<u64>,
     /// How output is written.
     #[serde(default)]

@@ -32,7 +32,7 @@ pub(crate) const FIRST_MS: u64 = 20_000;
 const GLANCE_MS: u64 = 500;
 const GLANCE_QUIET_MS: u64 = 200;
 /// How much of a terminal's output is drawn.
-const DRAWN: u64 = 4 << 20;
+const DRAWN: u64 = abide_keeper::protocol::MAX_PAGE_BYTES;
 /// What interpreters prompt with in the middle of a block.
 const CONTINUATION: &str = "... ";
 /// The longest end of a line that is taken for a prompt.

@@ -32,16 +32,19 @@ pub(super) fn complete(declared: OpenApi) -> Value {
         { "name": "artifacts", "description": "Files that a run made for the person." },
         { "name": "engines", "description": "Agent programs on this machine." },
         { "name": "terminals", "description": "Persistent shells, as JSON-RPC." },
+        { "name": "access", "description": "Tokens with permissions, and browser sign-ins." },
         { "name": "service", "description": "The daemon itself." },
     ]);
     document["components"]["securitySchemes"] = json!({
-        "token": { "type": "http", "scheme": "bearer", "description": "The text in the file `token` of Abide's home." },
-        "session": { "type": "apiKey", "in": "cookie", "name": super::guard::COOKIE,
-            "description": "For browsers: `POST /v1/session` gives it in exchange for the token." },
+        "token": { "type": "http", "scheme": "bearer", "description": "The text in the file `token` of Abide's home, or the secret of a token that `abide token new` made. A token has permissions; 403 `PERMISSION_DENIED` names the one that is missing." },
+        "session": { "type": "apiKey", "in": "cookie", "name": "abide_session_HOME",
+            "description": "For browsers: `POST /v1/session` gives it in exchange for the token, with a name of this home's own. It is worth something only beside the page's key." },
+        "page_key": { "type": "apiKey", "in": "header", "name": "Abide-Session-Key",
+            "description": "For browsers, beside the cookie: the key that `POST /v1/session` gave to the page." },
     });
     document["components"]["schemas"]["Problem"] =
         serde_json::to_value(<Problem as PartialSchema>::schema()).unwrap_or_default();
-    document["security"] = json!([{ "token": [] }, { "session": [] }]);
+    document["security"] = json!([{ "token": [] }, { "session": [], "page_key": [] }]);
     // What takes the rest of a path has a star for the router only.
     if let Some(paths) = document["paths"].as_object_mut() {
         for path in paths.keys().filter(|path| path.contains("{*")).cloned().collect::<Vec<_>>() {
@@ -76,11 +79,15 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
         responses.entry(status).or_insert_with(|| json!({ "description": description }));
     };
     if path != "/healthz" {
-        every("401", "`UNAUTHORIZED`: the token is missing or wrong");
+        every(
+            "401",
+            "`UNAUTHORIZED`: the token is missing or wrong, or a browser's cookie came without its key",
+        );
     }
     every(
         "403",
-        "`FORBIDDEN_HOST`, `FORBIDDEN_ORIGIN`: called by a name, or from a page, that is not allowed",
+        "`FORBIDDEN_HOST`, `FORBIDDEN_ORIGIN`: called by a name, or from a page, that is not allowed; \
+         `PERMISSION_DENIED`: the token lacks the permission that the detail names",
     );
     every("429", "`RATE_LIMITED`: try again after the seconds in `Retry-After`");
     every(

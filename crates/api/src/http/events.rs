@@ -6,12 +6,11 @@
 use std::{collections::VecDeque, time::Duration};
 
 use abide_domain::id::RunId;
-use abide_ports::store::{Entry, Seq, StoreError};
+use abide_ports::store::Seq;
 use abide_wire::{event as wire, service};
 use axum::{
-    Json,
     body::{Body, Bytes},
-    extract::State,
+    extract::{Extension, State},
     http::{HeaderMap, HeaderValue, header},
     response::{IntoResponse, Response},
 };
@@ -29,10 +28,12 @@ use utoipa::IntoParams;
 use super::{
     Interface, Stop,
     body::{Path, Query, limit},
+    budget,
     feed::{Told, frame},
+    guard::Credential,
+    pages,
     problem::{Code, Problem},
     runs::{find, run_id},
-    translate,
 };
 use crate::metrics::StreamReader;
 
@@ -46,7 +47,7 @@ pub(super) struct From {
     after: Option<u64>,
     /// The same as `after`, under the name that other lists use.
     cursor: Option<u64>,
-    /// How many events a page has at the most; 100 unless given. A stream has no end.
+    /// How many events a page has at the most; 100 unless given. A page ends sooner when it has 1 MiB. A stream has no end.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<u32>,
 }
@@ -70,10 +71,11 @@ pub(super) struct From {
 )]
 pub(super) async fn all(
     State(interface): State<Interface>,
+    Extension(credential): Extension<Credential>,
     headers: HeaderMap,
     Query(from): Query<From>,
 ) -> Result<Response, Problem> {
-    tell(&interface, None, &headers, &from).await
+    tell(&interface, &credential, None, &headers, &from).await
 }
 
 /// Tells what happens to one run.
@@ -96,17 +98,19 @@ pub(super) async fn all(
 )]
 pub(super) async fn of_run(
     State(interface): State<Interface>,
+    Extension(credential): Extension<Credential>,
     Path(id): Path<String>,
     headers: HeaderMap,
     Query(from): Query<From>,
 ) -> Result<Response, Problem> {
     let run = run_id(&id)?;
     find(&interface, run).await?;
-    tell(&interface, Some(run), &headers, &from).await
+    tell(&interface, &credential, Some(run), &headers, &from).await
 }
 
 async fn tell(
     interface: &Interface,
+    credential: &Credential,
     run: Option<RunId>,
     headers: &HeaderMap,
     from: &From,
@@ -124,7 +128,7 @@ async fn tell(
         ));
     }
     match wanted(headers)? {
-        Form::Page => page(interface, run, after, most).await,
+        Form::Page => page(interface, credential, run, after, most).await,
         Form::Stream => stream(interface, run, after).await,
     }
 }
@@ -174,30 +178,24 @@ fn cursor(headers: &HeaderMap, from: &From) -> Result<Seq, Problem> {
 
 async fn page(
     interface: &Interface,
+    credential: &Credential,
     run: Option<RunId>,
     after: Seq,
     most: usize,
 ) -> Result<Response, Problem> {
-    // One more than is shown, to know whether there is a next page.
-    let mut entries = read(interface, run, after, most + 1).await?;
-    let more = entries.len() > most;
-    entries.truncate(most);
-    let items: Vec<wire::Event> = entries.iter().map(translate::event).collect();
-    let next_cursor = items.last().filter(|_| more).map(|last| last.seq.to_string());
-    Ok(Json(service::Page { items, next_cursor }).into_response())
-}
-
-async fn read(
-    interface: &Interface,
-    run: Option<RunId>,
-    after: Seq,
-    most: usize,
-) -> Result<Vec<Entry>, StoreError> {
-    let store = interface.daemon().store();
-    match run {
-        Some(run) => store.entries_of(run, after, most).await,
-        None => store.entries(after, most).await,
+    let reservation = interface.0.budget.reserve(&credential.0, 2 * pages::MAX_PAGE_BYTES).await;
+    let page = pages::read(interface.daemon(), run, after, most).await?;
+    let mut text = Vec::from(b"{\"items\":[");
+    for (number, entry) in page.entries.iter().enumerate() {
+        text.extend_from_slice(if number > 0 { b"," } else { b"" });
+        text.extend_from_slice(&entry.json);
     }
+    text.extend_from_slice(b"],\"next_cursor\":");
+    match page.entries.last().filter(|_| page.has_more) {
+        Some(last) => text.extend_from_slice(format!("\"{}\"}}", last.seq.0).as_bytes()),
+        None => text.extend_from_slice(b"null}"),
+    }
+    Ok(([(header::CONTENT_TYPE, "application/json")], budget::body(text, reservation)).into_response())
 }
 
 async fn stream(interface: &Interface, run: Option<RunId>, after: Seq) -> Result<Response, Problem> {
@@ -284,13 +282,13 @@ impl Reader {
 
     /// Reads from the store. An empty page means that everything later comes by the feed, which was listened to before.
     async fn read_on(&mut self) {
-        match read(&self.interface, self.run, self.last, PAGE).await {
-            Ok(entries) => {
-                self.caught_up = entries.is_empty();
-                if let Some(last) = entries.last() {
+        match pages::read(self.interface.daemon(), self.run, self.last, PAGE).await {
+            Ok(page) => {
+                self.caught_up = page.entries.is_empty();
+                if let Some(last) = page.entries.last() {
                     self.last = last.seq;
                 }
-                self.pending.extend(entries.iter().map(frame));
+                self.pending.extend(page.entries.iter().map(frame));
             }
             Err(_) => {
                 tokio::select! {
@@ -305,9 +303,15 @@ impl Reader {
         if told.seq <= self.last {
             return;
         }
-        self.last = told.seq;
-        if self.run.is_none_or(|run| run == told.run) {
-            self.pending.push_back(told.frame);
+        let is_wanted = self.run.is_none_or(|run| run == told.run);
+        match told.frame {
+            // It is not passed on, so it is read.
+            None if is_wanted => self.caught_up = false,
+            None => self.last = told.seq,
+            Some(frame) => {
+                self.last = told.seq;
+                self.pending.extend(Some(frame).filter(|_| is_wanted));
+            }
         }
     }
 }

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use abide_daemon::Daemon;
 use abide_domain::id::RunId;
-use abide_ports::store::{Entry, Seq, StoreError};
+use abide_ports::store::{Seq, StoreError};
 use axum::body::Bytes;
 use tokio::sync::{
     OnceCell,
     broadcast::{Receiver, Sender},
 };
 
-use super::translate;
+use super::pages::{self, WrittenEntry};
 
 /// Passes new entries on.
 #[derive(Debug)]
@@ -30,11 +30,14 @@ pub(super) struct Feed {
 pub(super) struct Told {
     pub(super) seq: Seq,
     pub(super) run: RunId,
-    pub(super) frame: Bytes,
+    /// None if it is too large to be kept for everybody: who wants it reads it from the store.
+    pub(super) frame: Option<Bytes>,
 }
 
 /// How many entries wait for a reader before it must go back to the store.
 const KEPT: usize = 256;
+/// The largest entry that is kept for readers, in bytes.
+const MAX_FRAME_BYTES: usize = 64 << 10;
 /// How many entries are read at a time.
 const PAGE: usize = 128;
 /// How long to wait at the most before the journal is looked at again, whatever was heard of changes.
@@ -79,21 +82,20 @@ async fn catch_up(daemon: &Daemon, told: &Sender<Told>, mut position: Seq) -> Re
         return Ok(head);
     }
     while position < head {
-        let entries = daemon.store().entries(position, PAGE).await?;
-        let Some(last) = entries.last() else { break };
+        let page = pages::read(daemon, None, position, PAGE).await?;
+        let Some(last) = page.entries.last() else { break };
         position = last.seq;
-        for entry in &entries {
-            let _nobody_listens_any_more =
-                told.send(Told { seq: entry.seq, run: entry.run_id, frame: frame(entry) });
+        for entry in &page.entries {
+            let frame = (entry.json.len() <= MAX_FRAME_BYTES).then(|| frame(entry));
+            // Without a reader there is nobody to tell.
+            told.send(Told { seq: entry.seq, run: entry.run, frame }).ok();
         }
     }
     Ok(position)
 }
 
 /// An entry as a server-sent event.
-pub(super) fn frame(entry: &Entry) -> Bytes {
-    let event = translate::event(entry);
-    // Texts, numbers and JSON values can always be written, and JSON has no line ends of its own.
-    let data = serde_json::to_string(&event).unwrap_or_default();
-    Bytes::from(format!("id: {}\ndata: {data}\n\n", event.seq))
+pub(super) fn frame(entry: &WrittenEntry) -> Bytes {
+    let head = format!("id: {}\ndata: ", entry.seq.0);
+    Bytes::from([head.as_bytes(), &entry.json, b"\n\n"].concat())
 }

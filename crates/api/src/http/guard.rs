@@ -1,98 +1,156 @@
-//! Who may ask: the token, the name by which we are called, and the page that asks.
+//! Who may ask: the credential, the name by which we are called, and the page that asks.
 //!
-//! Every route but `/healthz` wants the token. The name in `Host` must be one of ours, because a web page can give its
-//! own name our address and then talk to us as to itself; a page's `Origin` must be ours for the same reason. A token in
-//! a URL is never looked at: URLs are logged and remembered.
+//! Every route but `/healthz` wants a credential. The name in `Host` must be one of ours, which protects against DNS
+//! rebinding; a page's `Origin` must be ours, and a browser that says for which site it asks must name us. A token in a
+//! URL is never looked at: URLs are logged and remembered.
 //!
-//! Browsers exchange the token for a cookie, which is not the token but follows from it: it stays valid across restarts
-//! and ends when the token is replaced. Cookies are sent along by browsers unasked, so with one of them a change is only
-//! made for a page that says where it comes from.
+//! Browsers exchange the token for a cookie and a key. They send the cookie along by themselves, also to other ports of
+//! this host, so it counts only beside the key, which the page keeps for its own origin. What a credential permits is
+//! decided in `permissions`.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use axum::{
-    extract::{Request, State},
-    http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
+    extract::{MatchedPath, Request, State},
+    http::{HeaderMap, HeaderValue, Method, Uri, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
+use tokio::time::Instant;
 
 use super::{
     Interface, Stop, docs,
+    limits::Client,
+    permissions,
     problem::{Code, Problem},
-    server::Ends,
+    server::{Connection, ConnectionOrigin},
 };
+use crate::access::{CookieVerdict, Principal};
 
-/// Digests of what clients may show. Digests are compared, in constant time, so that neither length nor content of the
-/// token can be told from how long a refusal takes.
-pub(super) struct Secrets {
-    token: [u8; 32],
-    cookie: [u8; 32],
-    /// What a browser is given.
-    session: String,
-}
+/// The credential that a request came with, for what is counted by credential.
+#[derive(Clone, Debug)]
+pub(super) struct Credential(pub(super) Arc<str>);
 
-impl Secrets {
-    pub(super) fn new(token: &str) -> Self {
-        let session: String =
-            digest(&format!("abide session\n{token}")).iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { token: digest(token), cookie: digest(&session), session }
-    }
-
-    /// Whether this is the token.
-    pub(super) fn is_token(&self, shown: &str) -> bool {
-        digest(shown).ct_eq(&self.token).into()
-    }
-
-    fn is_session(&self, shown: &str) -> bool {
-        digest(shown).ct_eq(&self.cookie).into()
-    }
-}
-
-impl std::fmt::Debug for Secrets {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("***")
-    }
-}
-
-fn digest(text: &str) -> [u8; 32] {
-    Sha256::digest(text.as_bytes()).into()
+/// What the guard makes of a request.
+#[derive(Debug)]
+enum Verdict {
+    /// The client has shown this credential.
+    Known(Principal),
+    /// It needs no credential.
+    Open,
+    /// A browser that has shown none gets the page where it can.
+    SignIn,
 }
 
 /// Lets a request through that may come in.
-pub(super) async fn check(
-    State(interface): State<Interface>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Problem> {
-    let host = host(request.headers(), request.uri()).unwrap_or_default().to_owned();
-    let ours = request.extensions().get::<Ends>().map(|ends| ends.ours.ip());
-    if !is_ours(&host, ours, &interface.0.settings.allowed_hosts) {
+///
+/// The guard comes before all limits: what it refuses counts against the bucket of refused requests of that address, and
+/// its connection keeps its place among those that have shown no credential.
+pub(super) async fn check(State(interface): State<Interface>, mut request: Request, next: Next) -> Response {
+    let connection = request.extensions().get::<Connection>().cloned();
+    let origin = connection.as_ref().map(|connection| connection.origin);
+    let address = origin.and_then(ConnectionOrigin::client);
+    let verdict = judge(&interface, &request, origin);
+    let client = match &verdict {
+        Ok(Verdict::Known(principal)) => Client::Known(principal.token.clone(), address),
+        Ok(Verdict::Open | Verdict::SignIn) => Client::Open(address),
+        Err(_) => Client::Refused(address),
+    };
+    let is_allowed = interface.0.limits.allow(client, Instant::now());
+    let answer = match verdict {
+        _ if !is_allowed => Err(Problem::new(
+            Code::RateLimited,
+            "too many requests at once (setting http.requests_per_second); slow down",
+        )),
+        Ok(Verdict::Known(principal)) => {
+            request.extensions_mut().insert(Credential(principal.token.clone()));
+            request.extensions_mut().insert(principal.clone());
+            let place = connection.as_ref().map_or(Ok(()), |connection| connection.admission.prove());
+            match place {
+                Ok(()) => {
+                    let admitted = admit(&interface, &principal, request, next).await;
+                    return admitted.unwrap_or_else(Problem::into_response);
+                }
+                Err(_) => Err(Problem::new(
+                    Code::TooManyConnections,
+                    "too many connections are open (setting http.max_connections); close some, or try again",
+                )),
+            }
+        }
+        Ok(Verdict::Open) => Ok(next.run(request).await),
+        Ok(Verdict::SignIn) => Ok(docs::login()),
+        Err(problem) => Err(problem),
+    };
+    // A connection without a credential carries one request, so that it makes room for the next.
+    let mut response = answer.unwrap_or_else(Problem::into_response);
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+fn judge(
+    interface: &Interface,
+    request: &Request,
+    origin: Option<ConnectionOrigin>,
+) -> Result<Verdict, Problem> {
+    let host = host(request.headers(), request.uri()).unwrap_or_default();
+    let is_called_right = match origin {
+        // No page can connect there, whatever name it gives us.
+        Some(ConnectionOrigin::Local) => true,
+        Some(ConnectionOrigin::Network { ours, .. }) => {
+            is_ours(host, ours, &interface.0.settings.allowed_hosts)
+        }
+        None => is_ours(host, None, &interface.0.settings.allowed_hosts),
+    };
+    if !is_called_right {
         return Err(Problem::new(
             Code::ForbiddenHost,
             "this name is not one of the daemon's; use 127.0.0.1 or localhost, or add it to the setting \
              http.allowed_hosts",
         ));
     }
-    if !is_same_origin(request.headers(), &host) {
+    let path = request.uri().path();
+    let is_page = request.method() == Method::GET && PAGES.contains(&path);
+    if !is_same_origin(request.headers(), host) || !is_from_own_page(request.headers(), is_page) {
         return Err(Problem::new(Code::ForbiddenOrigin, "pages of other origins may not ask anything here"));
     }
-    let path = request.uri().path();
-    if path == "/healthz" {
-        return Ok(next.run(request).await);
-    }
-    if !is_known(&interface, request.method(), request.headers()) {
-        if request.method() == Method::GET && ["/", "/docs"].contains(&path) {
-            return Ok(docs::login());
+    let shown = identify(interface, request.method(), request.headers());
+    match (shown, path) {
+        (Shown::Known(principal), _) => Ok(Verdict::Known(principal)),
+        (_, "/healthz") => Ok(Verdict::Open),
+        // They hold no secret, and a browser that goes to a page cannot send the page's key.
+        (Shown::CookieOnly, _) if is_page && request.uri().query() != Some(SIGN_IN_AGAIN) => {
+            Ok(Verdict::Open)
         }
-        return Err(Problem::new(
+        (Shown::CookieOnly | Shown::Nothing, _) if is_page => Ok(Verdict::SignIn),
+        (Shown::CookieOnly, _) => Err(Problem::new(
+            Code::Unauthorized,
+            "the cookie of a sign-in counts only with the page's key in the header abide-session-key; sign in again",
+        )),
+        (Shown::Nothing, _) => Err(Problem::new(
             Code::Unauthorized,
             "show the token from the file `token` in Abide's home: authorization: Bearer TOKEN",
-        ));
+        )),
     }
-    if request.method() != Method::GET && request.method() != Method::HEAD && path != "/v1/stop" {
+}
+
+/// Pages for people: a browser without a credential gets the sign-in page in their place, and links on other sites may
+/// lead to them.
+const PAGES: [&str; 2] = ["/", "/docs"];
+/// The query by which a page asks for the sign-in page because it has lost its key.
+const SIGN_IN_AGAIN: &str = "sign-in";
+
+/// Serves a client that has shown a credential.
+async fn admit(
+    interface: &Interface,
+    principal: &Principal,
+    request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    permissions::check(principal, request.method(), route.as_ref().map(MatchedPath::as_str))?;
+    save_uses(interface);
+    let is_change = request.method() != Method::GET && request.method() != Method::HEAD;
+    if is_change && request.uri().path() != "/v1/stop" {
         if *interface.0.stop.borrow() != Stop::No {
             return Err(Problem::new(Code::Stopping, "the daemon is stopping; ask the next one"));
         }
@@ -109,59 +167,68 @@ pub(super) async fn check(
     Ok(next.run(request).await)
 }
 
-/// Whether the client has shown the token, or the cookie that it was exchanged for.
-fn is_known(interface: &Interface, method: &Method, headers: &HeaderMap) -> bool {
-    let secrets = &interface.0.secrets;
-    if let Some(token) = bearer(headers) {
-        return secrets.is_token(token);
+/// Keeps when credentials were used, now and then, on a thread that may wait for the disk.
+fn save_uses(interface: &Interface) {
+    let now = interface.daemon().stamp().at;
+    if interface.0.access.has_uses_to_save(now) {
+        let access = interface.0.access.clone();
+        tokio::task::spawn_blocking(move || access.save_uses(now));
     }
-    let changes = !(method == Method::GET || method == Method::HEAD) || headers.contains_key(header::UPGRADE);
-    // Where an origin is given, it was found to be ours before.
-    cookies(headers).any(|shown| secrets.is_session(shown))
-        && (!changes || headers.contains_key(header::ORIGIN))
 }
 
-fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+/// What a client has shown.
+#[derive(Debug)]
+enum Shown {
+    Known(Principal),
+    /// A sign-in's cookie without the page's key, or for a change without saying which page asks.
+    CookieOnly,
+    Nothing,
+}
+
+/// Finds out which credential the client has shown: a token, or the sign-in that it was exchanged for.
+fn identify(interface: &Interface, method: &Method, headers: &HeaderMap) -> Shown {
+    let (access, now) = (&interface.0.access, interface.daemon().stamp().at);
+    if let Some(token) = bearer(headers) {
+        return access.token(token, now).map_or(Shown::Nothing, Shown::Known);
+    }
+    let is_change =
+        !(method == Method::GET || method == Method::HEAD) || headers.contains_key(header::UPGRADE);
+    let page_key = page_key(headers);
+    let mut shown = Shown::Nothing;
+    for cookie in cookies(headers, &interface.0.cookie_name).take(MAX_COOKIES) {
+        match access.cookie(cookie, page_key, now) {
+            // Where an origin is given, it was found to be ours before.
+            CookieVerdict::Known(principal) if !is_change || headers.contains_key(header::ORIGIN) => {
+                return Shown::Known(principal);
+            }
+            CookieVerdict::Known(_) | CookieVerdict::WithoutPageKey => shown = Shown::CookieOnly,
+            CookieVerdict::Unknown => {}
+        }
+    }
+    shown
+}
+
+/// How many cookies of our name are looked at.
+const MAX_COOKIES: usize = 4;
+/// The header with the page's key.
+pub(super) const PAGE_KEY: &str = "abide-session-key";
+/// The beginning of a WebSocket's subprotocol that carries the key: pages cannot set headers there.
+const PAGE_KEY_PROTOCOL: &str = "abide.key.";
+
+fn page_key(headers: &HeaderMap) -> Option<&str> {
+    if let Some(key) = headers.get(PAGE_KEY) {
+        return key.to_str().ok();
+    }
+    let offered =
+        headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    let mut offered = offered.flat_map(|text| text.split(',')).map(str::trim);
+    offered.find_map(|protocol| protocol.strip_prefix(PAGE_KEY_PROTOCOL))
+}
+
+fn cookies<'a>(headers: &'a HeaderMap, ours: &'a str) -> impl Iterator<Item = &'a str> {
     let texts = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.filter(|(name, _)| *name == COOKIE).map(|(_, value)| value)
-}
-
-/// The cookie's name.
-pub(super) const COOKIE: &str = "abide_session";
-
-/// Exchanges the token for a cookie, for browsers.
-///
-/// The cookie is not the token, cannot be read by pages, and is not sent along from other sites.
-#[utoipa::path(
-    post, path = "/v1/session", tag = "service", operation_id = "open_session",
-    responses((status = 204, description = "The cookie was set.", headers(("Set-Cookie" = String, description = "The cookie.")))),
-)]
-pub(super) async fn open_session(State(interface): State<Interface>) -> Response {
-    set_cookie(&format!(
-        "{COOKIE}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age={AGE}",
-        interface.0.secrets.session
-    ))
-}
-
-/// Lets a browser forget the cookie.
-#[utoipa::path(
-    delete, path = "/v1/session", tag = "service", operation_id = "close_session",
-    responses((status = 204, description = "The cookie was taken back.", headers(("Set-Cookie" = String, description = "Nothing, from now on.")))),
-)]
-pub(super) async fn close_session() -> Response {
-    set_cookie(&format!("{COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"))
-}
-
-/// For how many seconds a browser keeps the cookie: 30 days.
-const AGE: u32 = 30 * 24 * 3600;
-
-fn set_cookie(cookie: &str) -> Response {
-    let mut response = StatusCode::NO_CONTENT.into_response();
-    if let Ok(cookie) = HeaderValue::from_str(cookie) {
-        response.headers_mut().insert(header::SET_COOKIE, cookie);
-    }
-    response
+    pairs.filter(move |(name, _)| *name == ours).map(|(_, value)| value)
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -210,6 +277,17 @@ fn is_same_origin(headers: &HeaderMap, host: &str) -> bool {
     })
 }
 
+/// Whether a browser that says which site makes the request names our own, or the person. Other ports of this machine are
+/// another origin of the same site. A link to a page may be followed from anywhere.
+fn is_from_own_page(headers: &HeaderMap, is_page: bool) -> bool {
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let is_link = is_page
+        && text("sec-fetch-mode") == Some("navigate")
+        && text("sec-fetch-dest").is_some_and(|dest| dest == "document");
+    let mut sites = headers.get_all("sec-fetch-site").iter();
+    sites.all(|site| ["same-origin", "none"].iter().any(|own| site == own)) || is_link
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,23 +332,54 @@ mod tests {
         }
     }
 
+    /// SECURITY finding 21.
+    #[test]
+    fn a_browser_asks_for_our_own_pages_only_but_follows_links_from_anywhere() {
+        let with = |fields: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in fields {
+                headers.append(*name, value.parse().unwrap());
+            }
+            headers
+        };
+        for own in [&[][..], &[("sec-fetch-site", "same-origin")], &[("sec-fetch-site", "none")]] {
+            assert!(is_from_own_page(&with(own), false), "{own:?}");
+        }
+        for site in ["same-site", "cross-site", "", "Same-Origin"] {
+            assert!(!is_from_own_page(&with(&[("sec-fetch-site", site)]), true), "{site}");
+        }
+        let link = [
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-mode", "navigate"),
+            ("sec-fetch-dest", "document"),
+        ];
+        assert!(is_from_own_page(&with(&link), true));
+        assert!(!is_from_own_page(&with(&link), false), "data is no page");
+        let frame =
+            [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "iframe")];
+        assert!(!is_from_own_page(&with(&frame), true));
+        let two = [("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")];
+        assert!(!is_from_own_page(&with(&two), false));
+    }
+
     #[test]
     fn a_cookie_is_found_among_others() {
         let mut headers = HeaderMap::new();
         headers.append(header::COOKIE, "a=1; abide_session=x; b=2".parse().unwrap());
         headers.append(header::COOKIE, "abide_session=y".parse().unwrap());
-        assert_eq!(cookies(&headers).collect::<Vec<_>>(), ["x", "y"]);
+        headers.append(header::COOKIE, "abide_session_2=z".parse().unwrap());
+        assert_eq!(cookies(&headers, "abide_session").collect::<Vec<_>>(), ["x", "y"]);
     }
 
     #[test]
-    fn the_token_is_known_and_nothing_like_it() {
-        let secrets = Secrets::new("secret");
-        assert!(secrets.is_token("secret"));
-        for wrong in ["", "secre", "secrets", "Secret"] {
-            assert!(!secrets.is_token(wrong), "{wrong}");
-        }
-        assert!(secrets.is_session(&secrets.session) && !secrets.is_session("secret"));
-        assert!(!secrets.session.contains("secret"));
-        assert_eq!(format!("{secrets:?}"), "***");
+    fn a_pages_key_comes_as_a_header_or_as_a_subprotocol() {
+        let with = |name: &'static str, value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, value.parse().unwrap());
+            page_key(&headers).map(str::to_owned)
+        };
+        assert_eq!(with("abide-session-key", "k").as_deref(), Some("k"));
+        assert_eq!(with("sec-websocket-protocol", "abide.rpc, abide.key.k").as_deref(), Some("k"));
+        assert_eq!(with("sec-websocket-protocol", "abide.rpc"), None);
     }
 }

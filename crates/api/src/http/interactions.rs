@@ -6,18 +6,23 @@ use abide_domain::{
     reply::{Answerer, Reply},
 };
 use abide_wire::{interaction as wire, service};
-use axum::{Json, extract::State};
+use axum::{
+    Json,
+    extract::{Extension, State},
+};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
     Interface,
     body::{JsonBody, Path, Query, check_length, limit},
+    permissions,
     person::Person,
     problem::Problem,
     runs::{Part, find, run_id},
     translate,
 };
+use crate::access::Principal;
 
 /// Which questions are listed.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -87,6 +92,9 @@ pub(super) async fn of_run(
 }
 
 /// Answers a question. The first answer counts.
+///
+/// An approval (`asked_by` is `approval`, or `kind` is `risk_ack`) needs the permission `approve`, any other question
+/// `answer`.
 #[utoipa::path(
     post, path = "/v1/interactions/{interaction_id}/reply", tag = "interactions", operation_id = "reply",
     params(
@@ -106,6 +114,7 @@ pub(super) async fn of_run(
 pub(super) async fn reply(
     State(interface): State<Interface>,
     Path(id): Path<String>,
+    Extension(principal): Extension<Principal>,
     Person(by): Person,
     body: JsonBody<wire::Reply>,
 ) -> Result<Json<wire::Replied>, Problem> {
@@ -115,9 +124,9 @@ pub(super) async fn reply(
     let shown: String = id.chars().take(100).collect();
     let interaction_id: InteractionId = id.parse().map_err(|_| Problem::no_interaction(&shown))?;
     let daemon = interface.daemon();
-    if daemon.store().interaction(interaction_id).await?.is_none() {
-        return Err(Problem::no_interaction(&shown));
-    }
+    let interaction = daemon.store().interaction(interaction_id).await?;
+    let interaction = interaction.ok_or_else(|| Problem::no_interaction(&shown))?;
+    permissions::require(&principal, permissions::needed_for(&interaction))?;
     let reply = Reply { interaction_id, text, by: Answerer::Person(by), idempotency_key };
     let resolution = match daemon.reply(reply).await? {
         Outcome::Changed(_) => wire::ReplyResolution::Accepted,

@@ -1,31 +1,32 @@
-//! How much one client may ask for: a bucket that fills at the set rate and holds two seconds' worth.
+//! How many requests one client may make: a bucket that fills at the set rate and holds two seconds' worth.
 //!
-//! Generous, so that no honest client ever notices it; it is there for the one that runs in a circle.
+//! Clients with a credential, requests that need none, and requests that the guard refused have buckets of their own, so
+//! that none of them can empty another's. The rate is generous: an honest client does not notice it.
 
 use std::{
     collections::HashMap,
     net::IpAddr,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use axum::{
-    extract::{Request, State},
-    middleware::Next,
-    response::Response,
-};
 use tokio::time::Instant;
-
-use super::{
-    Interface,
-    problem::{Code, Problem},
-    server::Ends,
-};
 
 /// Every client's bucket.
 #[derive(Debug)]
 pub(super) struct Limits {
     per_second: f64,
-    buckets: Mutex<HashMap<IpAddr, Bucket>>,
+    buckets: Mutex<HashMap<Client, Bucket>>,
+}
+
+/// Whose bucket it is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Client {
+    /// A credential, used from an address.
+    Known(Arc<str>, Option<IpAddr>),
+    /// An address, for what is served without a credential.
+    Open(Option<IpAddr>),
+    /// An address, for what was refused.
+    Refused(Option<IpAddr>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +47,7 @@ impl Limits {
     }
 
     /// Whether this client may ask now.
-    fn allow(&self, client: IpAddr, now: Instant) -> bool {
+    pub(super) fn allow(&self, client: Client, now: Instant) -> bool {
         if self.per_second == 0.0 {
             return true;
         }
@@ -70,22 +71,6 @@ impl Limits {
     }
 }
 
-/// Lets a request through that is not one too many.
-pub(super) async fn check(
-    State(interface): State<Interface>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Problem> {
-    let client = request.extensions().get::<Ends>().map(|ends| ends.client.ip());
-    if client.is_none_or(|client| interface.0.limits.allow(client, Instant::now())) {
-        return Ok(next.run(request).await);
-    }
-    Err(Problem::new(
-        Code::RateLimited,
-        "too many requests at once (setting http.requests_per_second); slow down",
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use std::{net::Ipv4Addr, time::Duration};
@@ -95,20 +80,24 @@ mod tests {
     #[test]
     fn a_client_gets_its_burst_then_its_rate_and_nobody_else_pays() {
         let limits = Limits::new(10);
-        let (one, other) = (IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)));
+        let here = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let one = Client::Refused(here);
         let start = Instant::now();
-        let allowed = (0..100).filter(|_| limits.allow(one, start)).count();
+        let allowed = (0..100).filter(|_| limits.allow(one.clone(), start)).count();
         assert_eq!(allowed, 20);
-        assert!(limits.allow(other, start));
+        let elsewhere = Client::Refused(Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2))));
+        for other in [elsewhere, Client::Open(here), Client::Known("owner".into(), here)] {
+            assert!(limits.allow(other, start));
+        }
         let later = start + Duration::from_millis(500);
-        assert_eq!((0..100).filter(|_| limits.allow(one, later)).count(), 5);
+        assert_eq!((0..100).filter(|_| limits.allow(one.clone(), later)).count(), 5);
     }
 
     #[test]
     fn no_limit_is_no_limit() {
         let limits = Limits::new(0);
         let now = Instant::now();
-        assert!((0..10_000).all(|_| limits.allow(IpAddr::V4(Ipv4Addr::LOCALHOST), now)));
+        assert!((0..10_000).all(|_| limits.allow(Client::Open(None), now)));
     }
 
     #[test]
@@ -117,7 +106,7 @@ mod tests {
         let start = Instant::now();
         for number in 0..30_000_u32 {
             let at = start + Duration::from_secs(u64::from(number));
-            assert!(limits.allow(IpAddr::V4(Ipv4Addr::from_bits(number)), at));
+            assert!(limits.allow(Client::Open(Some(IpAddr::V4(Ipv4Addr::from_bits(number)))), at));
         }
         assert!(limits.buckets.lock().unwrap().len() <= REMEMBERED);
     }

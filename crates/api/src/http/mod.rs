@@ -4,8 +4,10 @@
 //! in `daemon` and `domain`; who may ask, in `guard`; how a refusal looks, in `problem`; how connections are
 //! kept within bounds, in `server`.
 
+mod admission;
 mod artifacts;
 mod body;
+mod budget;
 mod docs;
 mod document;
 mod ends;
@@ -16,6 +18,8 @@ mod guard;
 mod interactions;
 mod limits;
 mod messages;
+mod pages;
+mod permissions;
 mod person;
 mod problem;
 mod router;
@@ -24,25 +28,25 @@ mod server;
 mod service;
 mod settings;
 mod terminals;
+mod tokens;
 mod translate;
 
 use std::sync::Arc;
 
 use abide_daemon::Daemon;
-use abide_ports::secret::Secret;
 use abide_terminal::Handle;
 use tokio::sync::{Semaphore, watch};
 
 pub use router::{openapi, router};
-pub use server::serve;
+pub use server::{LocalListener, serve};
 pub use settings::Settings;
 
+use budget::ByteBudget;
 use engines::Found;
 use feed::Feed;
-use guard::Secrets;
 use limits::Limits;
 
-use crate::metrics::Metrics;
+use crate::{access::AccessRegistry, metrics::Metrics};
 
 /// What the interface works with.
 #[derive(Clone, Debug)]
@@ -51,8 +55,8 @@ pub struct Service {
     pub daemon: Daemon,
     /// The terminal runtime.
     pub terminals: Arc<Handle>,
-    /// Who shows this text may ask for anything.
-    pub token: Secret,
+    /// The credentials that clients show.
+    pub access: Arc<AccessRegistry>,
     /// The figures of this process.
     pub metrics: Metrics,
     /// Told when somebody asks for a stop.
@@ -82,12 +86,14 @@ struct Inner {
     daemon: Daemon,
     terminals: Arc<Handle>,
     metrics: Metrics,
-    secrets: Secrets,
+    access: Arc<AccessRegistry>,
+    cookie_name: String,
     stop: watch::Sender<Stop>,
     settings: Settings,
     feed: Feed,
     engines: Found,
     limits: Limits,
+    budget: ByteBudget,
     /// Places for connections that stay open.
     streams: Arc<Semaphore>,
     started_at: String,
@@ -95,12 +101,14 @@ struct Inner {
 
 impl Interface {
     fn new(service: Service) -> Self {
-        let Service { daemon, terminals, token, metrics, stop, settings } = service;
+        let Service { daemon, terminals, access, metrics, stop, settings } = service;
         Self(Arc::new(Inner {
-            secrets: Secrets::new(token.expose()),
+            cookie_name: access.cookie_name(),
+            access,
             feed: Feed::new(daemon.clone()),
             engines: Found::default(),
             limits: Limits::new(settings.requests_per_second),
+            budget: ByteBudget::default(),
             streams: Arc::new(Semaphore::new(settings.max_streams)),
             started_at: translate::time(daemon.stamp().at),
             daemon,

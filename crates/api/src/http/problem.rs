@@ -23,17 +23,23 @@ pub(super) enum Code {
     Unauthorized,
     ForbiddenHost,
     ForbiddenOrigin,
+    PermissionDenied,
+    ForbiddenPeer,
     NotFound,
     RunNotFound,
     InteractionNotFound,
     MessageNotFound,
     ArtifactNotFound,
+    TokenNotFound,
     MethodNotAllowed,
     NotAcceptable,
     StaleInteraction,
     IdempotencyConflict,
     RunFinished,
     InboxFull,
+    TokenExists,
+    OwnerToken,
+    TooManyTokens,
     TooSlow,
     TooLarge,
     UnsupportedMediaType,
@@ -63,17 +69,23 @@ impl Code {
             Self::Unauthorized => (StatusCode::UNAUTHORIZED, "UNAUTHORIZED"),
             Self::ForbiddenHost => (StatusCode::FORBIDDEN, "FORBIDDEN_HOST"),
             Self::ForbiddenOrigin => (StatusCode::FORBIDDEN, "FORBIDDEN_ORIGIN"),
+            Self::ForbiddenPeer => (StatusCode::FORBIDDEN, "FORBIDDEN_PEER"),
+            Self::PermissionDenied => (StatusCode::FORBIDDEN, "PERMISSION_DENIED"),
             Self::NotFound => (StatusCode::NOT_FOUND, "NOT_FOUND"),
             Self::RunNotFound => (StatusCode::NOT_FOUND, "RUN_NOT_FOUND"),
             Self::InteractionNotFound => (StatusCode::NOT_FOUND, "INTERACTION_NOT_FOUND"),
             Self::MessageNotFound => (StatusCode::NOT_FOUND, "MESSAGE_NOT_FOUND"),
             Self::ArtifactNotFound => (StatusCode::NOT_FOUND, "ARTIFACT_NOT_FOUND"),
+            Self::TokenNotFound => (StatusCode::NOT_FOUND, "TOKEN_NOT_FOUND"),
             Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED"),
             Self::NotAcceptable => (StatusCode::NOT_ACCEPTABLE, "NOT_ACCEPTABLE"),
             Self::StaleInteraction => (StatusCode::CONFLICT, "STALE_INTERACTION"),
             Self::IdempotencyConflict => (StatusCode::CONFLICT, "IDEMPOTENCY_CONFLICT"),
             Self::RunFinished => (StatusCode::CONFLICT, "RUN_FINISHED"),
             Self::InboxFull => (StatusCode::CONFLICT, "INBOX_FULL"),
+            Self::TokenExists => (StatusCode::CONFLICT, "TOKEN_EXISTS"),
+            Self::OwnerToken => (StatusCode::CONFLICT, "OWNER_TOKEN"),
+            Self::TooManyTokens => (StatusCode::CONFLICT, "TOO_MANY_TOKENS"),
             Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "TOO_SLOW"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "TOO_LARGE"),
             Self::UnsupportedMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE"),
@@ -105,17 +117,23 @@ impl Code {
             | Self::Unauthorized
             | Self::ForbiddenHost
             | Self::ForbiddenOrigin
+            | Self::PermissionDenied
+            | Self::ForbiddenPeer
             | Self::NotFound
             | Self::RunNotFound
             | Self::InteractionNotFound
             | Self::MessageNotFound
             | Self::ArtifactNotFound
+            | Self::TokenNotFound
             | Self::MethodNotAllowed
             | Self::NotAcceptable
             | Self::StaleInteraction
             | Self::IdempotencyConflict
             | Self::RunFinished
             | Self::InboxFull
+            | Self::TokenExists
+            | Self::OwnerToken
+            | Self::TooManyTokens
             | Self::TooSlow
             | Self::TooLarge
             | Self::UnsupportedMediaType

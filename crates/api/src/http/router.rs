@@ -14,9 +14,9 @@ use serde_json::Value;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Interface, Service, artifacts, docs, document, engines, events, guard, interactions, limits, messages,
+    Interface, Service, artifacts, docs, document, engines, events, guard, interactions, messages,
     problem::{Code, Problem},
-    runs, service, terminals,
+    runs, service, terminals, tokens,
 };
 use crate::metrics;
 
@@ -31,7 +31,6 @@ pub fn router(service: Service) -> Router {
         })
         .layer(DefaultBodyLimit::max(interface.0.settings.max_body_bytes))
         .layer(middleware::from_fn_with_state(interface.clone(), guard::check))
-        .layer(middleware::from_fn_with_state(interface.clone(), limits::check))
         .layer(middleware::from_fn(survive))
         .layer(middleware::from_fn_with_state(interface.0.metrics.clone(), metrics::measure))
         .with_state(interface)
@@ -60,7 +59,12 @@ fn declared() -> OpenApiRouter<Interface> {
         .routes(routes!(artifacts::read))
         .routes(routes!(engines::list))
         .routes(routes!(terminals::call, terminals::connect))
-        .routes(routes!(guard::open_session, guard::close_session))
+        .routes(routes!(tokens::open_session, tokens::close_session))
+        .routes(routes!(tokens::list, tokens::create))
+        .routes(routes!(tokens::revoke))
+        .routes(routes!(tokens::rotate))
+        .routes(routes!(tokens::sign_ins))
+        .routes(routes!(tokens::end_sign_in))
         .routes(routes!(document::show))
         .routes(routes!(docs::show))
         .routes(routes!(docs::start))
@@ -82,6 +86,9 @@ async fn survive(request: Request, next: Next) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    // Pages of other origins, which other ports of this machine are, can neither embed an answer nor hold our windows.
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    headers.insert("cross-origin-opener-policy", HeaderValue::from_static("same-origin"));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
 }

@@ -1,11 +1,13 @@
 //! Connections: taken in within bounds, served, and let go when the daemon goes.
 //!
-//! A connection that says nothing, or does not take what it is told, is cut off after a while. One too many is told so
-//! and closed. What is asked over a connection is not known here.
+//! A connection that says nothing, or does not take what it is told, is closed after a while; one whose client has not
+//! shown a credential is closed sooner. Which connections have a place is decided in `admission`. What is asked over a
+//! connection is not known here.
 
 use std::{
     io,
-    net::SocketAddr,
+    net::IpAddr,
+    os::fd::AsFd,
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
@@ -22,8 +24,8 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
-    net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    sync::watch,
     task::JoinSet,
     time::{Sleep, sleep, timeout},
 };
@@ -31,15 +33,57 @@ use tower_service::Service as _;
 
 use super::{
     Service,
+    admission::{Admission, ConnectionPlaces},
     problem::{Code, Problem},
     router,
 };
 
-/// The two ends of a connection.
+/// The connection that a request came over.
+#[derive(Clone, Debug)]
+pub(super) struct Connection {
+    pub(super) origin: ConnectionOrigin,
+    pub(super) admission: Arc<Admission>,
+}
+
+/// Where a connection comes from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ends {
-    pub(super) client: SocketAddr,
-    pub(super) ours: SocketAddr,
+pub(super) enum ConnectionOrigin {
+    /// The Unix socket, whose listener has checked the peer. Browsers cannot connect there.
+    Local,
+    /// TCP.
+    Network {
+        /// The client's address.
+        client: Option<IpAddr>,
+        /// The address that the client connected to.
+        ours: Option<IpAddr>,
+    },
+}
+
+impl ConnectionOrigin {
+    pub(super) fn client(self) -> Option<IpAddr> {
+        match self {
+            Self::Local => None,
+            Self::Network { client, .. } => client,
+        }
+    }
+}
+
+/// A Unix socket for clients of this machine.
+#[derive(Debug)]
+pub struct LocalListener {
+    /// The socket.
+    pub listener: UnixListener,
+    /// Says why a connection is refused, if it is.
+    pub refusal: fn(&dyn AsFd) -> Option<String>,
+}
+
+impl LocalListener {
+    async fn accept(local: Option<&Self>) -> io::Result<(UnixStream, Option<String>)> {
+        let Some(local) = local else { return std::future::pending().await };
+        let (stream, _) = local.listener.accept().await?;
+        let refusal = (local.refusal)(&stream);
+        Ok((stream, refusal))
+    }
 }
 
 /// The most that a request's head may have, and that is kept for a client which does not read.
@@ -48,19 +92,21 @@ const HEAD: usize = 64 << 10;
 const HEADERS: usize = 100;
 /// How long answers that are under way may take when the daemon goes.
 const GRACE: Duration = Duration::from_secs(10);
-/// How many clients at a time are told that they are one too many; others find the door closed.
-const TURNED_AWAY: usize = 16;
+/// How long a connection may take until its client has shown a credential, unless `patience_sec` is shorter.
+const UNPROVEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait when the system has no descriptors left.
 const BREATH: Duration = Duration::from_millis(100);
 
 /// Serves until the future ends, and lets requests that are under way be answered.
 pub async fn serve(
     listener: TcpListener,
+    local: Option<LocalListener>,
     service: Service,
     until: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let places = Arc::new(Semaphore::new(service.settings.max_connections));
-    let doorstep = Arc::new(Semaphore::new(TURNED_AWAY));
+    let places = ConnectionPlaces::new(service.settings.max_connections);
+    // So that connections over TCP never take the places of commands.
+    let local_places = ConnectionPlaces::new(service.settings.max_connections);
     let patience = Duration::from_secs(u64::from(service.settings.patience_sec));
     let router = router(service);
     let (going, gone) = watch::channel(false);
@@ -68,53 +114,69 @@ pub async fn serve(
     let mut until = pin!(until);
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = listener.accept() => accepted.map(|(stream, _)| Accepted::Network(stream)),
+            accepted = LocalListener::accept(local.as_ref()) => {
+                accepted.map(|(stream, refusal)| Accepted::Local(stream, refusal))
+            }
             Some(_) = connections.join_next() => continue,
             () = &mut until => break,
         };
-        let Ok((stream, client)) = accepted else {
-            // Somebody hung up at once, or there are no descriptors: neither is a reason to stop serving.
-            sleep(BREATH).await;
-            continue;
-        };
-        match places.clone().try_acquire_owned() {
-            Ok(place) => {
-                let (router, gone) = (router.clone(), gone.clone());
+        let (router, gone) = (router.clone(), gone.clone());
+        match accepted {
+            Ok(Accepted::Network(stream)) => {
+                // Without it, answers are merely slower.
+                stream.set_nodelay(true).ok();
+                let origin = ConnectionOrigin::Network {
+                    client: stream.peer_addr().ok().map(|address| address.ip()),
+                    ours: stream.local_addr().ok().map(|address| address.ip()),
+                };
+                let connection = Connection { origin, admission: places.admit() };
+                connections.spawn(converse(stream, connection, router, patience, gone));
+            }
+            Ok(Accepted::Local(stream, None)) => {
+                let connection =
+                    Connection { origin: ConnectionOrigin::Local, admission: local_places.admit() };
+                connections.spawn(converse(stream, connection, router, patience, gone));
+            }
+            Ok(Accepted::Local(stream, Some(reason))) => {
+                let admission = local_places.admit();
                 connections.spawn(async move {
-                    converse(stream, client, router, patience, gone).await;
-                    drop(place);
+                    tokio::select! {
+                        // A client that hung up does not want to know.
+                        _ = turn_away(stream, reason) => {}
+                        () = admission.expired(UNPROVEN_TIMEOUT) => {}
+                    }
                 });
             }
-            Err(_) => {
-                if let Ok(step) = doorstep.clone().try_acquire_owned() {
-                    connections.spawn(async move {
-                        let _went_by_itself = timeout(BREATH * 10, turn_away(stream)).await;
-                        drop(step);
-                    });
-                }
-            }
+            // A client hung up at once, or there are no descriptors: neither is a reason to stop serving.
+            Err(_) => sleep(BREATH).await,
         }
     }
-    drop(listener);
+    drop((listener, local));
     going.send_replace(true);
     let _cut_off_when_dropped =
         timeout(GRACE, async { while connections.join_next().await.is_some() {} }).await;
     Ok(())
 }
 
-async fn converse(
-    stream: TcpStream,
-    client: SocketAddr,
+/// A connection that was accepted.
+enum Accepted {
+    Network(TcpStream),
+    /// With the reason if it is refused.
+    Local(UnixStream, Option<String>),
+}
+
+async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    connection: Connection,
     router: Router,
     patience: Duration,
     mut gone: watch::Receiver<bool>,
 ) {
-    let Ok(ours) = stream.local_addr() else { return };
-    let _slower_without = stream.set_nodelay(true);
-    let ends = Ends { client, ours };
+    let admission = connection.admission.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
-        request.extensions_mut().insert(ends);
+        request.extensions_mut().insert(connection.clone());
         router.clone().call(request)
     });
     let io = TokioIo::new(Patient { stream, patience, stuck: None });
@@ -128,25 +190,22 @@ async fn converse(
     let mut connection = pin!(connection);
     tokio::select! {
         _hung_up = connection.as_mut() => return,
+        () = admission.expired(patience.min(UNPROVEN_TIMEOUT)) => return,
         _ = gone.wait_for(|gone| *gone) => connection.as_mut().graceful_shutdown(),
     }
     let _hung_up = connection.await;
 }
 
-/// Tells one client too many that it is.
-async fn turn_away(mut stream: TcpStream) -> io::Result<()> {
-    let problem = Problem::new(
-        Code::TooManyConnections,
-        "too many connections are open (setting http.max_connections); try again",
-    );
+/// Says why a peer is refused, whatever it asks for.
+async fn turn_away(mut stream: UnixStream, reason: String) -> io::Result<()> {
+    let problem = Problem::new(Code::ForbiddenPeer, reason);
     let status = problem.code.decide().0;
     let response = problem.into_response();
-    let kind =
-        response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let kind = kind.to_owned();
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.unwrap_or_default().to_owned();
     let body = axum::body::to_bytes(response.into_body(), HEAD).await.unwrap_or_default();
     let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nretry-after: 5\r\nconnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
         body.len(),
     );
     stream.write_all(head.as_bytes()).await?;
@@ -159,14 +218,14 @@ async fn turn_away(mut stream: TcpStream) -> io::Result<()> {
 }
 
 /// A connection whose other side is expected to take what it is told.
-struct Patient {
-    stream: TcpStream,
+struct Patient<S> {
+    stream: S,
     patience: Duration,
     /// Runs while the other side takes nothing.
     stuck: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patient {
+impl<S> Patient<S> {
     fn judge(
         &mut self,
         written: Poll<io::Result<usize>>,
@@ -185,7 +244,7 @@ impl Patient {
     }
 }
 
-impl AsyncRead for Patient {
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -195,7 +254,7 @@ impl AsyncRead for Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

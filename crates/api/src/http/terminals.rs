@@ -1,7 +1,7 @@
 //! The terminal methods over HTTP: one request by POST, or a whole conversation over a WebSocket.
 //!
-//! All clients share the daemon's one runtime. A client that does not read its WebSocket holds back its own streams and
-//! nobody else's, and is cut off by the server's patience. Sessions are the daemon's: they do not end with the connection
+//! All clients share the daemon's one runtime. A client that does not read its WebSocket holds back the sessions that it
+//! has calls in, and is cut off by the server's patience. Answers count like streams. Sessions are the daemon's: they do not end with the connection
 //! that made them, and what a stream would have told can be read later with `exec.output`.
 
 use std::sync::{
@@ -9,12 +9,12 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use abide_terminal::{Chunk, Event, Flow, Listener};
+use abide_terminal::{Call, Event, Flow, Listener, MAX_PAGE_BYTES};
 use abide_wire::rpc as wire;
 use axum::{
     body::Bytes,
     extract::{
-        FromRequestParts, Request, State, WebSocketUpgrade,
+        Extension, FromRequestParts, Request, State, WebSocketUpgrade,
         ws::{CloseFrame, Message, WebSocket, close_code},
     },
     http::{StatusCode, header},
@@ -28,6 +28,8 @@ use tokio::sync::{
 use super::{
     Interface, Stop,
     body::RawJson,
+    budget,
+    guard::Credential,
     problem::{Code, Problem},
 };
 use crate::rpc::Conversation;
@@ -48,6 +50,7 @@ use crate::rpc::Conversation;
 )]
 pub(super) async fn call(
     State(interface): State<Interface>,
+    Extension(credential): Extension<Credential>,
     RawJson(sent): RawJson,
 ) -> Result<Response, Problem> {
     check(&sent)?;
@@ -58,19 +61,50 @@ pub(super) async fn call(
         Flow::Go
     });
     let mut talk = Conversation::default();
-    let client = terminals.client();
-    let mut waits = false;
-    talk.hear(&sent, |ticket, call| {
-        waits = true;
-        terminals.attend(client, ticket, call, listener);
-    });
-    if waits && let Some(event) = said.recv().await {
-        talk.take(event);
+    let mut made = None;
+    talk.hear(&sent, |ticket, call| made = Some((ticket, call)));
+    let mut reservation = None;
+    if let Some((ticket, call)) = made {
+        // A command may take long, so room for its result is taken when it is there.
+        let expected = expected_bytes(&call);
+        if expected > 0 {
+            reservation = interface.0.budget.reserve(&credential.0, expected * WRITTEN_OUT).await;
+        }
+        terminals.attend(terminals.client(), ticket, call, listener);
+        if let Some(event) = said.recv().await {
+            if expected == 0 {
+                let bytes = event.output_bytes() * WRITTEN_OUT;
+                reservation = interface.0.budget.reserve(&credential.0, bytes).await;
+            }
+            talk.take(event);
+        }
     }
     if talk.out.is_empty() {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    Ok(([(header::CONTENT_TYPE, "application/json")], talk.out).into_response())
+    Ok(([(header::CONTENT_TYPE, "application/json")], budget::body(talk.out, reservation)).into_response())
+}
+
+/// How many times more than itself a result takes until its client has it: as it is, and written out with escapes.
+const WRITTEN_OUT: usize = 3;
+
+/// How many bytes a call is answered with at most, where that is known and the answer comes at once.
+fn expected_bytes(call: &Call) -> usize {
+    let page = usize::try_from(MAX_PAGE_BYTES).unwrap_or(usize::MAX);
+    match call {
+        Call::Output(range) => usize::try_from(range.limit).map_or(page, |limit| limit.min(page)),
+        Call::Screen(_) => page,
+        Call::Create(_)
+        | Call::Info(_)
+        | Call::List
+        | Call::Destroy { .. }
+        | Call::Run(_)
+        | Call::Stream(_)
+        | Call::Input { .. }
+        | Call::Cancel(_)
+        | Call::Resize(..)
+        | Call::Stats => 0,
+    }
 }
 
 /// Refuses what is no request, or one that can only be met over a WebSocket.
@@ -114,6 +148,7 @@ pub(super) async fn connect(
         )
     })?;
     let upgrade = upgrade
+        .protocols([PROTOCOL])
         .max_message_size(interface.0.settings.max_body_bytes)
         .max_frame_size(interface.0.settings.max_body_bytes);
     Ok(upgrade.on_upgrade(async move |socket| {
@@ -122,60 +157,85 @@ pub(super) async fn connect(
     }))
 }
 
-/// With more than this unread by the client, its streams are held back.
-const HOLD_AT: usize = 1 << 20;
+/// What a page names beside the subprotocol with its key, so that there is one which can be chosen.
+const PROTOCOL: &str = "abide.rpc";
 
-/// What the runtime's thread and a client's task both know.
-#[derive(Debug, Default)]
+/// With more than this unread by the client, the sessions that it has calls in are held back.
+const HOLD_AT: usize = 1 << 20;
+/// The same, while all clients together have too much unread.
+const HOLD_AT_WHEN_FULL: usize = HOLD_AT / 16;
+/// With more than this unread by the client, none of its requests are taken.
+const STOP_AT: usize = 4 << 20;
+
+/// What the runtime's thread and a client's task both know: how many bytes the client is still to be told, in answers
+/// and streams.
+#[derive(Debug)]
 struct Load {
-    /// How many bytes of streams the client is still to be told.
+    interface: Interface,
     bytes: AtomicUsize,
-    /// Whether a stream is held back for it.
+    /// Whether a session is held back for it.
     holds: AtomicBool,
 }
 
 impl Load {
+    fn new(interface: Interface) -> Self {
+        Self { interface, bytes: AtomicUsize::new(0), holds: AtomicBool::new(false) }
+    }
+
     fn add(&self, event: &Event) -> Flow {
-        let more = size(event);
-        if more == 0 || self.bytes.fetch_add(more, Ordering::AcqRel) + more < HOLD_AT {
+        let more = event.output_bytes();
+        if more == 0 {
+            return Flow::Go;
+        }
+        let has_room = self.interface.0.budget.add_streamed(more);
+        let bytes = self.bytes.fetch_add(more, Ordering::AcqRel) + more;
+        if bytes < if has_room { HOLD_AT } else { HOLD_AT_WHEN_FULL } {
             return Flow::Go;
         }
         self.holds.store(true, Ordering::Release);
         Flow::Hold
     }
 
-    /// Takes off what was told; says whether whoever is held back may go on.
+    /// Takes off what was told; says whether sessions that are held back may go on.
     fn remove(&self, told: usize) -> bool {
         let left = self.bytes.fetch_sub(told, Ordering::AcqRel) - told;
-        left < HOLD_AT / 2 && self.holds.swap(false, Ordering::AcqRel)
+        self.interface.0.budget.remove_streamed(told);
+        left < HOLD_AT_WHEN_FULL / 2 && self.holds.swap(false, Ordering::AcqRel)
+    }
+
+    fn takes_requests(&self) -> bool {
+        self.bytes.load(Ordering::Acquire) < STOP_AT
     }
 }
 
-fn size(event: &Event) -> usize {
-    match event {
-        Event::Chunk(_, Chunk::Output { bytes, .. }) => bytes.len(),
-        Event::Chunk(_, Chunk::Exit(_)) | Event::Reply(..) => 0,
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.interface.0.budget.remove_streamed(*self.bytes.get_mut());
     }
 }
 
 async fn serve(interface: Interface, mut socket: WebSocket) {
     let terminals = interface.0.terminals.clone();
     let client = terminals.client();
-    let load = Arc::new(Load::default());
+    let load = Arc::new(Load::new(interface.clone()));
     let (say, mut said) = unbounded_channel();
     let listener: Listener = {
         let load = load.clone();
         Arc::new(move |event| {
-            let flow = load.add(&event);
-            // For a client that left nobody is held back: what its commands print is in their spools.
-            if say.send(event).is_ok() { flow } else { Flow::Go }
+            let (flow, bytes) = (load.add(&event), event.output_bytes());
+            if say.send(event).is_ok() {
+                return flow;
+            }
+            // For a client that left, nothing is held back: what its commands print is in their spools.
+            load.remove(bytes);
+            Flow::Go
         })
     };
     let mut stop = interface.0.stop.subscribe();
     let mut talk = Conversation::default();
     loop {
         tokio::select! {
-            received = socket.recv() => match received {
+            received = socket.recv(), if load.takes_requests() => match received {
                 Some(Ok(Message::Text(text))) => talk.hear(text.as_bytes(), |ticket, call| {
                     terminals.attend(client, ticket, call, listener.clone());
                 }),
@@ -201,22 +261,25 @@ async fn serve(interface: Interface, mut socket: WebSocket) {
             break;
         }
     }
-    drop(said);
-    terminals.release(client);
+    said.close();
+    while let Ok(event) = said.try_recv() {
+        load.remove(event.output_bytes());
+    }
+    terminals.leave(client);
 }
 
 async fn stopped(stop: &mut watch::Receiver<Stop>) {
     let _nobody_can_ask_any_more = stop.wait_for(|stop| *stop != Stop::No).await;
 }
 
-/// Takes what the runtime said, as much of it as there is and fits; says how many bytes of streams that were.
+/// Takes what the runtime said, as much of it as there is and fits; says how many bytes of output that were.
 fn hear(talk: &mut Conversation, first: Event, said: &mut UnboundedReceiver<Event>) -> usize {
-    let mut told = size(&first);
+    let mut told = first.output_bytes();
     talk.take(first);
     while talk.out.len() < HOLD_AT / 4
         && let Ok(event) = said.try_recv()
     {
-        told += size(&event);
+        told += event.output_bytes();
         talk.take(event);
     }
     told

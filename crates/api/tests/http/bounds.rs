@@ -33,13 +33,68 @@ async fn one_connection_too_many_is_told_so() {
     let house = House::with(|bounds| bounds.max_connections = 2).await;
     let mut held = Vec::new();
     for _ in 0..2 {
-        held.push(TcpStream::connect(house.address).await.unwrap());
+        held.push(house.listen("/v1/events").await);
     }
-    let answered = async || Ask::get("/healthz").of(house.address).await;
-    until("a refusal", async || answered().await.status == 503).await;
+    let answered = async || house.get("/v1/status").await;
     assert_eq!(answered().await.refusal(), (503, "TOO_MANY_CONNECTIONS".to_owned()));
     drop(held);
     until("room for others", async || answered().await.status == 200).await;
+}
+
+/// SECURITY finding 13.
+#[tokio::test]
+async fn refused_requests_do_not_use_up_the_rate_of_clients_with_a_token() {
+    let house = House::with(|bounds| bounds.requests_per_second = 50).await;
+    let mut refusals = std::collections::BTreeSet::new();
+    let hostile = |number: u32| match number % 4 {
+        0 => Ask::get("/v1/status").header("host", "evil.example"),
+        1 => Ask::get("/v1/status").header("origin", "http://evil.example"),
+        2 => Ask::get("/v1/status").token("wrong"),
+        _ => Ask::get("/v1/status").header("sec-fetch-site", "cross-site"),
+    };
+    for number in 0..4_000 {
+        refusals.insert(hostile(number).of(house.address).await.refusal().0);
+        if number % 100 == 0 {
+            assert_eq!(house.get("/v1/status").await.status, 200, "after {number}");
+        }
+    }
+    assert!(refusals.contains(&429), "refused requests have a bucket of their own: {refusals:?}");
+    assert_eq!(Ask::get("/healthz").of(house.address).await.status, 200, "health has one too");
+}
+
+/// SECURITY finding 13.
+#[tokio::test]
+async fn silent_connections_do_not_keep_clients_with_a_token_out() {
+    let house = House::open().await;
+    let working = house.listen("/v1/events").await;
+    let mut silent = Vec::new();
+    for number in 0..1_030 {
+        let mut stream = TcpStream::connect(house.address).await.unwrap();
+        stream.write_all(b"G").await.unwrap();
+        silent.push(stream);
+        if number % 100 == 0 {
+            assert_eq!(house.get("/v1/status").await.status, 200, "beside {number}");
+        }
+    }
+    assert_eq!(house.get("/v1/status").await.status, 200);
+    assert_eq!(Ask::get("/healthz").of(house.address).await.status, 200);
+    // The oldest of them had to go: there is an end to their connections.
+    let mut answer = Vec::new();
+    let ended = timeout(Duration::from_secs(60), silent[0].read_to_end(&mut answer)).await;
+    assert!(ended.is_ok(), "a silent connection is still open");
+    drop(working);
+}
+
+#[tokio::test]
+async fn a_connection_without_a_token_carries_one_request() {
+    let house = House::open().await;
+    let mut stream = TcpStream::connect(house.address).await.unwrap();
+    let request = format!("GET /healthz HTTP/1.1\r\nhost: {}\r\n\r\n", house.address);
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let ended = timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await;
+    assert!(ended.is_ok(), "the connection stays open");
+    assert!(String::from_utf8_lossy(&answer).starts_with("HTTP/1.1 200"));
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Who may ask, and who may not.
 
+use abide_domain::interaction::Kind;
 use serde_json::json;
 
 use crate::{
@@ -35,7 +36,9 @@ async fn every_route_but_health_wants_the_token() {
             Ask::get(path).header("authorization", TOKEN),
             Ask::get(path).header("authorization", &format!("Basic {TOKEN}")),
             Ask::get(format!("{path}?token={TOKEN}")),
-            Ask::get(path).header("cookie", &format!("abide_session={TOKEN}")),
+            Ask::get(path)
+                .header("cookie", &format!("abide_session={TOKEN}"))
+                .header("abide-session-key", TOKEN),
         ] {
             let said = ask.of(house.address).await;
             assert_eq!(said.refusal(), (401, "UNAUTHORIZED".to_owned()), "{path}");
@@ -61,25 +64,207 @@ async fn names_and_pages_of_others_are_refused_even_with_the_token() {
     assert_eq!(page(format!("http://{}", house.address)).await.status, 200);
 }
 
+/// A browser that exchanged a token: its cookie, and the page's key.
+struct Browser {
+    cookie: String,
+    key: String,
+}
+
+impl Browser {
+    async fn sign_in(house: &House, token: &str) -> Self {
+        let opened = Ask::method("POST", "/v1/session").token(token).of(house.address).await;
+        assert_eq!(opened.status, 204, "{opened:?}");
+        let set = opened.header("set-cookie").expect("a cookie is set");
+        assert!(set.contains("HttpOnly") && set.contains("SameSite=Strict"), "{set}");
+        assert!(!set.contains(token) && !set.contains("Secure"), "{set}");
+        let cookie = set.split(';').next().unwrap_or_default().to_owned();
+        Self { cookie, key: opened.header("abide-session-key").expect("a key is given").to_owned() }
+    }
+
+    /// What the browser sends from the page.
+    async fn ask(&self, house: &House, ask: Ask) -> crate::client::Said {
+        let origin = format!("http://{}", house.address);
+        let ask = ask.header("cookie", &self.cookie).header("origin", &origin);
+        ask.header("abide-session-key", &self.key).of(house.address).await
+    }
+}
+
+fn new_run() -> Ask {
+    Ask::post("/v1/runs", &json!({ "engine": "any", "prompt": "x" }))
+}
+
+/// SECURITY finding 7.
 #[tokio::test]
-async fn a_browser_exchanges_the_token_for_a_cookie_that_is_not_the_token() {
+async fn a_browsers_cookie_counts_only_with_the_key_that_its_page_keeps() {
     let house = House::open().await;
     let login = Ask::get("/docs").of(house.address).await;
     assert_eq!((login.status, login.header("content-type")), (401, Some("text/html; charset=utf-8")));
-    let opened = house.ask(Ask::method("POST", "/v1/session")).await;
-    let cookie = opened.header("set-cookie").unwrap().to_owned();
-    assert_eq!(opened.status, 204);
-    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict") && !cookie.contains(TOKEN));
-    let cookie = cookie.split(';').next().unwrap();
-    let with = |ask: Ask| ask.header("cookie", cookie).of(house.address);
-    assert_eq!(with(Ask::get("/v1/status")).await.status, 200);
-    assert_eq!(with(Ask::get("/docs")).await.status, 200);
-    assert_eq!(with(Ask::get("/")).await.header("location"), Some("/docs"));
-    // Browsers send cookies along unasked, so a change needs a page that says where it comes from.
-    let change = || Ask::post("/v1/runs", &json!({ "engine": "any", "prompt": "x" }));
-    assert_eq!(with(change()).await.refusal(), (401, "UNAUTHORIZED".to_owned()));
+    let browser = Browser::sign_in(&house, TOKEN).await;
+    assert_eq!(browser.ask(&house, Ask::get("/v1/status")).await.status, 200);
+    assert_eq!(browser.ask(&house, new_run()).await.status, 201);
+    // What a server on another port of this host receives: the cookie. It can make up any other header.
     let origin = format!("http://{}", house.address);
-    assert_eq!(with(change().header("origin", &origin)).await.status, 201);
+    for key in [None, Some(""), Some(TOKEN), Some(browser.cookie.as_str())] {
+        for ask in [Ask::get("/v1/status"), new_run(), Ask::get("/v1/rpc"), Ask::get("/openapi.json")] {
+            let stolen = ask.header("cookie", &browser.cookie).header("origin", &origin);
+            let stolen = key.into_iter().fold(stolen, |ask, key| ask.header("abide-session-key", key));
+            assert_eq!(stolen.of(house.address).await.refusal(), (401, "UNAUTHORIZED".to_owned()), "{key:?}");
+        }
+    }
+    // Going to a page, a browser sends the cookie alone; the page holds no secret.
+    let page = |path: &str| Ask::get(path).header("cookie", &browser.cookie).of(house.address);
+    assert_eq!(page("/docs").await.status, 200);
+    assert_eq!(page("/").await.header("location"), Some("/docs"));
+    assert_eq!(page("/docs?sign-in").await.status, 401, "a page that lost its key can sign in again");
+    // A change needs a page that says where it comes from.
+    let without_origin =
+        new_run().header("cookie", &browser.cookie).header("abide-session-key", &browser.key);
+    assert_eq!(without_origin.of(house.address).await.refusal(), (401, "UNAUTHORIZED".to_owned()));
+}
+
+/// SECURITY finding 7.
+#[tokio::test]
+async fn a_sign_in_ends_with_logout_with_its_token_and_when_it_is_revoked() {
+    let house = House::open().await;
+    let status = || Ask::get("/v1/status");
+    let browser = Browser::sign_in(&house, TOKEN).await;
+    let again = browser.ask(&house, Ask::method("POST", "/v1/session")).await;
+    assert_eq!(again.refusal(), (403, "PERMISSION_DENIED".to_owned()), "a sign-in makes no other one");
+    let other = Browser::sign_in(&house, TOKEN).await;
+    assert_ne!(browser.cookie, other.cookie, "every browser has its own");
+    assert_eq!(browser.ask(&house, Ask::method("DELETE", "/v1/session")).await.status, 204);
+    assert_eq!(browser.ask(&house, status()).await.status, 401);
+    assert_eq!(other.ask(&house, status()).await.status, 200);
+    let listed = house.get("/v1/sign-ins").await.json();
+    let id = listed["items"][0]["sign_in_id"].as_str().unwrap().to_owned();
+    assert_eq!(
+        (listed["items"].as_array().unwrap().len(), &listed["items"][0]["token"]),
+        (1, &json!("owner"))
+    );
+    assert_eq!(house.ask(Ask::method("DELETE", format!("/v1/sign-ins/{id}"))).await.status, 204);
+    assert_eq!(other.ask(&house, status()).await.status, 401);
+    let behind_proxy = Ask::method("POST", "/v1/session").header("x-forwarded-proto", "https");
+    let secure = house.ask(behind_proxy).await;
+    assert!(secure.header("set-cookie").unwrap().contains("; Secure"), "{secure:?}");
+}
+
+async fn token(house: &House, name: &str, permissions: &[&str]) -> String {
+    let new = json!({ "name": name, "permissions": permissions });
+    let made = house.post("/v1/tokens", new).await;
+    assert_eq!(made.status, 201, "{made:?}");
+    made.json()["secret"].as_str().expect("it has a secret").to_owned()
+}
+
+#[tokio::test]
+async fn a_token_may_do_what_its_permissions_say_and_the_refusal_names_the_missing_one() {
+    let house = House::open().await;
+    let (run, _) = house.asking().await;
+    let rpc = || Ask::post("/v1/rpc", &json!({ "jsonrpc": "2.0", "id": 1, "method": "session.list" }));
+    type Allowed = &'static [&'static str];
+    let requests: [(&dyn Fn() -> Ask, Allowed); 8] = [
+        (&|| Ask::get("/v1/status"), &["read", "admin"]),
+        (&|| Ask::get("/v1/events").header("accept", "application/json"), &["read", "admin"]),
+        (&new_run, &["run", "admin"]),
+        (&|| Ask::post(format!("/v1/runs/{run}/messages"), &json!({ "text": "x" })), &["run", "admin"]),
+        (&rpc, &["admin"]),
+        (&|| Ask::get("/v1/tokens"), &["admin"]),
+        (&|| Ask::get("/v1/sign-ins"), &["admin"]),
+        (&|| Ask::get("/readyz"), &["read", "answer", "approve", "run", "admin"]),
+    ];
+    for permission in ["read", "answer", "approve", "run", "admin"] {
+        let secret = token(&house, permission, &[permission]).await;
+        let browser = Browser::sign_in(&house, &secret).await;
+        for (number, (request, allowed)) in requests.iter().enumerate() {
+            let said = request().token(&secret).of(house.address).await;
+            let signed_in = browser.ask(&house, request()).await;
+            assert_eq!(said.status, signed_in.status, "a sign-in permits what its token permits: {number}");
+            if allowed.contains(&permission) {
+                assert!(said.status < 300, "{permission} {number}: {said:?}");
+            } else {
+                assert_eq!(said.refusal(), (403, "PERMISSION_DENIED".to_owned()), "{permission} {number}");
+                let detail = said.json()["detail"].to_string();
+                assert!(detail.contains(allowed[0]) && detail.contains(permission), "{detail}");
+            }
+        }
+    }
+    let stop = |secret: &str| Ask::post("/v1/stop", &json!({ "keep": true })).token(secret);
+    let reader = token(&house, "reader", &["read", "answer", "approve", "run"]).await;
+    assert_eq!(stop(&reader).of(house.address).await.refusal(), (403, "PERMISSION_DENIED".to_owned()));
+}
+
+#[tokio::test]
+async fn a_question_is_answered_with_answer_and_an_approval_with_approve() {
+    let house = House::open().await;
+    let answers = token(&house, "answers", &["answer"]).await;
+    let approves = token(&house, "approves", &["approve"]).await;
+    for (kind, right, wrong) in [(Kind::ChooseOne, &answers, &approves), (Kind::RiskAck, &approves, &answers)]
+    {
+        let (_, question) = house.asking_for(kind).await;
+        let reply = |secret: &str| {
+            Ask::post(format!("/v1/interactions/{question}/reply"), &json!({ "text": "yes" })).token(secret)
+        };
+        let refused = reply(wrong).of(house.address).await;
+        assert_eq!(refused.refusal(), (403, "PERMISSION_DENIED".to_owned()));
+        assert_eq!(reply(right).of(house.address).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn tokens_are_listed_without_secrets_rotated_and_revoked() {
+    let house = House::open().await;
+    let first = token(&house, "ci", &["run", "read"]).await;
+    let again = house.post("/v1/tokens", json!({ "name": "ci", "permissions": ["read"] })).await;
+    assert_eq!(again.refusal(), (409, "TOKEN_EXISTS".to_owned()));
+    for bad in [
+        json!({ "name": "a b", "permissions": ["read"] }),
+        json!({ "name": "x", "permissions": [] }),
+        json!({ "name": "x", "permissions": ["write"] }),
+        json!({ "name": "x", "permissions": ["read"], "expires_in_sec": 0 }),
+    ] {
+        assert_eq!(house.post("/v1/tokens", bad.clone()).await.status, 400, "{bad}");
+    }
+    let listed = house.get("/v1/tokens").await;
+    assert!(!listed.body.contains(&first) && !listed.body.contains(TOKEN), "{listed:?}");
+    let items = listed.json()["items"].clone();
+    assert_eq!((&items[0]["name"], &items[0]["permissions"]), (&json!("ci"), &json!(["read", "run"])));
+    assert_eq!((&items[1]["name"], &items[1]["permissions"]), (&json!("owner"), &json!(["admin"])));
+    let page = house.get("/v1/tokens?limit=1").await.json();
+    assert_eq!(page["next_cursor"], "ci");
+    assert_eq!(house.get("/v1/tokens?limit=1&cursor=ci").await.json()["items"][0]["name"], "owner");
+    let rotated = house.post("/v1/tokens/ci/rotate", json!({})).await.json()["secret"].clone();
+    let status = |secret: &str| Ask::get("/v1/status").token(secret).of(house.address);
+    assert_eq!(status(&first).await.status, 401);
+    assert_eq!(status(rotated.as_str().unwrap()).await.status, 200);
+    assert_eq!(house.ask(Ask::method("DELETE", "/v1/tokens/ci")).await.status, 204);
+    assert_eq!(status(rotated.as_str().unwrap()).await.status, 401);
+    let gone = house.ask(Ask::method("DELETE", "/v1/tokens/ci")).await;
+    assert_eq!(gone.refusal(), (404, "TOKEN_NOT_FOUND".to_owned()));
+    let owner = house.ask(Ask::method("DELETE", "/v1/tokens/owner")).await;
+    assert_eq!(owner.refusal(), (409, "OWNER_TOKEN".to_owned()));
+    let owner = house.post("/v1/tokens/owner/rotate", json!({})).await.json()["secret"].clone();
+    assert_eq!(house.get("/v1/status").await.status, 401);
+    assert_eq!(status(owner.as_str().unwrap()).await.status, 200);
+}
+
+/// SECURITY finding 21.
+#[tokio::test]
+async fn pages_of_other_ports_can_neither_ask_nor_embed() {
+    let house = House::open().await;
+    for site in ["same-site", "cross-site"] {
+        let said = house.ask(Ask::get("/v1/status").header("sec-fetch-site", site)).await;
+        assert_eq!(said.refusal(), (403, "FORBIDDEN_ORIGIN".to_owned()), "{site}");
+    }
+    for site in ["same-origin", "none"] {
+        assert_eq!(house.ask(Ask::get("/v1/status").header("sec-fetch-site", site)).await.status, 200);
+    }
+    let followed = Ask::get("/docs").header("sec-fetch-site", "cross-site");
+    let followed = followed.header("sec-fetch-mode", "navigate").header("sec-fetch-dest", "document");
+    assert_eq!(followed.of(house.address).await.status, 401, "a link leads to the sign-in page");
+    for ask in [Ask::get("/healthz"), Ask::get("/docs"), Ask::get("/v1/status"), Ask::get("/nowhere")] {
+        let said = ask.of(house.address).await;
+        assert_eq!(said.header("cross-origin-resource-policy"), Some("same-origin"));
+        assert_eq!(said.header("cross-origin-opener-policy"), Some("same-origin"));
+    }
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use abide_api::{
+    access::{AccessRegistry, NoStorage},
     http::{Service, Settings as Bounds, Stop, serve},
     metrics::Metrics,
 };
@@ -25,7 +26,6 @@ use abide_ports::{
         Unsupported,
     },
     processes::{Follow, Found, Lost, Offsets, Processes, Start, StartError, Write},
-    secret::Secret,
     store::Runs,
     workspace::{Preparation, Unusable, Workspaces},
 };
@@ -109,14 +109,14 @@ impl House {
         let service = Service {
             daemon: daemon.clone(),
             terminals: Arc::new(terminals.expect("threads can be started")),
-            token: Secret::new(TOKEN),
+            access: Arc::new(AccessRegistry::open(TOKEN, None, Box::new(NoStorage)).expect("it is new")),
             metrics: Metrics::default(),
             stop: stop.clone(),
             settings: bounds,
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
         let address = listener.local_addr().expect("it has an address");
-        let served = tokio::spawn(serve(listener, service, async move {
+        let served = tokio::spawn(serve(listener, None, service, async move {
             let mut stopping = stopping;
             let _stopped = stopping.wait_for(|stop| *stop != Stop::No).await;
         }));
@@ -155,6 +155,11 @@ impl House {
 
     /// A run that asked a question.
     pub(crate) async fn asking(&self) -> (RunId, InteractionId) {
+        self.asking_for(Kind::ChooseOne).await
+    }
+
+    /// A run that asked a question of this kind.
+    pub(crate) async fn asking_for(&self, kind: Kind) -> (RunId, InteractionId) {
         let run_id = RunId(self.clock.stamp().fresh);
         let key = MessageKey { channel: "api".into(), message_id: run_id.to_string() };
         let message = Message { key, text: "do it".into() };
@@ -189,7 +194,7 @@ impl House {
         };
         take(Event::HandleAnnounced { attempt, position: Position(1), handle }).await;
         let question = Question {
-            kind: Kind::ChooseOne,
+            kind,
             prompt: "which?".into(),
             options: vec![Choice { label: "this".into(), safe: true }],
             ui_hints: Some("{\"columns\":2}".into()),

@@ -56,6 +56,37 @@ async fn a_reader_goes_on_where_it_stopped_after_a_restart() {
     assert_eq!(listening.event().await.unwrap()["data"]["prompt"], "four");
 }
 
+/// SECURITY findings 9 and 14: what one request takes does not depend on how large events are.
+#[tokio::test]
+async fn pages_are_bounded_in_bytes_and_nothing_is_left_out() {
+    let house = House::open().await;
+    let mut listening = house.listen("/v1/events").await;
+    let long = "x".repeat(400_000);
+    for number in 0..12 {
+        house.queued(&if number % 4 == 0 { format!("{number}") } else { format!("{number} {long}") }).await;
+    }
+    let first = |text: &Value| text.as_str().unwrap().split(' ').next().unwrap().to_owned();
+    let (mut prompts, mut cursor, mut pages) = (Vec::new(), String::new(), 0);
+    loop {
+        let ask = Ask::get(format!("/v1/events?limit=500{cursor}")).header("accept", "application/json");
+        let said = house.ask(ask).await;
+        assert!(said.body.len() < (1 << 20) + 500_000, "a page has {} bytes", said.body.len());
+        let page = said.json();
+        prompts.extend(page["items"].as_array().unwrap().iter().map(|event| first(&event["data"]["prompt"])));
+        pages += 1;
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    let expected: Vec<String> = (0..12).map(|number| number.to_string()).collect();
+    assert_eq!((&prompts, pages >= 3), (&expected, true), "{pages} pages");
+    for number in &expected {
+        let event = listening.event().await.unwrap();
+        assert_eq!(&first(&event["data"]["prompt"]), number, "a stream has all of them too");
+    }
+}
+
 #[tokio::test]
 async fn a_reader_of_one_run_hears_of_no_other() {
     let house = House::open().await;

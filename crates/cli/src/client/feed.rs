@@ -13,7 +13,7 @@ use std::{
 use abide_wire::event::Event;
 use anyhow::Context;
 
-use super::{Client, Request};
+use super::{Action, Client, Request};
 use crate::{
     trouble::{Kind, Trouble},
     up::background::pause,
@@ -126,7 +126,7 @@ impl Reader {
     /// One connection, until it breaks.
     fn connection(&mut self) -> Result<(), Broken> {
         let path = format!("/v1/runs/{}/events?after={}", self.run, self.after);
-        let request = Request { path, body: None, key: None };
+        let request = Request { path, action: Action::Get, key: None };
         let response = self.client.send(&request, "text/event-stream", None).map_err(Broken::Trouble)?;
         if !self.connected {
             self.connected = true;

@@ -1,11 +1,12 @@
-//! A client of this home's daemon, over HTTP on this machine: what is asked, tried again where that is safe.
+//! A client of this home's daemon, over HTTP on its Unix socket: what is asked, tried again where that is safe.
 //!
 //! Every request that changes something carries a key of its own, so that trying again does nothing twice. What answers
 //! mean is not known here. Reading order: this file, `requests` (one function for each route), `feed` (the events of a
-//! run, across restarts of the daemon).
+//! run, across restarts of the daemon), `socket` (the connection).
 
 mod feed;
 mod requests;
+mod socket;
 
 use std::{
     io::Read,
@@ -16,7 +17,7 @@ use std::{
 
 use abide_wire::service::Problem;
 use serde::de::DeserializeOwned;
-use ureq::{Agent, Body, http::Response};
+use ureq::{Agent, Body, http::Response, unversioned::resolver::DefaultResolver};
 
 use crate::{
     config::Given,
@@ -26,6 +27,7 @@ use crate::{
 };
 
 pub(crate) use feed::{Feed, News};
+use socket::HomeConnector;
 
 /// A connection to the daemon of a home. Cheap to clone; all clones are one.
 #[derive(Clone, Debug)]
@@ -33,7 +35,8 @@ pub(crate) struct Client {
     home: PathBuf,
     given: Arc<[Given]>,
     agent: Agent,
-    token: String,
+    /// As it was last read from the home.
+    token: Arc<Mutex<String>>,
     address: Arc<Mutex<Address>>,
 }
 
@@ -41,11 +44,24 @@ pub(crate) struct Client {
 #[derive(Clone, Debug)]
 struct Request {
     path: String,
-    /// What to send; nothing is sent, and only something looked at, without it.
-    body: Option<Vec<u8>>,
+    action: Action,
     /// The same request under the same key is one request.
     key: Option<String>,
 }
+
+/// What is asked about a path.
+#[derive(Clone, Debug)]
+enum Action {
+    /// What is there.
+    Get,
+    /// To take this.
+    Post(Vec<u8>),
+    /// To take it away.
+    Delete,
+}
+
+/// The daemon does not know the token.
+const UNAUTHORIZED: &str = "UNAUTHORIZED";
 
 /// How often a request is made again that the daemon cannot take for the moment, and after how long.
 const TRIES: u32 = 300;
@@ -88,14 +104,10 @@ impl Client {
             .max_redirects(0)
             .timeout_connect(Some(Duration::from_secs(5)))
             .build();
-        let token = token::of(&home)?;
-        Ok(Self {
-            home,
-            given: given.into(),
-            agent: agent.into(),
-            token,
-            address: Arc::new(Mutex::new(address)),
-        })
+        let connector = HomeConnector { home: home.clone() };
+        let agent = Agent::with_parts(agent, connector, DefaultResolver::default());
+        let token = Arc::new(Mutex::new(token::of(&home)?));
+        Ok(Self { home, given: given.into(), agent, token, address: Arc::new(Mutex::new(address)) })
     }
 
     /// Where the daemon is, as far as is known.
@@ -126,6 +138,8 @@ impl Client {
         let mut response = self.send(request, "application/json", Some(LONGEST_ANSWER))?;
         let body = response.body_mut().with_config().limit(u64::MAX).read_to_vec();
         let body = body.map_err(|error| self.unreachable(&error))?;
+        // An order that has no answer but its success.
+        let body = if body.is_empty() { b"null".to_vec() } else { body };
         serde_json::from_slice(&body).map_err(|error| {
             Trouble::failure("BAD_ANSWER", format!("the daemon's answer is strange: {error}"))
         })
@@ -137,14 +151,44 @@ impl Client {
         accept: &str,
         longest: Option<Duration>,
     ) -> Result<Response<Body>, Trouble> {
+        match self.send_with_token(request, accept, longest) {
+            // The token may have been rotated since it was read.
+            Err(trouble) if trouble.code == UNAUTHORIZED && self.has_new_token() => {
+                self.send_with_token(request, accept, longest)
+            }
+            sent => sent,
+        }
+    }
+
+    /// Reads the token again. Whether it is another one.
+    fn has_new_token(&self) -> bool {
+        let mut token = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = token::of(&self.home).unwrap_or_default();
+        let is_new = !fresh.is_empty() && *token != fresh;
+        if is_new {
+            *token = fresh;
+        }
+        is_new
+    }
+
+    fn send_with_token(
+        &self,
+        request: &Request,
+        accept: &str,
+        longest: Option<Duration>,
+    ) -> Result<Response<Body>, Trouble> {
         let url = format!("{}{}", self.address().url(), request.path);
-        let authorization = format!("Bearer {}", self.token);
-        let sent = match &request.body {
-            None => {
+        let authorization = format!("Bearer {}", self.token.lock().unwrap_or_else(PoisonError::into_inner));
+        let sent = match &request.action {
+            Action::Delete => {
+                let delete = self.agent.delete(url).header("authorization", authorization);
+                delete.header("accept", accept).config().timeout_recv_response(longest).build().call()
+            }
+            Action::Get => {
                 let get = self.agent.get(url).header("authorization", authorization).header("accept", accept);
                 get.config().timeout_recv_response(longest).build().call()
             }
-            Some(body) => {
+            Action::Post(body) => {
                 let post = self.agent.post(url).header("authorization", authorization);
                 let post = post.header("accept", accept).content_type("application/json");
                 // Who answered or stopped something stands in the ledger.
@@ -169,7 +213,7 @@ impl Client {
         let _as_far_as_it_came = response.body_mut().as_reader().take(1 << 20).read_to_end(&mut body);
         if status == 401 {
             return Err(Trouble::failure(
-                "UNAUTHORIZED",
+                UNAUTHORIZED,
                 format!(
                     "the program at {} does not know the token of {}: it belongs to another home, or the file `token` \
                      was replaced; stop it, and `abide up --detach` starts this home's own",

@@ -1,6 +1,7 @@
 //! What can be asked of the daemon, one function for each route.
 
 use abide_wire::{
+    access::{IssuedToken, NewToken, SignIn, Token},
     event::Event,
     interaction::{Interaction, Replied, Reply},
     message::{MessageTaken, NewMessage},
@@ -9,7 +10,7 @@ use abide_wire::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Client, Request};
+use super::{Action, Client, Request};
 use crate::trouble::Trouble;
 
 /// As many items as a page may have.
@@ -116,8 +117,7 @@ impl Client {
     pub(crate) fn events_now(&self, run: &str, after: u64) -> Result<(Vec<Event>, bool), Trouble> {
         let path = format!("/v1/runs/{run}/events?after={after}&limit={PAGE}");
         let page: Page<Event> = self.once(&looking(path))?;
-        let all = page.items.len() < PAGE;
-        Ok((page.items, all))
+        Ok((page.items, page.next_cursor.is_none()))
     }
 
     /// Everything that happened to a run so far.
@@ -127,12 +127,38 @@ impl Client {
             let after = events.last().map_or(0, |event| event.seq);
             let page: Page<Event> =
                 self.ask(&looking(format!("/v1/runs/{run}/events?after={after}&limit={PAGE}")))?;
-            let all = page.items.len() < PAGE;
             events.extend(page.items);
-            if all {
+            if page.next_cursor.is_none() {
                 return Ok(events);
             }
         }
+    }
+
+    /// Every token.
+    pub(crate) fn tokens(&self) -> anyhow::Result<Vec<Token>> {
+        self.list("/v1/tokens", "", usize::MAX)
+    }
+
+    /// Every browser that is signed in.
+    pub(crate) fn sign_ins(&self) -> anyhow::Result<Vec<SignIn>> {
+        self.list("/v1/sign-ins", "", usize::MAX)
+    }
+
+    /// Makes a token. It is asked for once: a second answer would say only that there is one already.
+    pub(crate) fn new_token(&self, new: &NewToken) -> Result<IssuedToken, Trouble> {
+        self.once(&sending("/v1/tokens".to_owned(), new)?)
+    }
+
+    /// Makes a new secret for a token.
+    pub(crate) fn rotate_token(&self, name: &str) -> Result<IssuedToken, Trouble> {
+        self.once(&ordering(format!("/v1/tokens/{}/rotate", escaped(name))))
+    }
+
+    /// Takes a token away, or signs a browser out.
+    pub(crate) fn revoke(&self, name: &str) -> Result<(), Trouble> {
+        let kind = if name.starts_with("sin_") { "sign-ins" } else { "tokens" };
+        let path = format!("/v1/{kind}/{}", escaped(name));
+        self.once(&Request { path, action: Action::Delete, key: None })
     }
 
     /// What runs and waits.
@@ -170,11 +196,11 @@ fn escaped(text: &str) -> String {
 }
 
 fn looking(path: String) -> Request {
-    Request { path, body: None, key: None }
+    Request { path, action: Action::Get, key: None }
 }
 
 fn ordering(path: String) -> Request {
-    Request { path, body: Some(b"{}".to_vec()), key: None }
+    Request { path, action: Action::Post(b"{}".to_vec()), key: None }
 }
 
 fn answering(interaction: &str, text: &str, key: &str) -> Result<Request, Trouble> {
@@ -185,7 +211,7 @@ fn answering(interaction: &str, text: &str, key: &str) -> Result<Request, Troubl
 fn sending(path: String, body: &impl Serialize) -> Result<Request, Trouble> {
     let body = serde_json::to_vec(body)
         .map_err(|error| Trouble::failure("FAILED", format!("cannot write that as JSON: {error}")))?;
-    Ok(Request { path, body: Some(body), key: None })
+    Ok(Request { path, action: Action::Post(body), key: None })
 }
 
 #[cfg(test)]

@@ -7,12 +7,13 @@ mod browser;
 mod health;
 mod lock;
 mod notify;
+pub(crate) mod socket;
 pub(crate) mod token;
 
 use std::{io::Write, process::ExitCode, sync::Arc};
 
 use abide_api::{
-    http::{self, Service, Stop},
+    http::{self, LocalListener, Service, Stop},
     metrics::Metrics,
 };
 use abide_ports::watch::Watcher;
@@ -25,6 +26,7 @@ use tokio::{
 };
 
 use crate::{
+    access,
     args::Up,
     config::{self, Given},
     exit::SUCCEEDED,
@@ -52,6 +54,7 @@ pub(crate) fn run(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
     if arguments.background {
         background::leave_terminal();
     }
+    be_unreadable();
     let destination = match arguments.background {
         true => Destination::Files(logs::folder(&home::home()?)),
         false => Destination::Stderr,
@@ -68,6 +71,15 @@ pub(crate) fn run(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
     // Threads that listen to processes end with the program.
     runtime.shutdown_background();
     Ok(SUCCEEDED)
+}
+
+/// Keeps other processes of this user from tracing the daemon and from reading its memory and environment, which may hold
+/// tokens and the store's password. A program that it starts is not affected: `exec` makes it dumpable again.
+fn be_unreadable() {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        note(format_args!("abide: other processes of this user can read the daemon's memory: {error}"));
+    }
 }
 
 /// Finds or starts the daemon and prints where it is.
@@ -111,7 +123,7 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     let home = home::home()?;
     private::home(&home)?;
     let _for_as_long_as_we_live = lock::HomeLock::take(&home)?;
-    let token = token::of(&home)?;
+    let access = Arc::new(access::open(&home)?);
     let listener = TcpListener::bind(config.listen).await.with_context(|| {
         format!(
             "cannot listen on {}; if another home's daemon is there, give this one an address of its own: \
@@ -120,6 +132,10 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
             home.join("config.toml").display()
         )
     })?;
+    let local = socket::listen(&home)
+        .and_then(tokio::net::UnixListener::from_std)
+        .with_context(|| format!("cannot listen on {}", home.join("daemon.sock").display()))?;
+    let local = LocalListener { listener: local, refusal: socket::refusal };
     let address = Address::new(listener.local_addr().context("the listener has no address")?);
     let metrics = Metrics::new();
     let mut watchers: Vec<Arc<dyn Watcher>> = vec![Arc::new(metrics.clone())];
@@ -132,14 +148,14 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     let service = Service {
         daemon: daemon.clone(),
         terminals: terminals.clone(),
-        token: token.into(),
+        access: access.clone(),
         metrics: metrics.clone(),
         stop: stop.clone(),
         settings: config.http.settings(),
     };
     tokio::spawn(stop_on_signals(stop));
     let until = stopping.clone();
-    let served = tokio::spawn(http::serve(listener, service, async move {
+    let served = tokio::spawn(http::serve(listener, Some(local), service, async move {
         let mut until = until;
         let _nobody_can_ask_any_more = until.wait_for(|stop| *stop != Stop::No).await;
     }));
@@ -181,6 +197,9 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     daemon.store().close().await.context("cannot close the store in order")?;
     guard.close();
     tracing::info!(?how, "stopped");
+    access.close();
+    // A socket that stays is replaced by the next start.
+    socket::withdraw(&home).ok();
     address.withdraw(&home);
     match how {
         // The last one who holds the terminal runtime ends its sessions.

@@ -13,7 +13,7 @@ use anyhow::Context;
 use crate::{private, trouble::note};
 
 /// The file in the home.
-const FILE: &str = "token";
+pub(crate) const FILE: &str = "token";
 
 /// The token of this home, made if there is none yet.
 pub(crate) fn of(home: &Path) -> anyhow::Result<String> {
@@ -56,8 +56,8 @@ fn read(path: &Path) -> anyhow::Result<String> {
         .context("other users can read it, and its mode cannot be changed; make it private: chmod 600")?;
     if was_open {
         note(format_args!(
-            "abide: other users could read {}; it is private now, but one of them may know it: to be sure, stop the \
-             daemon and delete the file, and the next start makes a new one",
+            "abide: other users could read {}; it is private now, but one of them may know it: to be sure, make a new one: \
+             abide token rotate owner",
             path.display()
         ));
     }

@@ -1,6 +1,8 @@
 //! The command line end to end: the real binary, a real daemon in a home of its own, a real terminal for people.
 
 #[cfg(test)]
+mod access;
+#[cfg(test)]
 mod following;
 #[cfg(test)]
 mod house;

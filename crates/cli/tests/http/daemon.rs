@@ -42,6 +42,13 @@ impl Daemon {
         Self { child, address, token }
     }
 
+    /// The most memory that it has ever used, in MiB.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it is there");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("it is a number") / 1024
+    }
+
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).expect("the daemon listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("it can be set");

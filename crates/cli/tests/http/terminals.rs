@@ -147,3 +147,52 @@ fn sessions_outlive_the_daemon_that_made_them() {
     assert_eq!(ran["result"]["stdout"], "kept\n", "{ran}");
     daemon.stop();
 }
+
+/// SECURITY finding 14: answers are bounded, and count for flow control like streams.
+#[test]
+fn answers_that_are_not_read_take_little_memory_and_hold_up_no_other_client() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(home.path());
+    let mut greedy = Client::connect(&daemon);
+    let loud = greedy.session();
+    let print = json!({ "session_id": loud, "command": "head -c 8000000 /dev/zero", "max_output_bytes": 10 });
+    let exec = greedy.call("exec.run", &print)["result"]["exec_id"].clone();
+    let range = json!({ "session_id": loud, "exec_id": exec, "limit": 33_554_432 });
+    // A byte that is NUL takes six as JSON: these would be 3 GB.
+    let asked: Vec<u64> = (0..500).map(|_| greedy.send("exec.output", &range)).collect();
+    let mut other = Client::connect(&daemon);
+    let quiet = other.session();
+    for _ in 0..20 {
+        let ran = other.call("exec.run", &json!({ "session_id": quiet, "command": "echo here" }));
+        assert_eq!(ran["result"]["stdout"], "here\n");
+    }
+    for id in asked.iter().take(20) {
+        let answer = greedy.next();
+        assert_eq!(answer["id"].as_u64(), Some(*id));
+        assert_eq!(answer["result"]["data"].as_str().unwrap().len(), 1 << 20, "a page");
+    }
+    let once = json!({ "jsonrpc": "2.0", "id": 1, "method": "exec.output", "params": range });
+    std::thread::scope(|scope| {
+        for _ in 0..50 {
+            scope.spawn(|| {
+                let (status, answer) = daemon.post("/v1/rpc", &once);
+                assert_eq!((status, answer["result"]["data"].as_str().unwrap().len()), (200, 1 << 20));
+            });
+        }
+    });
+    let peak = daemon.peak_memory();
+    assert!(peak < 200, "{peak} MiB");
+    drop(greedy);
+    let screen =
+        other.call("session.create", &json!({ "pty": { "rows": 5, "cols": 40 }, "shell": "/bin/sh" }));
+    let screen = screen["result"]["session_id"].clone();
+    other.call(
+        "exec.run",
+        &json!({ "session_id": screen, "command": "seq 1 300000", "max_output_bytes": 10 }),
+    );
+    let shown = other.call("session.screen", &json!({ "session_id": screen }));
+    assert!(shown["result"]["text"].as_str().unwrap().contains("300000"), "{shown}");
+    let peak = daemon.peak_memory();
+    assert!(peak < 200, "{peak} MiB");
+    daemon.stop();
+}

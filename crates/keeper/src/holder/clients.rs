@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use rustix::event::epoll::EventFlags;
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
+use rustix::process::{Uid, geteuid};
 
 use super::{Poller, Source};
 use crate::launch::FIRST;
@@ -27,7 +29,10 @@ struct Client {
     link: Link,
     trusted: bool,
     follows: Vec<Follow>,
-    armed: bool,
+    /// What its socket is watched for.
+    armed: EventFlags,
+    /// Whether orders that were read from its socket may wait until it takes its answers.
+    stalled: bool,
 }
 
 #[derive(Debug)]
@@ -43,6 +48,8 @@ const MAX_CLIENTS: usize = 64;
 /// A follower with more than this unsent is behind.
 const BEHIND: usize = 1 << 20;
 const PIECE: u64 = 256 << 10;
+/// A client with more than this unsent gets no further orders carried out, because each may add to it.
+const MAX_UNSENT: usize = 4 << 20;
 
 impl Clients {
     /// The client that started this keeper needs no secret: it made it.
@@ -50,8 +57,11 @@ impl Clients {
         self.add(link, true, poller);
     }
 
+    /// Takes a connection of the keeper's own user, or of root, who can do anything that this user can. Another user's is
+    /// closed before a byte of it is read, also if the modes of directory and socket would let that user in.
     pub(super) fn accept(&mut self, door: &OwnedFd, poller: &Poller) {
         if let Ok(socket) = accept_with(door, SocketFlags::CLOEXEC)
+            && socket_peercred(&socket).is_ok_and(|peer| may_connect(peer.uid, geteuid()))
             && self.all.len() < MAX_CLIENTS
         {
             self.add(Link::new(socket), false, poller);
@@ -61,7 +71,10 @@ impl Clients {
     fn add(&mut self, link: Link, trusted: bool, poller: &Poller) {
         self.next += 1;
         if poller.add(&link, Source::Client(self.next), EventFlags::IN).is_ok() {
-            self.all.insert(self.next, Client { link, trusted, follows: Vec::new(), armed: false });
+            self.all.insert(
+                self.next,
+                Client { link, trusted, follows: Vec::new(), armed: EventFlags::IN, stalled: false },
+            );
         }
     }
 
@@ -87,6 +100,17 @@ impl Clients {
                 None
             }
         }
+    }
+
+    /// Whether the client takes its answers, after what its socket takes now.
+    pub(super) fn takes_answers(&mut self, number: u64) -> bool {
+        let Some(client) = self.all.get_mut(&number) else { return false };
+        if client.link.flush().is_err() {
+            self.all.remove(&number);
+            return false;
+        }
+        client.stalled = client.link.pending() > MAX_UNSENT;
+        !client.stalled
     }
 
     pub(super) fn is_trusted(&self, number: u64) -> bool {
@@ -170,13 +194,16 @@ impl Clients {
         }
     }
 
-    /// Wakes the loop for those whose socket was full.
+    /// Has the loop woken for those whose socket was full, and not for orders that are not taken at present.
     pub(super) fn rearm(&mut self, poller: &Poller) {
         for (number, client) in &mut self.all {
-            let wants = client.link.pending() > 0;
-            if wants != client.armed {
-                client.armed = wants;
-                let flags = if wants { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+            let flags = match client.link.pending() {
+                0 if !client.stalled => EventFlags::IN,
+                0..=MAX_UNSENT => EventFlags::IN | EventFlags::OUT,
+                _ => EventFlags::OUT,
+            };
+            if flags != client.armed {
+                client.armed = flags;
                 poller.change(&client.link, Source::Client(*number), flags);
             }
         }
@@ -202,6 +229,10 @@ impl Clients {
             }
         }
     }
+}
+
+fn may_connect(peer: Uid, own: Uid) -> bool {
+    peer == own || peer.is_root()
 }
 
 /// Sends what is missing; true when there is nothing more to send, ever.

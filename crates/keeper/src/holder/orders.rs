@@ -7,13 +7,16 @@ use super::Holder;
 use super::clients::HELLO;
 use crate::child::Hold;
 use crate::clock::{ticks, unix_micros};
-use crate::protocol::{Act, News, Owner, Refusal};
+use crate::protocol::{Act, MAX_PAGE_BYTES, News, Owner, Range, Refusal};
 
 impl Holder {
-    /// Takes every order that a client has sent.
+    /// Takes every order that a client has sent. A client that does not take its answers is not asked for more orders:
+    /// they wait where they are until it does.
     pub(super) fn hear(&mut self, number: u64) {
         let mut reads = true;
-        while let Some(order) = self.clients.next_order(number, std::mem::take(&mut reads)) {
+        while self.clients.takes_answers(number)
+            && let Some(order) = self.clients.next_order(number, std::mem::take(&mut reads))
+        {
             let from = (number, order.tag);
             if let Act::Hello(secret) = &order.act {
                 if self.place.secret().is_ok_and(|known| known == *secret) {
@@ -45,11 +48,13 @@ impl Holder {
             Act::Interrupt => self.interrupt(),
             Act::Signal(number) => self.signal(number),
             Act::Resize { rows, cols } => self.resize(rows, cols),
-            Act::Read(range) => match self.spool.read(range) {
-                Ok(Some(piece)) => Ok(News::Piece(piece)),
-                Ok(None) => Err(Refusal::Unknown),
-                Err(error) => Err(Refusal::System(error.to_string())),
-            },
+            Act::Read(range) => {
+                match self.spool.read(Range { limit: range.limit.min(MAX_PAGE_BYTES), ..range }) {
+                    Ok(Some(piece)) => Ok(News::Piece(piece)),
+                    Ok(None) => Err(Refusal::Unknown),
+                    Err(error) => Err(Refusal::System(error.to_string())),
+                }
+            }
             Act::Follow { job, from: at } => {
                 self.clients.follow(from, job, at, false);
                 return;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use abide_keeper::place::Place;
 use abide_keeper::protocol::{
-    Act, Input, MAX_KEPT_BYTES, MAX_ORDER_BYTES, Overflow, Range, Run, Spec, Stream,
+    Act, Input, MAX_KEPT_BYTES, MAX_ORDER_BYTES, MAX_PAGE_BYTES, Overflow, Range, Run, Spec, Stream,
 };
 
 use super::Runtime;
@@ -52,8 +52,9 @@ impl Runtime {
             Call::Output(range) => self.output(ticket, &range),
             Call::Screen(session) => {
                 self.require_terminal(&session)?;
-                let range = Range { job: 0, stream: Stream::Stdout, offset: 0, limit: MAX_KEPT_BYTES };
-                self.order(&session, Act::Read(range), Waiting::Screen(ticket))
+                // Nothing is read behind the end, but the answer says where the end is.
+                let range = Range { job: 0, stream: Stream::Stdout, offset: u64::MAX, limit: 0 };
+                self.order(&session, Act::Read(range), Waiting::ScreenEnd(ticket))
             }
             Call::Resize(id, size) => {
                 self.require_terminal(&id)?;
@@ -185,7 +186,7 @@ impl Runtime {
             job: range.exec.0,
             stream: range.stream,
             offset: range.offset,
-            limit: range.limit.min(MAX_KEPT_BYTES),
+            limit: range.limit.min(MAX_PAGE_BYTES),
         };
         self.order(&range.session, Act::Read(read), Waiting::Output(ticket))
     }

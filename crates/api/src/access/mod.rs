@@ -1,0 +1,394 @@
+//! Credentials of one home: the owner's token, further tokens with permissions, and browser sign-ins.
+//!
+//! [`AccessRegistry`] knows digests of secrets, never a secret itself. Whoever opens it says where it is kept
+//! ([`AccessStorage`]). It is kept apart from the journal: a restored backup must not bring back what was revoked. One
+//! process at a time writes it, the one that holds the home's lock.
+
+mod document;
+mod permissions;
+mod secret;
+
+use std::{
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use abide_domain::time::{Seconds, Timestamp};
+use abide_wire::access as wire;
+
+use document::{AccessDocument, SignInRecord, TokenRecord};
+pub use permissions::TokenPermissions;
+use secret::{SecretDigest, random};
+
+/// The name of the token in the file `token`.
+pub const OWNER: &str = "owner";
+
+/// Where credentials are kept.
+pub trait AccessStorage: Send + Sync + std::fmt::Debug {
+    /// Keeps everything but the owner's token, in the place of what was kept before.
+    fn save(&self, document: &[u8]) -> io::Result<()>;
+    /// Keeps a new token of the owner's, which is the only secret that is kept as it is.
+    fn save_owner_token(&self, token: &str) -> io::Result<()>;
+}
+
+/// Keeps nothing, for tests.
+#[derive(Debug)]
+pub struct NoStorage;
+
+impl AccessStorage for NoStorage {
+    fn save(&self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn save_owner_token(&self, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// All credentials of one home.
+#[derive(Debug)]
+pub struct AccessRegistry {
+    storage: Box<dyn AccessStorage>,
+    state: Mutex<RegistryState>,
+}
+
+#[derive(Debug)]
+struct RegistryState {
+    document: AccessDocument,
+    /// When something was used that is not saved yet.
+    unsaved_since: Option<Timestamp>,
+}
+
+/// The client behind a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Principal {
+    /// The token, which a sign-in was exchanged for.
+    pub(crate) token: Arc<str>,
+    /// The sign-in, if the client is a browser.
+    pub(crate) sign_in: Option<Arc<str>>,
+    pub(crate) permissions: TokenPermissions,
+}
+
+/// A browser sign-in that was just made.
+#[derive(Debug)]
+pub(crate) struct NewSignIn {
+    /// What the browser sends by itself, to every port of this host.
+    pub(crate) cookie: String,
+    /// What the page keeps for its own origin and sends as a header. One is worth nothing without the other.
+    pub(crate) page_key: String,
+}
+
+/// What a cookie is worth.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum CookieVerdict {
+    /// It came with the page's key.
+    Known(Principal),
+    /// It is a sign-in's, but came alone.
+    WithoutPageKey,
+    Unknown,
+}
+
+/// Why credentials were not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    /// The name is taken.
+    #[error(
+        "there is a token {0} already; choose another name, or make a new secret for it: abide token rotate {0}"
+    )]
+    Exists(String),
+    /// No token or sign-in has this name.
+    #[error("there is no token or sign-in {0}; `abide token ls` and `abide token ls --sign-ins` list them")]
+    Unknown(String),
+    /// The owner's token cannot be taken away.
+    #[error("the owner's token cannot be revoked; make a new secret for it: abide token rotate owner")]
+    Owner,
+    /// A value that cannot be.
+    #[error("{0}")]
+    Invalid(String),
+    /// There are too many.
+    #[error("there are {MAX_TOKENS} tokens already; revoke one first")]
+    Full,
+    /// It could not be kept.
+    #[error("cannot save the credentials: {0}")]
+    Storage(#[from] io::Error),
+    /// What was kept cannot be read.
+    #[error("cannot read the credentials: {0}")]
+    Damaged(#[from] serde_json::Error),
+}
+
+/// The most tokens beside the owner's.
+const MAX_TOKENS: usize = 1_000;
+/// The most sign-ins; the one that was used longest ago makes room.
+const MAX_SIGN_INS: usize = 200;
+/// A sign-in that is not used for so long ends.
+const SIGN_IN_IDLE: Seconds = Seconds(14 * 24 * 3600);
+/// A sign-in ends after so long however often it is used.
+pub(crate) const SIGN_IN_MAX_AGE: Seconds = Seconds(90 * 24 * 3600);
+/// The longest life of a token that expires.
+const MAX_EXPIRY: Seconds = Seconds(315_360_000);
+/// How precisely the last use is remembered.
+const USE_PRECISION: Seconds = Seconds(60);
+
+impl AccessRegistry {
+    /// The credentials that were kept as `document`; the first time there are none. Sign-ins of an owner's token that was
+    /// replaced meanwhile are void.
+    pub fn open(
+        owner_token: &str,
+        document: Option<&[u8]>,
+        storage: Box<dyn AccessStorage>,
+    ) -> Result<Self, AccessError> {
+        let owner = SecretDigest::of(owner_token);
+        let mut document = match document {
+            Some(bytes) => serde_json::from_slice(bytes)?,
+            None => AccessDocument::new(owner, random(4)?),
+        };
+        if document.owner.digest != owner {
+            document.sign_ins.retain(|sign_in| sign_in.token != OWNER);
+            document.owner = TokenRecord::owner(owner, None);
+        }
+        let state = Mutex::new(RegistryState { document, unsaved_since: None });
+        let registry = Self { storage, state };
+        registry.save(&registry.lock())?;
+        Ok(registry)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RegistryState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn save(&self, state: &RegistryState) -> Result<(), AccessError> {
+        Ok(self.storage.save(&serde_json::to_vec_pretty(&state.document)?)?)
+    }
+
+    /// Makes a change and keeps it; if it cannot be kept, it is not made.
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut AccessDocument) -> Result<T, AccessError>,
+    ) -> Result<T, AccessError> {
+        let mut state = self.lock();
+        let before = state.document.clone();
+        let outcome = change(&mut state.document).and_then(|outcome| self.save(&state).map(|()| outcome));
+        match &outcome {
+            Ok(_) => state.unsaved_since = None,
+            Err(_) => state.document = before,
+        }
+        outcome
+    }
+
+    /// The name of the cookie: of this home, because browsers send cookies to every port of a host.
+    pub(crate) fn cookie_name(&self) -> String {
+        format!("abide_session_{}", self.lock().document.home_id)
+    }
+
+    /// The client that shows this token.
+    pub(crate) fn token(&self, shown: &str, now: Timestamp) -> Option<Principal> {
+        let digest = SecretDigest::of(shown);
+        let mut state = self.lock();
+        let record = state.document.all_tokens_mut().find(|record| record.digest == digest)?;
+        if record.is_expired(now) {
+            return None;
+        }
+        let principal =
+            Principal { token: record.name.as_str().into(), sign_in: None, permissions: record.permissions };
+        if record.used(now) {
+            state.unsaved_since.get_or_insert(now);
+        }
+        Some(principal)
+    }
+
+    /// What a cookie is worth, with the page's key that came beside it.
+    pub(crate) fn cookie(&self, shown: &str, page_key: Option<&str>, now: Timestamp) -> CookieVerdict {
+        let digest = SecretDigest::of(shown);
+        let mut state = self.lock();
+        let RegistryState { document, .. } = &mut *state;
+        let Some(at) = document.sign_ins.iter().position(|record| record.digest == digest) else {
+            return CookieVerdict::Unknown;
+        };
+        let token = document.all_tokens().find(|token| document.sign_ins[at].token == token.name);
+        let permissions = token.filter(|token| !token.is_expired(now)).map(|token| token.permissions);
+        let record = &mut document.sign_ins[at];
+        let Some(permissions) = permissions.filter(|_| !record.is_expired(now)) else {
+            return CookieVerdict::Unknown;
+        };
+        if page_key.map(SecretDigest::of) != Some(record.page_key_digest) {
+            return CookieVerdict::WithoutPageKey;
+        }
+        let sign_in = Some(record.sign_in_id.as_str().into());
+        let principal = Principal { token: record.token.as_str().into(), sign_in, permissions };
+        if record.used(now) {
+            state.unsaved_since.get_or_insert(now);
+        }
+        CookieVerdict::Known(principal)
+    }
+
+    /// Whether the last uses of credentials should be kept.
+    pub(crate) fn has_uses_to_save(&self, now: Timestamp) -> bool {
+        self.lock().unsaved_since.is_some_and(|since| now.since(since) >= USE_PRECISION)
+    }
+
+    /// Keeps when credentials were last used, if that was not kept for a while. A failure is tried again later.
+    pub fn save_uses(&self, now: Timestamp) {
+        let mut state = self.lock();
+        if state.unsaved_since.is_some_and(|since| now.since(since) >= USE_PRECISION)
+            && self.save(&state).is_ok()
+        {
+            state.unsaved_since = None;
+        }
+    }
+
+    /// Keeps when credentials were last used, before the process ends.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        // The only loss is when something was last used.
+        if state.unsaved_since.take().is_some() {
+            self.save(&state).ok();
+        }
+    }
+
+    /// Every token, by name.
+    pub fn tokens(&self) -> Vec<wire::Token> {
+        let mut tokens: Vec<wire::Token> =
+            self.lock().document.all_tokens().map(TokenRecord::to_wire).collect();
+        tokens.sort_by(|one, other| one.name.cmp(&other.name));
+        tokens
+    }
+
+    /// Makes a token.
+    pub fn new_token(&self, new: &wire::NewToken, now: Timestamp) -> Result<wire::IssuedToken, AccessError> {
+        check_name(&new.name)?;
+        let permissions = TokenPermissions::from(new.permissions.clone());
+        if permissions.is_empty() {
+            return Err(AccessError::Invalid(
+                "a token needs a permission: read, answer, approve, run or admin".to_owned(),
+            ));
+        }
+        if new.expires_in_sec.is_some_and(|seconds| seconds == 0 || seconds > MAX_EXPIRY.0) {
+            return Err(AccessError::Invalid("a token expires after 1 second to 10 years".to_owned()));
+        }
+        let secret = fresh_secret()?;
+        let record = TokenRecord {
+            name: new.name.clone(),
+            digest: SecretDigest::of(&secret),
+            permissions,
+            created_at: Some(now),
+            expires_at: new.expires_in_sec.map(|seconds| now.plus(Seconds(seconds))),
+            expires_in_sec: new.expires_in_sec,
+            last_used_at: None,
+        };
+        let token = record.to_wire();
+        self.change(|document| {
+            if document.all_tokens().any(|known| known.name == record.name) {
+                return Err(AccessError::Exists(record.name));
+            }
+            if document.tokens.len() >= MAX_TOKENS {
+                return Err(AccessError::Full);
+            }
+            document.tokens.push(record);
+            Ok(())
+        })?;
+        Ok(wire::IssuedToken { token, secret })
+    }
+
+    /// Makes a new secret for a token. The old one, and the sign-ins that it was exchanged for, are void at once.
+    pub fn rotate(&self, name: &str, now: Timestamp) -> Result<wire::IssuedToken, AccessError> {
+        let secret = if name == OWNER { random(32)? } else { fresh_secret()? };
+        let before = self.lock().document.clone();
+        let token = self.change(|document| {
+            let record = document.all_tokens_mut().find(|record| record.name == name);
+            let record = record.ok_or_else(|| AccessError::Unknown(name.to_owned()))?;
+            record.digest = SecretDigest::of(&secret);
+            record.created_at = Some(now);
+            record.expires_at = record.expires_in_sec.map(|seconds| now.plus(Seconds(seconds)));
+            record.last_used_at = None;
+            let token = record.to_wire();
+            document.sign_ins.retain(|sign_in| sign_in.token != name);
+            Ok(token)
+        })?;
+        // A crash between the two is noticed at the next start, where the file counts.
+        if name == OWNER
+            && let Err(error) = self.storage.save_owner_token(&secret)
+        {
+            let mut state = self.lock();
+            state.document = before;
+            self.save(&state)?;
+            return Err(error.into());
+        }
+        Ok(wire::IssuedToken { token, secret })
+    }
+
+    /// Takes a token away, and with it its sign-ins; or one sign-in.
+    pub fn revoke(&self, name: &str) -> Result<(), AccessError> {
+        if name == OWNER {
+            return Err(AccessError::Owner);
+        }
+        self.change(|document| {
+            let before = document.tokens.len() + document.sign_ins.len();
+            document.tokens.retain(|token| token.name != name);
+            document.sign_ins.retain(|sign_in| sign_in.sign_in_id != name && sign_in.token != name);
+            if before == document.tokens.len() + document.sign_ins.len() {
+                return Err(AccessError::Unknown(name.to_owned()));
+            }
+            Ok(())
+        })
+    }
+
+    /// Every sign-in that has not ended, the oldest first.
+    pub fn sign_ins(&self, now: Timestamp) -> Vec<wire::SignIn> {
+        let state = self.lock();
+        state
+            .document
+            .sign_ins
+            .iter()
+            .filter(|record| !record.is_expired(now))
+            .map(SignInRecord::to_wire)
+            .collect()
+    }
+
+    /// Signs a browser in that has shown a token.
+    pub(crate) fn sign_in(
+        &self,
+        token: &str,
+        browser: Option<String>,
+        now: Timestamp,
+    ) -> Result<NewSignIn, AccessError> {
+        let new = NewSignIn { cookie: random(32)?, page_key: random(32)? };
+        let record = SignInRecord {
+            sign_in_id: format!("sin_{}", random(8)?),
+            digest: SecretDigest::of(&new.cookie),
+            page_key_digest: SecretDigest::of(&new.page_key),
+            token: token.to_owned(),
+            browser,
+            created_at: now,
+            last_used_at: Some(now),
+        };
+        self.change(|document| {
+            document.sign_ins.retain(|record| !record.is_expired(now));
+            while document.sign_ins.len() >= MAX_SIGN_INS {
+                let idle = (0..document.sign_ins.len()).min_by_key(|at| document.sign_ins[*at].last_used_at);
+                document.sign_ins.remove(idle.unwrap_or(0));
+            }
+            document.sign_ins.push(record);
+            Ok(())
+        })?;
+        Ok(new)
+    }
+}
+
+fn fresh_secret() -> io::Result<String> {
+    Ok(format!("abide_{}", random(32)?))
+}
+
+fn check_name(name: &str) -> Result<(), AccessError> {
+    let fits = (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+    if !fits || name.starts_with("sin_") || name.chars().all(|letter| letter == '.') {
+        return Err(AccessError::Invalid(
+            "a token's name has 1 to 64 letters, digits, `.`, `_` and `-`, and does not begin with `sin_`"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Sets of permissions.
+
+use abide_wire::access::Permission;
+use serde::{Deserialize, Serialize};
+
+/// What a credential permits. The same sets serve tokens and browser sign-ins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<Permission>", into = "Vec<Permission>")]
+pub struct TokenPermissions(u8);
+
+impl TokenPermissions {
+    /// Everything.
+    pub const ALL: Self = Self(1 << Permission::Admin as u8);
+
+    /// Whether something that needs this permission is permitted. `admin` permits everything.
+    pub fn permit(self, needed: Permission) -> bool {
+        self.0 & (1 << needed as u8) != 0 || self.0 & Self::ALL.0 != 0
+    }
+
+    /// Whether nothing is permitted.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The permissions that were given, in their order.
+    pub fn list(self) -> Vec<Permission> {
+        Permission::ALL.into_iter().filter(|one| self.0 & (1 << *one as u8) != 0).collect()
+    }
+}
+
+impl From<Vec<Permission>> for TokenPermissions {
+    fn from(list: Vec<Permission>) -> Self {
+        Self(list.into_iter().fold(0, |set, one| set | 1 << one as u8))
+    }
+}
+
+impl From<TokenPermissions> for Vec<Permission> {
+    fn from(permissions: TokenPermissions) -> Self {
+        permissions.list()
+    }
+}
+
+impl std::fmt::Display for TokenPermissions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&str> = self.list().into_iter().map(Permission::as_str).collect();
+        f.write_str(&names.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn admin_permits_everything_and_no_other_permission_includes_another() {
+        for given in Permission::ALL {
+            let set = TokenPermissions::from(vec![given]);
+            for needed in Permission::ALL {
+                assert_eq!(
+                    set.permit(needed),
+                    given == needed || given == Permission::Admin,
+                    "{given:?} {needed:?}"
+                );
+            }
+            assert_eq!(set.list(), [given]);
+        }
+        assert!(Permission::ALL.into_iter().all(|needed| !TokenPermissions::default().permit(needed)));
+    }
+}

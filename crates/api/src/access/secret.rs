@@ -1,0 +1,58 @@
+//! Secrets of credentials: made at random, and kept only as their digest.
+//!
+//! A secret has 256 random bits, so a plain SHA-256 cannot be searched for what it was made from. Digests, not secrets,
+//! are compared: the time that a comparison takes says nothing about the secret.
+
+use std::io;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+/// The SHA-256 of a secret.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SecretDigest([u8; 32]);
+
+impl SecretDigest {
+    pub(super) fn of(secret: &str) -> Self {
+        Self(Sha256::digest(secret.as_bytes()).into())
+    }
+}
+
+impl PartialEq for SecretDigest {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Serialize for SecretDigest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&hex(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for SecretDigest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let mut bytes = [0; 32];
+        let pair = |at: usize| u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok();
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = pair(at).ok_or_else(|| D::Error::custom("a digest has 64 hexadecimal digits"))?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// Random bytes as hexadecimal digits.
+pub(super) fn random(bytes: usize) -> io::Result<String> {
+    let mut buffer = vec![0_u8; bytes];
+    let filled = rustix::rand::getrandom(&mut buffer, rustix::rand::GetRandomFlags::empty())?;
+    if filled < bytes {
+        return Err(io::Error::other("the system has too little randomness"));
+    }
+    Ok(hex(&buffer))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

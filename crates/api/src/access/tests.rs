@@ -1,0 +1,166 @@
+//! Credentials: what each is worth, for how long, and that no secret is kept.
+
+use std::sync::{Arc, Mutex};
+
+use abide_wire::access::{NewToken, Permission};
+
+use super::*;
+
+const DAY: u32 = 24 * 3600;
+const START: Timestamp = Timestamp(1_700_000_000_000_000);
+
+#[derive(Clone, Debug, Default)]
+struct Kept(Arc<Mutex<(Vec<u8>, String)>>);
+
+impl AccessStorage for Kept {
+    fn save(&self, document: &[u8]) -> io::Result<()> {
+        self.0.lock().unwrap().0 = document.to_vec();
+        Ok(())
+    }
+
+    fn save_owner_token(&self, token: &str) -> io::Result<()> {
+        self.0.lock().unwrap().1 = token.to_owned();
+        Ok(())
+    }
+}
+
+fn registry() -> (AccessRegistry, Kept) {
+    let kept = Kept::default();
+    (AccessRegistry::open("first", None, Box::new(kept.clone())).unwrap(), kept)
+}
+
+fn new(name: &str, permissions: &[Permission], expires_in_sec: Option<u32>) -> NewToken {
+    NewToken { name: name.to_owned(), permissions: permissions.to_vec(), expires_in_sec }
+}
+
+#[test]
+fn a_token_is_known_until_it_expires_is_rotated_or_revoked_and_its_secret_is_not_kept() {
+    let (registry, kept) = registry();
+    let issued = registry.new_token(&new("ci", &[Permission::Read], Some(DAY)), START).unwrap();
+    let known = registry.token(&issued.secret, START).unwrap();
+    assert_eq!((&*known.token, known.permissions.list()), ("ci", vec![Permission::Read]));
+    for wrong in ["", "ci", &issued.secret[1..], &format!("{} ", issued.secret)] {
+        assert_eq!(registry.token(wrong, START), None, "{wrong}");
+    }
+    let text = String::from_utf8(kept.0.lock().unwrap().0.clone()).unwrap();
+    assert!(!text.contains(&issued.secret) && !text.contains("first"), "{text}");
+    assert!(registry.token(&issued.secret, START.plus(Seconds(DAY - 1))).is_some());
+    assert_eq!(registry.token(&issued.secret, START.plus(Seconds(DAY))), None, "it has expired");
+    let later = START.plus(Seconds(DAY));
+    let rotated = registry.rotate("ci", later).unwrap();
+    assert_eq!(registry.token(&issued.secret, START), None);
+    assert!(registry.token(&rotated.secret, later.plus(Seconds(DAY - 1))).is_some(), "it has its time again");
+    registry.revoke("ci").unwrap();
+    assert_eq!(registry.token(&rotated.secret, later), None);
+    assert!(matches!(registry.revoke("ci"), Err(AccessError::Unknown(_))));
+}
+
+#[test]
+fn names_are_unique_and_legible_and_the_owner_cannot_be_revoked() {
+    let (registry, _) = registry();
+    registry.new_token(&new("ci", &[Permission::Read], None), START).unwrap();
+    for taken in ["ci", OWNER] {
+        let refused = registry.new_token(&new(taken, &[Permission::Read], None), START);
+        assert!(matches!(refused, Err(AccessError::Exists(_))), "{taken}");
+    }
+    for bad in ["", "a b", "a/b", "..", "sin_1", "ü", &"x".repeat(65)] {
+        let refused = registry.new_token(&new(bad, &[Permission::Read], None), START);
+        assert!(matches!(refused, Err(AccessError::Invalid(_))), "{bad}");
+    }
+    assert!(registry.new_token(&new("none", &[], None), START).is_err());
+    assert!(matches!(registry.revoke(OWNER), Err(AccessError::Owner)));
+}
+
+#[test]
+fn a_cookie_is_worth_nothing_without_its_page_key() {
+    let (registry, kept) = registry();
+    let one = registry.sign_in(OWNER, Some("Firefox".to_owned()), START).unwrap();
+    let other = registry.sign_in(OWNER, None, START).unwrap();
+    assert!(matches!(registry.cookie(&one.cookie, Some(&one.page_key), START), CookieVerdict::Known(_)));
+    for key in [None, Some(""), Some(other.page_key.as_str()), Some(one.cookie.as_str())] {
+        assert_eq!(registry.cookie(&one.cookie, key, START), CookieVerdict::WithoutPageKey);
+    }
+    assert_eq!(registry.cookie("made up", Some(&one.page_key), START), CookieVerdict::Unknown);
+    let text = String::from_utf8(kept.0.lock().unwrap().0.clone()).unwrap();
+    assert!(![&one.cookie, &one.page_key].into_iter().any(|secret| text.contains(secret.as_str())), "{text}");
+}
+
+#[test]
+fn a_sign_in_ends_without_use_in_the_end_and_when_it_is_revoked() {
+    let (registry, _) = registry();
+    let known = |one: &NewSignIn, at: Timestamp| {
+        matches!(registry.cookie(&one.cookie, Some(&one.page_key), at), CookieVerdict::Known(_))
+    };
+    let days = |count: u32| START.plus(Seconds(count * DAY));
+    let idle = registry.sign_in(OWNER, None, START).unwrap();
+    assert!(!known(&idle, days(14)));
+    let used = registry.sign_in(OWNER, None, START).unwrap();
+    for day in (0..90).step_by(10) {
+        assert!(known(&used, days(day)), "day {day}");
+    }
+    assert!(!known(&used, days(90)), "it was used, but it is old");
+    let revoked = registry.sign_in(OWNER, None, START).unwrap();
+    let id = registry.sign_ins(START).last().unwrap().sign_in_id.clone();
+    registry.revoke(&id).unwrap();
+    assert!(!known(&revoked, START));
+}
+
+#[test]
+fn a_sign_in_permits_what_its_token_permits_and_ends_with_it() {
+    let (registry, _) = registry();
+    registry.new_token(&new("phone", &[Permission::Read, Permission::Answer], None), START).unwrap();
+    let ends: [fn(&AccessRegistry); 2] = [
+        |registry| drop(registry.rotate("phone", START).unwrap()),
+        |registry| registry.revoke("phone").unwrap(),
+    ];
+    for end in ends {
+        let one = registry.sign_in("phone", None, START).unwrap();
+        let CookieVerdict::Known(principal) = registry.cookie(&one.cookie, Some(&one.page_key), START) else {
+            panic!("it is known");
+        };
+        assert_eq!(principal.permissions.list(), [Permission::Read, Permission::Answer]);
+        end(&registry);
+        assert_eq!(registry.cookie(&one.cookie, Some(&one.page_key), START), CookieVerdict::Unknown);
+    }
+}
+
+#[test]
+fn credentials_outlive_a_restart_but_the_owners_sign_ins_end_when_the_token_file_is_replaced() {
+    let (registry, kept) = registry();
+    let token = registry.new_token(&new("ci", &[Permission::Run], None), START).unwrap();
+    let one = registry.sign_in(OWNER, None, START).unwrap();
+    let name = registry.cookie_name();
+    let document = kept.0.lock().unwrap().0.clone();
+    let known = |owner: &str| {
+        let next = AccessRegistry::open(owner, Some(&document), Box::new(NoStorage)).unwrap();
+        assert_eq!(next.cookie_name(), name);
+        assert!(next.token(&token.secret, START).is_some() && next.token(owner, START).is_some());
+        next.cookie(&one.cookie, Some(&one.page_key), START)
+    };
+    assert!(matches!(known("first"), CookieVerdict::Known(_)));
+    assert_eq!(known("second"), CookieVerdict::Unknown);
+    let rotated = registry.rotate(OWNER, START).unwrap();
+    assert_eq!(kept.0.lock().unwrap().1, rotated.secret, "the file has it");
+    assert!(registry.token("first", START).is_none() && registry.token(&rotated.secret, START).is_some());
+    assert!(AccessRegistry::open("x", Some(b"{"), Box::new(NoStorage)).is_err());
+}
+
+#[test]
+fn a_change_that_cannot_be_kept_is_not_made() {
+    #[derive(Debug)]
+    struct Full(Mutex<bool>);
+    impl AccessStorage for Full {
+        fn save(&self, _: &[u8]) -> io::Result<()> {
+            let mut opened = self.0.lock().unwrap();
+            if std::mem::replace(&mut *opened, true) { Err(io::Error::other("no room")) } else { Ok(()) }
+        }
+        fn save_owner_token(&self, _: &str) -> io::Result<()> {
+            Err(io::Error::other("no room"))
+        }
+    }
+    let registry = AccessRegistry::open("first", None, Box::new(Full(Mutex::new(false)))).unwrap();
+    assert!(registry.new_token(&new("ci", &[Permission::Read], None), START).is_err());
+    assert!(registry.rotate(OWNER, START).is_err());
+    assert_eq!(registry.tokens().len(), 1);
+    assert!(registry.token("first", START).is_some(), "the old token still counts");
+}

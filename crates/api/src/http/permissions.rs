@@ -1,0 +1,144 @@
+//! Which permission each route needs: one table for all of them.
+//!
+//! A route that is not in the table needs `admin`, and a test compares the table with the routes. Why terminals need
+//! `admin`: they run commands as the daemon's user, outside of every engine's sandbox and without approvals, while `run`
+//! is given to people who may talk to agents.
+
+use abide_domain::interaction::{Asker, Interaction, Kind, Purpose};
+use abide_wire::access::Permission;
+use axum::http::Method;
+
+use super::problem::{Code, Problem};
+use crate::access::Principal;
+
+/// What a client must show for a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RouteAccess {
+    /// Any credential.
+    Credential,
+    /// A token, not the sign-in that it was exchanged for.
+    Token,
+    /// A credential with this permission.
+    Needs(Permission),
+    /// A credential with the permission that the question needs, see [`needed_for`].
+    Question,
+}
+
+use Permission::{Admin, Read, Run};
+use RouteAccess::{Credential, Needs, Question, Token};
+
+#[rustfmt::skip]
+const ROUTES: &[(&str, &str, RouteAccess)] = &[
+    ("GET", "/", Credential),
+    ("GET", "/docs", Credential),
+    ("GET", "/openapi.json", Credential),
+    ("GET", "/healthz", Credential),
+    ("GET", "/readyz", Credential),
+    ("GET", "/metrics", Needs(Read)),
+    ("GET", "/v1/status", Needs(Read)),
+    ("GET", "/v1/engines", Needs(Read)),
+    ("GET", "/v1/events", Needs(Read)),
+    ("GET", "/v1/runs", Needs(Read)),
+    ("POST", "/v1/runs", Needs(Run)),
+    ("GET", "/v1/runs/{run_id}", Needs(Read)),
+    ("GET", "/v1/runs/{run_id}/turns", Needs(Read)),
+    ("GET", "/v1/runs/{run_id}/events", Needs(Read)),
+    ("GET", "/v1/runs/{run_id}/interactions", Needs(Read)),
+    ("GET", "/v1/runs/{run_id}/artifacts", Needs(Read)),
+    ("GET", "/v1/runs/{run_id}/artifacts/{*path}", Needs(Read)),
+    ("POST", "/v1/runs/{run_id}/messages", Needs(Run)),
+    ("POST", "/v1/runs/{run_id}/interrupt", Needs(Run)),
+    ("POST", "/v1/runs/{run_id}/cancel", Needs(Run)),
+    ("GET", "/v1/interactions", Needs(Read)),
+    ("POST", "/v1/interactions/{interaction_id}/reply", Question),
+    ("GET", "/v1/inbound/{channel}/{message_id}", Needs(Read)),
+    ("GET", "/v1/rpc", Needs(Admin)),
+    ("POST", "/v1/rpc", Needs(Admin)),
+    ("POST", "/v1/session", Token),
+    ("DELETE", "/v1/session", Credential),
+    ("GET", "/v1/sign-ins", Needs(Admin)),
+    ("DELETE", "/v1/sign-ins/{sign_in_id}", Needs(Admin)),
+    ("GET", "/v1/tokens", Needs(Admin)),
+    ("POST", "/v1/tokens", Needs(Admin)),
+    ("DELETE", "/v1/tokens/{name}", Needs(Admin)),
+    ("POST", "/v1/tokens/{name}/rotate", Needs(Admin)),
+    ("POST", "/v1/stop", Needs(Admin)),
+];
+
+/// What this route needs. A path that leads nowhere is answered to any credential.
+fn of(method: &Method, route: Option<&str>) -> RouteAccess {
+    let Some(route) = route else { return Credential };
+    let method = if method == Method::HEAD { "GET" } else { method.as_str() };
+    let known = ROUTES.iter().find(|(known, path, _)| *known == method && *path == route);
+    known.map_or(Needs(Admin), |(_, _, access)| *access)
+}
+
+/// Refuses a client whose credential does not permit this route.
+pub(super) fn check(principal: &Principal, method: &Method, route: Option<&str>) -> Result<(), Problem> {
+    match of(method, route) {
+        Credential | Question => Ok(()),
+        Needs(permission) => require(principal, permission),
+        Token if principal.sign_in.is_none() => Ok(()),
+        Token => Err(Problem::new(
+            Code::PermissionDenied,
+            "a sign-in cannot make another one; show the token itself: authorization: Bearer TOKEN",
+        )),
+    }
+}
+
+/// Refuses a client without this permission.
+pub(super) fn require(principal: &Principal, needed: Permission) -> Result<(), Problem> {
+    if principal.permissions.permit(needed) {
+        return Ok(());
+    }
+    Err(Problem::new(
+        Code::PermissionDenied,
+        format!(
+            "this needs the permission {}, and the token {} has only {}; the owner can make another one: abide token new \
+             NAME --permit {}",
+            needed.as_str(),
+            principal.token,
+            principal.permissions,
+            needed.as_str(),
+        ),
+    ))
+}
+
+/// What an answer to this question needs: `approve` if it gives permission or takes a risk, `answer` otherwise.
+pub(super) fn needed_for(interaction: &Interaction) -> Permission {
+    let is_approval = interaction.question.kind == Kind::RiskAck
+        || matches!(&interaction.asker, Asker::Gate { purpose: Purpose::Approval, .. });
+    if is_approval { Permission::Approve } else { Permission::Answer }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_route_is_in_the_table_and_the_table_has_no_other() {
+        let document = crate::http::openapi();
+        let declared: BTreeSet<(String, String)> = document["paths"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .flat_map(|(path, item)| {
+                item.as_object().unwrap().keys().map(|method| (method.to_uppercase(), path.clone()))
+            })
+            .collect();
+        let listed: BTreeSet<(String, String)> =
+            ROUTES.iter().map(|(method, path, _)| ((*method).to_owned(), path.replace("{*", "{"))).collect();
+        assert_eq!(listed, declared);
+        assert_eq!(listed.len(), ROUTES.len(), "none is listed twice");
+    }
+
+    #[test]
+    fn what_is_not_in_the_table_needs_admin() {
+        assert_eq!(of(&Method::PUT, Some("/v1/runs")), Needs(Admin));
+        assert_eq!(of(&Method::GET, Some("/v1/secret")), Needs(Admin));
+        assert_eq!(of(&Method::HEAD, Some("/v1/runs")), Needs(Read));
+        assert_eq!(of(&Method::GET, None), Credential);
+    }
+}

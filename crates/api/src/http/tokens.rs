@@ -1,0 +1,252 @@
+//! Credentials over HTTP: tokens and browser sign-ins. What they are worth is decided in `access` and `permissions`.
+
+use abide_wire::{access as wire, service};
+use axum::{
+    Json,
+    extract::{Extension, State},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::{
+    Interface,
+    body::{JsonBody, Path, Query, limit},
+    guard::PAGE_KEY,
+    problem::{Code, Problem},
+};
+use crate::access::{AccessError, AccessRegistry, Principal, SIGN_IN_MAX_AGE};
+
+/// Which part of a list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ListPart {
+    /// The `next_cursor` of the page before; the first page unless given.
+    cursor: Option<String>,
+    /// How many at the most; 100 unless given.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<u32>,
+}
+
+/// Lists the tokens by name, without their secrets.
+#[utoipa::path(
+    get, path = "/v1/tokens", tag = "access", operation_id = "list_tokens",
+    params(ListPart),
+    responses(
+        (status = 200, description = "A page of tokens.", body = service::Page<wire::Token>),
+        (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
+    ),
+)]
+pub(super) async fn list(
+    State(interface): State<Interface>,
+    Query(part): Query<ListPart>,
+) -> Result<Json<service::Page<wire::Token>>, Problem> {
+    let tokens = interface.0.access.tokens();
+    Ok(Json(page(tokens, &part, |token| token.name.clone())?))
+}
+
+/// Makes a token. Its secret is in this answer and nowhere else.
+#[utoipa::path(
+    post, path = "/v1/tokens", tag = "access", operation_id = "create_token",
+    request_body = wire::NewToken,
+    responses(
+        (status = 201, description = "The token with its secret.", body = wire::IssuedToken),
+        (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
+        (status = 409, description = "`TOKEN_EXISTS`: the name is taken; `TOO_MANY_TOKENS`"),
+        (status = 413, description = "`TOO_LARGE`"),
+        (status = 415, description = "`UNSUPPORTED_MEDIA_TYPE`"),
+    ),
+)]
+pub(super) async fn create(
+    State(interface): State<Interface>,
+    body: JsonBody<wire::NewToken>,
+) -> Result<(StatusCode, Json<wire::IssuedToken>), Problem> {
+    let now = interface.daemon().stamp().at;
+    let issued = change(&interface, move |access| access.new_token(&body.parsed, now)).await?;
+    Ok((StatusCode::CREATED, Json(issued)))
+}
+
+/// Makes a new secret for a token.
+///
+/// The old secret and the sign-ins that it was exchanged for are void at once. The new secret of `owner` is also written to
+/// the file `token` of Abide's home. A token that expires gets its whole time again.
+#[utoipa::path(
+    post, path = "/v1/tokens/{name}/rotate", tag = "access", operation_id = "rotate_token",
+    params(("name" = String, Path, description = "The token.")),
+    responses(
+        (status = 200, description = "The token with its new secret.", body = wire::IssuedToken),
+        (status = 404, description = "`TOKEN_NOT_FOUND`"),
+    ),
+)]
+pub(super) async fn rotate(
+    State(interface): State<Interface>,
+    Path(name): Path<String>,
+) -> Result<Json<wire::IssuedToken>, Problem> {
+    let now = interface.daemon().stamp().at;
+    Ok(Json(change(&interface, move |access| access.rotate(&name, now)).await?))
+}
+
+/// Takes a token away, and ends the sign-ins that it was exchanged for.
+#[utoipa::path(
+    delete, path = "/v1/tokens/{name}", tag = "access", operation_id = "revoke_token",
+    params(("name" = String, Path, description = "The token.")),
+    responses(
+        (status = 204, description = "The token is void."),
+        (status = 404, description = "`TOKEN_NOT_FOUND`"),
+        (status = 409, description = "`OWNER_TOKEN`: that one can only be rotated"),
+    ),
+)]
+pub(super) async fn revoke(
+    State(interface): State<Interface>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Problem> {
+    // A sign-in's id is no token's name.
+    if name.starts_with("sin_") {
+        return Err(AccessError::Unknown(name).into());
+    }
+    change(&interface, move |access| access.revoke(&name)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Lists the browsers that are signed in.
+#[utoipa::path(
+    get, path = "/v1/sign-ins", tag = "access", operation_id = "list_sign_ins",
+    params(ListPart),
+    responses(
+        (status = 200, description = "A page of sign-ins.", body = service::Page<wire::SignIn>),
+        (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
+    ),
+)]
+pub(super) async fn sign_ins(
+    State(interface): State<Interface>,
+    Query(part): Query<ListPart>,
+) -> Result<Json<service::Page<wire::SignIn>>, Problem> {
+    let mut sign_ins = interface.0.access.sign_ins(interface.daemon().stamp().at);
+    sign_ins.sort_by(|one, other| one.sign_in_id.cmp(&other.sign_in_id));
+    Ok(Json(page(sign_ins, &part, |sign_in| sign_in.sign_in_id.clone())?))
+}
+
+/// Signs a browser out.
+#[utoipa::path(
+    delete, path = "/v1/sign-ins/{sign_in_id}", tag = "access", operation_id = "end_sign_in",
+    params(("sign_in_id" = String, Path, description = "The sign-in.")),
+    responses(
+        (status = 204, description = "The sign-in is void."),
+        (status = 404, description = "`TOKEN_NOT_FOUND`"),
+    ),
+)]
+pub(super) async fn end_sign_in(
+    State(interface): State<Interface>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    if !id.starts_with("sin_") {
+        return Err(AccessError::Unknown(id).into());
+    }
+    change(&interface, move |access| access.revoke(&id)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Exchanges the token for a sign-in, for browsers.
+///
+/// The cookie cannot be read by pages and is not sent along from other sites, but browsers send it to every port of the
+/// host. It is therefore worth nothing alone: the page keeps the value of `Abide-Session-Key` in storage of its origin and
+/// sends it with each request as the header of that name, or for a WebSocket as the subprotocol `abide.key.KEY` beside
+/// `abide.rpc`. A sign-in permits what its token permits. It ends after 14 days without use, after 90 days, with `DELETE`,
+/// and when its token is rotated or revoked.
+#[utoipa::path(
+    post, path = "/v1/session", tag = "access", operation_id = "open_session",
+    responses((status = 204, description = "The browser is signed in.", headers(
+        ("Set-Cookie" = String, description = "The cookie; its name begins with `abide_session_`. `Secure` behind https."),
+        ("Abide-Session-Key" = String, description = "The page's key."),
+    ))),
+)]
+pub(super) async fn open_session(
+    State(interface): State<Interface>,
+    Extension(principal): Extension<Principal>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let now = interface.daemon().stamp().at;
+    let browser = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+    let browser = browser.map(|name| name.chars().take(MAX_BROWSER_NAME).collect());
+    let token = principal.token.clone();
+    let signed_in = change(&interface, move |access| access.sign_in(&token, browser, now)).await?;
+    let cookie = cookie(&interface, &headers, &signed_in.cookie, SIGN_IN_MAX_AGE.0);
+    let mut response = (StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response();
+    if let Ok(key) = HeaderValue::from_str(&signed_in.page_key) {
+        response.headers_mut().insert(PAGE_KEY, key);
+    }
+    Ok(response)
+}
+
+/// Signs the browser out that asks: its sign-in is void.
+#[utoipa::path(
+    delete, path = "/v1/session", tag = "access", operation_id = "close_session",
+    responses((status = 204, description = "The sign-in is void and the cookie taken back.", headers(("Set-Cookie" = String, description = "Nothing, from now on.")))),
+)]
+pub(super) async fn close_session(
+    State(interface): State<Interface>,
+    Extension(principal): Extension<Principal>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    if let Some(sign_in) = principal.sign_in {
+        match change(&interface, move |access| access.revoke(&sign_in)).await {
+            // Another request may have ended it meanwhile.
+            Ok(()) | Err(Problem { code: Code::TokenNotFound, .. }) => {}
+            Err(problem) => return Err(problem),
+        }
+    }
+    let cookie = cookie(&interface, &headers, "", 0);
+    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())
+}
+
+/// How much of a browser's name is kept.
+const MAX_BROWSER_NAME: usize = 200;
+
+fn cookie(interface: &Interface, headers: &HeaderMap, value: &str, max_age: u32) -> String {
+    let name = interface.0.access.cookie_name();
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    // A page's origin says how the browser sees us, also behind a proxy that ends TLS.
+    let is_https =
+        text("origin").starts_with("https://") || text("x-forwarded-proto").eq_ignore_ascii_case("https");
+    let secure = if is_https { "; Secure" } else { "" };
+    format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={max_age}{secure}")
+}
+
+/// Changes credentials on a thread that may wait for the disk.
+async fn change<T: Send + 'static>(
+    interface: &Interface,
+    change: impl FnOnce(&AccessRegistry) -> Result<T, AccessError> + Send + 'static,
+) -> Result<T, Problem> {
+    let access = interface.0.access.clone();
+    let changed = tokio::task::spawn_blocking(move || change(&access)).await;
+    changed.map_err(|_| Problem::internal("the credentials could not be changed"))?.map_err(Problem::from)
+}
+
+/// A part of a list that is sorted by its keys.
+fn page<T>(items: Vec<T>, part: &ListPart, key: impl Fn(&T) -> String) -> Result<service::Page<T>, Problem> {
+    let most = limit(part.limit)?;
+    let mut items: Vec<T> = items
+        .into_iter()
+        .filter(|item| part.cursor.as_ref().is_none_or(|cursor| key(item) > *cursor))
+        .collect();
+    let has_more = items.len() > most;
+    items.truncate(most);
+    let next_cursor = items.last().filter(|_| has_more).map(&key);
+    Ok(service::Page { items, next_cursor })
+}
+
+impl From<AccessError> for Problem {
+    fn from(error: AccessError) -> Self {
+        let code = match &error {
+            AccessError::Exists(_) => Code::TokenExists,
+            AccessError::Unknown(_) => Code::TokenNotFound,
+            AccessError::Owner => Code::OwnerToken,
+            AccessError::Invalid(_) => Code::InvalidRequest,
+            AccessError::Full => Code::TooManyTokens,
+            AccessError::Storage(_) | AccessError::Damaged(_) => Code::Internal,
+        };
+        Self::new(code, error.to_string())
+    }
+}

@@ -1,0 +1,137 @@
+//! The Unix socket of a home, `daemon.sock`: for commands of the user to whom the home belongs.
+//!
+//! The home's mode keeps other users out, and so does the check of each connection. A process that an agent or a terminal
+//! session started is refused: it could answer the questions that are meant for a person. This is one of several
+//! barriers. A process that leaves its keeper's tree by help of another program (a service manager, cron), or after it has
+//! killed its keeper, is not recognised; hiding the home from agents is the isolation's task.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::{
+            fs::PermissionsExt,
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+};
+
+use abide_os::processes::{Ancestor, PeerProcess, lineage};
+
+use crate::home::KEEPER;
+
+/// The file in the home.
+const FILE: &str = "daemon.sock";
+
+/// Listens in this home. Who calls this holds the home's lock, so a socket that is there is a dead daemon's.
+pub(super) fn listen(home: &Path) -> io::Result<UnixListener> {
+    withdraw(home)?;
+    let listener = UnixListener::bind(Address::of(home)?.name)?;
+    fs::set_permissions(home.join(FILE), fs::Permissions::from_mode(0o600))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Connects to the daemon of this home.
+pub(crate) fn connect(home: &Path) -> io::Result<UnixStream> {
+    let address = Address::of(home)?;
+    UnixStream::connect(&address.name)
+}
+
+/// Takes the socket away.
+pub(super) fn withdraw(home: &Path) -> io::Result<()> {
+    match fs::remove_file(home.join(FILE)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// A socket's address ends at 108 bytes whatever the home is called, so it is named through a descriptor of the home.
+struct Address {
+    name: PathBuf,
+    /// Open for as long as the name is used.
+    _home: File,
+}
+
+impl Address {
+    fn of(home: &Path) -> io::Result<Self> {
+        let directory = File::open(home)?;
+        let name = PathBuf::from(format!("/proc/self/fd/{}/{FILE}", directory.as_raw_fd()));
+        Ok(Self { name, _home: directory })
+    }
+}
+
+/// Why a connection is refused, if it is.
+pub(super) fn refusal(socket: &dyn AsFd) -> Option<String> {
+    let peer = match PeerProcess::of(socket) {
+        Ok(peer) => peer,
+        Err(error) => return Some(format!("cannot find out who connected: {error}")),
+    };
+    let own = rustix::process::geteuid().as_raw();
+    // Root can do anything that this user can.
+    if peer.uid != own && peer.uid != 0 {
+        return Some("this socket is for the user who runs the daemon".to_owned());
+    }
+    match lineage(peer.pid) {
+        Ok(lineage) => refused_descendant(&lineage),
+        Err(error) => Some(format!("cannot find out where process {} comes from: {error}", peer.pid)),
+    }
+}
+
+/// Refuses what a keeper started. The exception for the socket of a run's own belongs here, when runs have one: then the
+/// keeper that is found is compared with that run's.
+fn refused_descendant(lineage: &[Ancestor]) -> Option<String> {
+    let keeper = lineage.iter().find(|ancestor| is_keeper(ancestor))?;
+    Some(format!(
+        "process {} was started by an agent or in a terminal session (below the keeper {}), which may not use the daemon's \
+         socket; run the command in a shell of your own",
+        lineage.first().map_or(0, |own| own.pid),
+        keeper.pid,
+    ))
+}
+
+/// A keeper is recognised by its hidden subcommand. A process that pretends to be one locks itself out.
+fn is_keeper(ancestor: &Ancestor) -> bool {
+    ancestor.arguments.get(1).is_some_and(|word| word == KEEPER.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: u32, words: &[&str]) -> Ancestor {
+        let arguments = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        Ancestor { pid, start_time: 1, arguments }
+    }
+
+    #[test]
+    fn what_a_keeper_started_is_refused_however_deep_and_a_persons_shell_is_not() {
+        let person = [process(9, &["abide", "ls"]), process(8, &["-bash"]), process(1, &["init"])];
+        assert_eq!(refused_descendant(&person), None);
+        let agent = [
+            process(9, &["abide", "reply", "last", "yes"]),
+            process(8, &["sh", "-c", "abide reply last yes"]),
+            process(7, &["/usr/bin/abide", KEEPER]),
+            process(6, &["abide", "up"]),
+        ];
+        let refusal = refused_descendant(&agent).unwrap();
+        assert!(refusal.contains("process 9") && refusal.contains("keeper 7"), "{refusal}");
+        assert_eq!(refused_descendant(&[process(5, &["grep", "x", KEEPER])]), None, "only as its subcommand");
+    }
+
+    #[test]
+    fn a_home_with_a_long_name_has_a_socket_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().join("x".repeat(200));
+        fs::create_dir(&home).unwrap();
+        let _listener = listen(&home).unwrap();
+        let stream = connect(&home).unwrap();
+        assert_eq!(fs::metadata(home.join(FILE)).unwrap().permissions().mode() & 0o777, 0o600);
+        drop(stream);
+        let _again = listen(&home).expect("a dead daemon's socket is replaced");
+        withdraw(&home).unwrap();
+        assert_eq!(connect(&home).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,249 @@
+//! Access to the daemon from the command line: tokens, the Unix socket, and who is refused there.
+
+use std::{
+    io::{Read, Write},
+    os::unix::{fs::PermissionsExt, net::UnixStream},
+    path::Path,
+};
+
+use abide_testkit::wait;
+use serde_json::{Value, json};
+
+use crate::house::House;
+
+/// Asks over TCP with a token; the status.
+fn status_with(house: &House, token: &str, path: &str) -> u16 {
+    let text = std::fs::read_to_string(house.path().join("daemon.json")).unwrap();
+    let daemon: Value = serde_json::from_str(&text).unwrap();
+    let mut stream = std::net::TcpStream::connect(daemon["listen"].as_str().unwrap()).unwrap();
+    exchange(&mut stream, token, path).0
+}
+
+fn exchange(stream: &mut (impl Read + Write), token: &str, path: &str) -> (u16, String) {
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
+}
+
+#[test]
+fn tokens_are_made_listed_rotated_and_revoked_with_and_without_a_daemon() {
+    let house = House::new();
+    let owner = || std::fs::read_to_string(house.path().join("token")).unwrap();
+    // No daemon runs yet, and none is started for this.
+    let made = house.json(&["token", "new", "ci", "--permit", "read,run", "--expires", "30d"]);
+    assert!(!house.path().join("daemon.json").exists());
+    let ci = made["secret"].as_str().unwrap().to_owned();
+    assert_eq!(
+        (&made["token"]["name"], &made["token"]["permissions"]),
+        (&json!("ci"), &json!(["read", "run"]))
+    );
+    assert!(made["token"]["expires_at"].is_string());
+    let kept = house.path().join("access.json");
+    assert_eq!(std::fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
+    let text = std::fs::read_to_string(&kept).unwrap();
+    assert!(!text.contains(&ci) && !text.contains(&owner()), "secrets are kept as digests: {text}");
+    house.up();
+    assert_eq!(status_with(&house, &ci, "/v1/status"), 200);
+    assert_eq!(status_with(&house, &ci, "/v1/tokens"), 403);
+    let listed = house.json(&["token", "ls"]);
+    assert_eq!((&listed[0]["name"], &listed[1]["name"]), (&json!("ci"), &json!("owner")));
+    assert!(listed[0]["last_used_at"].is_string(), "{listed}");
+    let printed = house.abide(&["token", "ls"]).out;
+    assert!(printed.contains("read,run") && printed.contains("never"), "{printed}");
+    let rotated = house.json(&["token", "rotate", "ci"])["secret"].as_str().unwrap().to_owned();
+    assert_eq!(
+        (status_with(&house, &ci, "/v1/status"), status_with(&house, &rotated, "/v1/status")),
+        (401, 200)
+    );
+    // The owner's token is where commands find it.
+    let before = owner();
+    let printed = house.abide(&["token", "rotate", "owner"]);
+    assert_eq!((printed.code, printed.out.trim()), (0, owner().as_str()), "{}", printed.err);
+    assert_eq!(status_with(&house, &before, "/v1/status"), 401);
+    assert_eq!(house.abide(&["status"]).code, 0);
+    assert_eq!(house.abide(&["token", "revoke", "ci"]).code, 0);
+    assert_eq!(status_with(&house, &rotated, "/v1/status"), 401);
+    assert_eq!(house.abide(&["down"]).code, 0);
+    let again = house.json(&["token", "ls"]);
+    assert_eq!((again.as_array().unwrap().len(), &again[0]["name"]), (1, &json!("owner")));
+}
+
+#[test]
+fn mistakes_with_tokens_are_named() {
+    let house = House::new();
+    for (words, code, part) in [
+        (&["token", "new", "x"][..], 2, "--permit"),
+        (&["token", "new", "x", "--permit", "write"], 2, "read, answer, approve, run or admin"),
+        (&["token", "new", "x", "--permit", "read", "--expires", "soon"], 2, "30d"),
+        (&["token", "new", "a b", "--permit", "read"], 2, "letters, digits"),
+        (&["token", "rotate", "nobody"], 1, "abide token ls"),
+        (&["token", "revoke", "owner"], 1, "abide token rotate owner"),
+    ] {
+        let done = house.abide(words);
+        assert_eq!(done.code, code, "{words:?}: {}", done.err);
+        assert!(done.err.contains(part), "{words:?}: {}", done.err);
+    }
+}
+
+#[test]
+fn commands_use_the_unix_socket_and_fall_back_to_tcp_without_it() {
+    let house = House::new();
+    house.up();
+    let socket = house.path().join("daemon.sock");
+    assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    let token = std::fs::read_to_string(house.path().join("token")).unwrap();
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    assert_eq!(exchange(&mut stream, &token, "/v1/status").0, 200);
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    assert_eq!(exchange(&mut stream, "wrong", "/v1/status").0, 401, "the socket alone is not enough");
+    // A port that leads elsewhere does not matter to commands: they use the socket.
+    let place = house.path().join("daemon.json");
+    let text = std::fs::read_to_string(&place).unwrap();
+    let mut moved: Value = serde_json::from_str(&text).unwrap();
+    let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    moved["listen"] = json!(nowhere.local_addr().unwrap().to_string());
+    std::fs::write(&place, moved.to_string()).unwrap();
+    let status = house.abide(&["status"]);
+    assert_eq!(status.code, 0, "{}", status.err);
+    std::fs::write(&place, &text).unwrap();
+    std::fs::remove_file(&socket).unwrap();
+    let status = house.abide(&["status"]);
+    assert_eq!(status.code, 0, "{}", status.err);
+}
+
+/// Issue 14, item 9: a process that an agent started may not answer in the person's place.
+#[test]
+fn descendants_of_a_keeper_are_refused_at_the_socket_also_after_their_parents_end() {
+    let house = House::new();
+    house.up();
+    let abide = env!("CARGO_BIN_EXE_abide");
+    let home = house.path().display().to_string();
+    let session = house.json(&["sessions", "new"])["session_id"].as_str().unwrap().to_owned();
+    let exec = |command: String| house.abide(&["sessions", "exec", &session, &command]);
+    let direct = exec(format!("ABIDE_HOME={home} {abide} status"));
+    assert_eq!(direct.code, 1, "{}", direct.out);
+    assert!(direct.err.contains("was started by an agent or in a terminal session"), "{}", direct.err);
+    // Its parents are gone and it is in a session of its own, but the keeper adopts it.
+    let report = house.path().join("report");
+    let orphan = format!(
+        "(setsid sh -c 'sh -c \"sleep 0.2; ABIDE_HOME={home} {abide} status --json; echo code \\$?\" >{} 2>&1 &' &)",
+        report.display()
+    );
+    exec(orphan);
+    let text = wait::until_some("the orphan has asked", || {
+        std::fs::read_to_string(&report).ok().filter(|text| text.contains("code "))
+    });
+    assert!(text.contains("FORBIDDEN_PEER") && text.contains("code 1"), "{text}");
+    assert_eq!(house.abide(&["status"]).code, 0, "the person's own shell is served");
+    assert_eq!(house.abide(&["sessions", "rm", &session]).code, 0);
+}
+
+/// A place in which an ordinary user can work: the programs, and a home of that user's.
+struct UserPlace {
+    directory: tempfile::TempDir,
+}
+
+const USER: u32 = 65_534;
+const OTHER_USER: u32 = 65_533;
+
+impl UserPlace {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let place = Self { directory };
+        let open =
+            |path: &Path| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        open(place.directory.path());
+        for (program, name) in [(Path::new(env!("CARGO_BIN_EXE_abide")), "abide"), (&own_binary(), "test")] {
+            std::fs::copy(program, place.path(name)).unwrap();
+            open(&place.path(name));
+        }
+        std::fs::create_dir(place.path("home")).unwrap();
+        std::fs::write(place.path("home/config.toml"), "listen = \"127.0.0.1:0\"\n").unwrap();
+        for owned in ["home", "home/config.toml"] {
+            std::os::unix::fs::chown(place.path(owned), Some(USER), Some(USER)).unwrap();
+        }
+        place
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Runs a program as this user.
+    fn run(&self, user: u32, words: &[&str]) -> crate::house::Done {
+        let mut command = abide_testkit::environment::abide("setpriv");
+        let (reuid, regid) = (format!("--reuid={user}"), format!("--regid={user}"));
+        command.args([reuid.as_str(), &regid, "--clear-groups"]).args(words);
+        command.env("ABIDE_HOME", self.path("home")).env("HOME", self.path("home"));
+        command.current_dir(self.directory.path()).stdin(std::process::Stdio::null());
+        House::done(command)
+    }
+
+    fn abide(&self, words: &[&str]) -> String {
+        let done = self.run(USER, &[&["./abide"], words].concat());
+        assert_eq!(done.code, 0, "{words:?}: {} {}", done.out, done.err);
+        done.out.trim().to_owned()
+    }
+}
+
+fn own_binary() -> std::path::PathBuf {
+    std::env::current_exe().unwrap()
+}
+
+/// Issue 14, item 9. For root, modes and dumpable do not count, so this runs as an ordinary user.
+#[test]
+fn the_daemon_is_not_dumpable_works_for_an_ordinary_user_and_keepers_refuse_other_users() {
+    if !rustix::process::geteuid().is_root() {
+        return abide_testkit::skip::skip("only root can become another user");
+    }
+    let place = UserPlace::new();
+    place.abide(&["up", "--detach"]);
+    let daemon = std::fs::read_to_string(place.path("home/daemon.json")).unwrap();
+    let daemon: Value = serde_json::from_str(&daemon).unwrap();
+    let pid = &daemon["process"]["pid"];
+    for part in ["environ", "mem", "fd/0", "maps"] {
+        let looked = place.run(USER, &["head", "-c1", &format!("/proc/{pid}/{part}")]);
+        assert_ne!(looked.code, 0, "another process of the user reads {part}");
+    }
+    assert!(place.abide(&["run", "parrot", "say hello"]).contains("hello"));
+    let session = place.abide(&["sessions", "new"]);
+    assert_eq!(place.abide(&["sessions", "exec", &session, "echo $((6 * 7))"]), "42");
+    // Even if the modes let another user in.
+    let keeper = place.path("home/keepers").join(&session);
+    let socket = std::fs::read_dir(&keeper).unwrap().flatten().map(|entry| entry.path());
+    let socket = socket.into_iter().find(|path| {
+        use std::os::unix::fs::FileTypeExt;
+        std::fs::metadata(path).is_ok_and(|found| found.file_type().is_socket())
+    });
+    let socket = socket.expect("a keeper has a socket");
+    for path in [&place.path("home"), &place.path("home/keepers"), &keeper, &socket] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    std::os::unix::fs::symlink(&socket, place.path("socket")).unwrap();
+    let part = "access::another_user_gets_no_byte_out_of_a_socket";
+    let other = place.run(OTHER_USER, &["./test", "--exact", "--ignored", part]);
+    assert!(other.code == 0 && other.out.contains("1 passed"), "{} {}", other.out, other.err);
+    let own = place.run(USER, &["./test", "--exact", "--ignored", part]);
+    assert_ne!(own.code, 0, "the keeper waits for what its own user says");
+    std::fs::set_permissions(place.path("home"), std::fs::Permissions::from_mode(0o700)).unwrap();
+    place.abide(&["sessions", "rm", &session]);
+    place.abide(&["down"]);
+}
+
+#[test]
+#[ignore = "a part of the test above, as another user"]
+fn another_user_gets_no_byte_out_of_a_socket() {
+    let mut stream = UnixStream::connect("socket").unwrap();
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(2))).unwrap();
+    let mut byte = [0];
+    let closed = match stream.read(&mut byte) {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    };
+    assert!(closed, "the keeper keeps the connection");
+}

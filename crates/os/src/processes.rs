@@ -1,0 +1,129 @@
+//! Processes at the other end of a Unix socket, and the processes that they descend from.
+//!
+//! A process is named by its pid and its start time, because pids are reused. Nothing is signalled here.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::fd::AsFd,
+};
+
+use rustix::net::sockopt::socket_peercred;
+
+/// The process that connected a Unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerProcess {
+    /// Its pid, as seen from here.
+    pub pid: u32,
+    /// Its effective user.
+    pub uid: u32,
+}
+
+impl PeerProcess {
+    /// The process that connected this socket, as it was at that moment (`SO_PEERCRED`).
+    pub fn of(socket: impl AsFd) -> io::Result<Self> {
+        let peer = socket_peercred(socket)?;
+        let pid = u32::try_from(peer.pid.as_raw_nonzero().get()).map_err(io::Error::other)?;
+        Ok(Self { pid, uid: peer.uid.as_raw() })
+    }
+}
+
+/// A process and the words that it was started with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ancestor {
+    /// Its pid.
+    pub pid: u32,
+    /// Clock ticks from boot to its start.
+    pub start_time: u64,
+    /// The beginning of its command line, word by word.
+    pub arguments: Vec<Vec<u8>>,
+}
+
+/// The process and everything above it, itself first. A process whose parent ends while this looks is moved to another
+/// one, so the way up counts only when two looks in a row find the same.
+///
+/// An error of kind `NotFound` if the process is gone.
+pub fn lineage(pid: u32) -> io::Result<Vec<Ancestor>> {
+    let mut before = look_up(pid)?;
+    for _ in 0..MAX_LOOKS {
+        let again = look_up(pid)?;
+        if again == before {
+            return Ok(again);
+        }
+        before = again;
+    }
+    Err(io::Error::other("the processes above it keep changing"))
+}
+
+/// How often the way up is looked at before it is given up.
+const MAX_LOOKS: usize = 16;
+/// More processes above one another than any system has.
+const MAX_LINEAGE: usize = 4096;
+/// How much of a command line is read.
+const MAX_ARGUMENTS: usize = 1024;
+
+fn look_up(pid: u32) -> io::Result<Vec<Ancestor>> {
+    let (mut found, mut next) = (Vec::new(), pid);
+    // The parent of the first process, and of one whose parent is outside of our namespace, is 0.
+    while next != 0 && found.len() < MAX_LINEAGE {
+        let (parent, start_time) = stat(next)?;
+        let arguments = beginning(next, "cmdline")?;
+        let arguments = arguments.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
+        found.push(Ancestor { pid: next, start_time, arguments });
+        next = parent;
+    }
+    Ok(found)
+}
+
+fn stat(pid: u32) -> io::Result<(u32, u64)> {
+    let line = beginning(pid, "stat")?;
+    let line = String::from_utf8_lossy(&line);
+    // The name in brackets may itself hold spaces and brackets, so fields are counted from the last one.
+    let mut fields = line.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').skip(1);
+    let parent = fields.next().and_then(|field| field.parse().ok());
+    let start_time = fields.nth(17).and_then(|field| field.parse().ok());
+    parent.zip(start_time).ok_or_else(|| io::Error::other(format!("cannot parse /proc/{pid}/stat")))
+}
+
+fn beginning(pid: u32, name: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = File::open(format!("/proc/{pid}/{name}"))?;
+    match file.take(MAX_ARGUMENTS as u64).read_to_end(&mut bytes) {
+        Ok(_) => Ok(bytes),
+        // It ended between the two.
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {
+            Err(io::ErrorKind::NotFound.into())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn this_process_descends_from_itself_and_its_parent() {
+        let lineage = lineage(std::process::id()).unwrap();
+        assert_eq!(lineage[0].pid, std::process::id());
+        assert!(!lineage[0].arguments[0].is_empty());
+        let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get();
+        assert_eq!(i64::from(lineage[1].pid), i64::from(parent));
+        assert!(lineage[0].start_time >= lineage[1].start_time);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_has_no_lineage() {
+        // Larger than any pid.
+        assert_eq!(lineage(u32::MAX).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_peer_is_named() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let peer = PeerProcess::of(&one).unwrap();
+        assert_eq!((peer.pid, peer.uid), (std::process::id(), rustix::process::geteuid().as_raw()));
+    }
+}
