@@ -80,7 +80,8 @@ impl Question {
     /// The question that was left, if it can be read.
     pub fn shown(state: &Path) -> Option<Self> {
         let Shown { interaction_id, kind: _, prompt: question, options, sensitive } =
-            serde_json::from_slice(&std::fs::read(state.join(FILE)).ok()?).ok()?;
+            serde_json::from_slice(&private::read_bounded(&state.join(FILE), MAX_QUESTION_BYTES).ok()?)
+                .ok()?;
         Some(Self { interaction_id, question, options, sensitive })
     }
 
@@ -102,6 +103,9 @@ struct Shown {
     options: Vec<String>,
     sensitive: bool,
 }
+
+/// How large the file of a question may be.
+const MAX_QUESTION_BYTES: u64 = 16 << 20;
 
 /// Where an open question stands.
 const FILE: &str = "interaction.json";

@@ -1,5 +1,5 @@
-//! One process for each state folder: `lock`, held for as long as the process lives, and let go by the system however it
-//! ends.
+//! One process for each state folder: a file `lock`, held for as long as the process lives, and released by the system
+//! however the process ends.
 
 use std::{
     fs::File,
@@ -29,9 +29,9 @@ pub(crate) enum Refused {
 impl Lock {
     pub(crate) fn take(folder: &Path) -> Result<Self, Refused> {
         let path = folder.join("lock");
-        let open = private::options().create(true).truncate(false).read(true).write(true).open(path);
-        let mut file = open.map_err(Refused::Io)?;
-        private::tighten(&file).map_err(Refused::Io)?;
+        let mut options = private::options();
+        options.create(true).truncate(false).read(true).write(true);
+        let mut file = private::open(&mut options, &path).map_err(Refused::Io)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {

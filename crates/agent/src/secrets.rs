@@ -65,9 +65,9 @@ impl std::fmt::Debug for Kept {
 }
 
 impl Secrets {
-    /// Those that are in the state folder.
-    pub(crate) fn open(state: &Path) -> io::Result<Self> {
-        let folder = state.join("secrets");
+    /// Those that are in the record of a state folder.
+    pub(crate) fn open(record: &Path) -> io::Result<Self> {
+        let folder = record.join("secrets");
         let mut secrets = Self {
             folder,
             kept: Vec::new(),
@@ -86,7 +86,7 @@ impl Secrets {
             if file_name.starts_with('.') {
                 continue;
             }
-            let text = fs::read_to_string(file.path())?;
+            let text = String::from_utf8(private::read(&file.path())?).map_err(io::Error::other)?;
             let kept = match file_name.split('.').collect::<Vec<_>>()[..] {
                 [action_id, name] => Kept::new(action_id, text, name, Origin::Present),
                 [action_id, name, MARKED] => Kept::new(action_id, text, name, Origin::Marked),
@@ -104,6 +104,21 @@ impl Secrets {
         Ok(secrets)
     }
 
+    /// Moves the answers that an earlier version kept in the state folder into its record.
+    pub(crate) fn move_from(state: &Path, record: &Path) -> io::Result<()> {
+        let (from, to) = (state.join("secrets"), record.join("secrets"));
+        if !fs::symlink_metadata(&from).is_ok_and(|found| found.is_dir()) {
+            return Ok(());
+        }
+        private::folder(&to)?;
+        for file in fs::read_dir(&from)? {
+            let file = file?;
+            private::replace(&to.join(file.file_name()), &private::read(&file.path())?)?;
+            fs::remove_file(file.path())?;
+        }
+        fs::remove_dir(from)
+    }
+
     /// Keeps an answer. From now on a token stands for it.
     pub(crate) fn keep(&mut self, action_id: &str, text: &str) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
@@ -114,7 +129,7 @@ impl Secrets {
         }
         let kept = Kept::new(action_id, text.to_owned(), &fresh_name(text), Origin::Present);
         let part = self.folder.join(format!(".{action_id}"));
-        let mut file = private::options().create(true).truncate(true).write(true).open(&part)?;
+        let mut file = private::open(private::options().create(true).truncate(true).write(true), &part)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(part, self.folder.join(kept.file_name()))?;

@@ -106,8 +106,9 @@ pub(crate) fn is_ours(found: &Metadata) -> bool {
 }
 
 /// What is Abide's in a home, by the beginning of its name. Anything else that lies there is left as it is.
-const OWN: [&str; 12] = [
+const OWN: [&str; 13] = [
     "abide.",
+    "agents",
     "config.toml",
     "daemon.",
     "failpoints",

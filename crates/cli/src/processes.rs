@@ -29,7 +29,7 @@ use abide_keeper::{
     protocol::{Act, Answer, Exit as KeeperExit, News, Order, Overflow, Owner, Refusal, Shape, Spec, Status},
 };
 use abide_ports::{
-    engine::{Installation, PrivateFile, Signal, Stdin},
+    engine::{Installation, Launch, PrivateFile, Signal, Stdin},
     processes::{FileIdentity, Follow, Found, Lost, Offsets, Processes, Start, StartError, Write},
 };
 use follow::{FileReader, Reader};
@@ -330,6 +330,12 @@ impl Keepers {
         }
     }
 
+    /// Where keepers will lie that outlive a process; empty if there will be none.
+    fn outliving(&self, launch: &Launch) -> PathBuf {
+        let noted = launch.outliving.as_deref();
+        noted.and_then(|noted| Outliving::beside(&self.directory).directory(noted)).unwrap_or_default()
+    }
+
     fn spec(&self, name: &str, start: &Start<'_>) -> Spec {
         let launch = start.launch;
         let replaced = |name: &str| {
@@ -344,13 +350,18 @@ impl Keepers {
                 None => env.push((name.clone(), more.clone())),
             }
         }
+        if let (Some(_), Some(home)) = (&launch.outliving, self.directory.parent()) {
+            // It makes keepers below this home, whatever its engine's settings say about the user's.
+            env.retain(|(name, _)| name != "ABIDE_HOME");
+            env.push(("ABIDE_HOME".to_owned(), home.to_string_lossy().into_owned()));
+        }
         Spec {
             argv: launch.argv.clone(),
             env,
             cwd: start.workspace.into(),
             shape: Shape::Pipes,
             retention: self.retention,
-            meta: launch.outliving.clone().unwrap_or_default().into_bytes(),
+            meta: self.outliving(launch).to_string_lossy().into_owned().into_bytes(),
             owner: Owner::Home,
             // The output of a check is read once, and nobody takes a checkpoint.
             overflow: if name.starts_with(CHECK) { Overflow::DropOldest } else { Overflow::Block },
@@ -422,6 +433,15 @@ pub(crate) fn end_all(directory: &Path) -> bool {
         };
     }
     none_left
+}
+
+/// Ends the keeper in a place if one answers there. Says whether none does any more.
+fn end_answering(place: &Place) -> bool {
+    let keeper = Keeper::attach(place.clone()).ok();
+    match keeper.and_then(|mut keeper| keeper.status(ANSWER_MS).is_ok().then_some(keeper)) {
+        Some(keeper) => end(keeper, Act::End { force: false }, None).is_ok(),
+        None => true,
+    }
 }
 
 /// What became of a keeper.

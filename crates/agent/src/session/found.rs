@@ -4,15 +4,13 @@
 //! there; what it holds, it says itself. Where none answers, leftovers are ended only if pid, start time and boot all
 //! are those that the keeper recorded.
 
-use std::path::Path;
-
 use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::launch::{Keeper, sweep};
 use abide_keeper::leftovers::end_marked;
 use abide_keeper::place::Place;
 use abide_keeper::protocol::{Act, Answer, News, Order, Owner, Status};
 
-use super::record::{SessionRecord, is_id};
+use super::record::{SessionFolders, SessionRecord, is_id};
 use crate::tool::execution::mark_entry;
 use crate::tool::once::{attach, reap};
 use crate::tool::workbench::ToolError;
@@ -43,8 +41,8 @@ pub(crate) const PATIENCE_MS: u64 = 10_000;
 const END_MS: u64 = 20_000;
 
 /// Looks for a session.
-pub(crate) fn find(sessions: &Path, id: &str) -> Found {
-    let place = Place::new(sessions, id);
+pub(crate) fn find(sessions: &SessionFolders, id: &str) -> Found {
+    let place = sessions.place(id);
     if !is_id(id) || !place.path().is_dir() {
         return Found::Unknown;
     }
@@ -62,7 +60,7 @@ pub(crate) fn find(sessions: &Path, id: &str) -> Found {
 }
 
 /// All names of sessions, with what is known about each.
-pub(crate) fn all(sessions: &Path) -> Vec<(String, SessionRecord)> {
+pub(crate) fn all(sessions: &SessionFolders) -> Vec<(String, SessionRecord)> {
     let known = |(id, place): (String, Place)| {
         let record = SessionRecord::read(place.path()).or_else(|| match find(sessions, &id) {
             // Whoever started it may have died before writing it down.
@@ -71,7 +69,7 @@ pub(crate) fn all(sessions: &Path) -> Vec<(String, SessionRecord)> {
         });
         Some((id, record?))
     };
-    Place::all(sessions).into_iter().filter_map(known).collect()
+    sessions.all().into_iter().filter_map(known).collect()
 }
 
 impl Living {
@@ -111,17 +109,17 @@ pub(crate) struct Gone {
 }
 
 /// Whether there is a session of this name, living or not.
-pub(crate) fn exists(sessions: &Path, id: &str) -> bool {
-    is_id(id) && sessions.join(id).is_dir()
+pub(crate) fn exists(sessions: &SessionFolders, id: &str) -> bool {
+    is_id(id) && sessions.place(id).path().is_dir()
 }
 
 /// Ends sessions and everything of them, however they are. Every keeper is told before any is waited for, so that many
 /// stubborn sessions take no longer than one.
-pub(crate) fn end(sessions: &Path, ids: &[String]) -> Vec<Gone> {
+pub(crate) fn end(sessions: &SessionFolders, ids: &[String]) -> Vec<Gone> {
     let ids = ids.iter().filter(|id| exists(sessions, id));
     let told: Vec<(Place, SessionRecord, Option<Keeper>)> = ids
         .map(|id| {
-            let place = Place::new(sessions, id);
+            let place = sessions.place(id);
             let record = SessionRecord::read(place.path()).unwrap_or_default();
             let mut keeper = attach(&place);
             if let Some(keeper) = &mut keeper {

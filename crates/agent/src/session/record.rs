@@ -4,13 +4,14 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use abide_keeper::place::Place;
 use abide_keeper::protocol::Stream;
 use serde::{Deserialize, Serialize};
 
 use crate::tool::execution::write;
+use crate::tool::workbench::{FormerSessions, Setup};
 
 /// What a session is, as its keeper and its directory remember it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,9 +49,52 @@ pub(crate) struct Heard {
     pub(crate) unfinished: Option<String>,
 }
 
-/// Where the sessions of a state directory lie.
-pub(crate) fn sessions(state: &Path) -> PathBuf {
-    state.join("sessions")
+/// The folders with the keepers of a state folder's sessions.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionFolders {
+    /// In the home's record of the state folder.
+    own: PathBuf,
+    /// Where an earlier version kept them: in the state folder. Its keepers are served until they end.
+    former: Option<PathBuf>,
+}
+
+impl SessionFolders {
+    pub(crate) fn new(setup: &Setup) -> Self {
+        let former = match setup.former_sessions {
+            FormerSessions::Served => Some(setup.state.join("sessions")),
+            FormerSessions::None => None,
+        };
+        Self { former, ..Self::in_record(&setup.record) }
+    }
+
+    /// Those in a record of the home alone.
+    pub(crate) fn in_record(record: &Path) -> Self {
+        Self { own: record.join("sessions"), former: None }
+    }
+
+    /// Where new sessions are started.
+    pub(crate) fn own(&self) -> &Path {
+        &self.own
+    }
+
+    /// The place of a session, whether or not there is one of this name.
+    pub(crate) fn place(&self, id: &str) -> Place {
+        let former = self.former.as_ref().filter(|former| {
+            let is_keeper = former.join(id).join("secret").is_file();
+            is_id(id) && is_keeper && !self.own.join(id).exists()
+        });
+        Place::new(former.unwrap_or(&self.own), id)
+    }
+
+    pub(crate) fn all(&self) -> Vec<(String, Place)> {
+        let mut places = Place::all(&self.own);
+        for (id, place) in self.former.iter().flat_map(|former| Place::all(former)) {
+            if self.place(&id) == place {
+                places.push((id, place));
+            }
+        }
+        places
+    }
 }
 
 impl SessionRecord {
@@ -58,15 +102,7 @@ impl SessionRecord {
         serde_json::from_slice(&fs::read(place.join(SESSION)).ok()?).ok()
     }
 
-    /// Writes it down, with the pid of the program for people.
-    pub(crate) fn write(&self, place: &Path, pid: u32) -> io::Result<()> {
-        let mut file = fs::File::options()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(place.join("pid.txt"))?;
-        io::Write::write_all(&mut file, format!("{pid}\n").as_bytes())?;
+    pub(crate) fn write(&self, place: &Path) -> io::Result<()> {
         write(&place.join(SESSION), self)
     }
 }

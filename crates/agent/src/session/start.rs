@@ -80,7 +80,7 @@ impl Opening {
             }
         };
         // The keeper has the record too; what is on disk is for people. The session runs, whatever the disk says.
-        self.record.write(keeper.place.path(), status.child.pid).ok();
+        self.record.write(keeper.place.path()).ok();
         Ok(Ok(Living { id: self.id, keeper, status, record: self.record }))
     }
 }

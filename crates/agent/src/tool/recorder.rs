@@ -5,10 +5,12 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use abide_keeper::protocol::Stream;
+
+use crate::private;
+use crate::session::copies::Copies;
 
 /// How many bytes of each stream are kept on disk. Of what is beyond, only the last [`Recorder::new`] `window` bytes.
 pub const MOST_ON_DISK: u64 = 256 << 20;
@@ -17,6 +19,7 @@ pub const MOST_ON_DISK: u64 = 256 << 20;
 #[derive(Debug)]
 pub struct Recorder {
     streams: [Recorded; 2],
+    copies: Option<Copies>,
 }
 
 /// One stream.
@@ -50,12 +53,21 @@ impl Recorder {
             kept: 0,
             dropped: 0,
         };
-        Self { streams: Stream::ALL.map(recorded) }
+        Self { streams: Stream::ALL.map(recorded), copies: None }
+    }
+
+    /// Everything that comes from now on is also copied to the folder of a session.
+    pub(crate) fn copy_to(&mut self, copies: Option<Copies>) {
+        self.copies = copies;
     }
 
     /// Takes bytes. A disk that refuses is no reason to stop: the model still sees what fits into its window.
     pub fn push(&mut self, stream: Stream, bytes: &[u8]) {
         self.streams[stream.index()].push(bytes);
+        if let Some(copies) = &mut self.copies {
+            // The call's own folder has it too.
+            copies.append(stream, bytes).ok();
+        }
     }
 
     /// Bytes that came from the program and are gone.
@@ -159,7 +171,7 @@ impl Recorded {
 
 /// What a tool prints is for whoever owns the directory, and nobody else.
 fn create(path: &Path) -> io::Result<File> {
-    File::options().append(true).create(true).mode(0o600).open(path)
+    private::open(private::options().append(true).create(true), path)
 }
 
 #[cfg(test)]

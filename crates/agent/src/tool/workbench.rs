@@ -25,16 +25,21 @@ use super::once::{Ended, Once, recover};
 use super::recorder::{Recorder, file_name};
 use super::script::DashGuard;
 use crate::definition::Tool;
+use crate::private;
 use crate::session::call::{Made, SessionCall};
+use crate::session::copies::Copies;
 use crate::session::found::{self, Found, all, find};
 use crate::session::leaving::{LeftOff, leave_off};
-use crate::session::record::sessions;
+use crate::session::record::SessionFolders;
 
 /// What a workbench is told when it is opened.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// The state directory, `.abide`.
     pub state: PathBuf,
+    /// The home's record of the state directory, where keepers and records of calls lie.
+    pub record: PathBuf,
+    pub former_sessions: FormerSessions,
     /// The working directory of the agent and of its tools.
     pub cwd: PathBuf,
     /// How this program becomes a keeper.
@@ -51,6 +56,14 @@ pub struct Setup {
     pub secrets: Vec<String>,
     /// What becomes of processes whose keeper was killed.
     pub orphans: Orphans,
+}
+
+/// Whether keepers of sessions may lie in the state directory, where earlier versions started them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FormerSessions {
+    None,
+    /// They are served until they end.
+    Served,
 }
 
 /// Whose children processes become when their keeper was killed.
@@ -246,7 +259,7 @@ impl Workbench {
         let Invocation { argv, env, stdin } = invocation;
         let stdin = stdin.unwrap_or_default();
         let setup = &self.setup;
-        let execution = Execution::new(&setup.state, &setup.cwd, action);
+        let execution = Execution::new(setup, action);
         let cwd = setup.tool_cwd(tool);
         let mark = new_mark();
         let call = CallRecord {
@@ -302,7 +315,7 @@ impl Workbench {
 
     /// Ends a session because the model said so.
     pub fn end_session(&mut self, id: &str) -> Observation {
-        let place = sessions(&self.setup.state);
+        let place = SessionFolders::new(&self.setup);
         let is_ours = |(known, record): &(String, _)| {
             let record: &crate::session::record::SessionRecord = record;
             known == id && record.run == self.setup.run
@@ -328,20 +341,21 @@ impl Workbench {
 
     /// Whether the program of a session still runs: the very one that was started, not another with its pid (B8).
     pub fn is_alive(&self, id: &str) -> bool {
-        matches!(find(&sessions(&self.setup.state), id), Found::Living(_))
+        matches!(find(&SessionFolders::new(&self.setup), id), Found::Living(_))
     }
 
     /// The sessions of this run that are there, living or not.
     pub fn sessions(&self) -> Vec<OpenSession> {
-        let ours =
-            all(&sessions(&self.setup.state)).into_iter().filter(|(_, record)| record.run == self.setup.run);
+        let ours = all(&SessionFolders::new(&self.setup))
+            .into_iter()
+            .filter(|(_, record)| record.run == self.setup.run);
         ours.map(|(id, record)| OpenSession { id, tool: record.tool, default: record.default }).collect()
     }
 
     /// Ends these sessions, all at once, and clears away what is left of those that are dead. Returns those that were
     /// there.
     pub fn end_all(&mut self, ids: &[String]) -> Vec<String> {
-        let place = sessions(&self.setup.state);
+        let place = SessionFolders::new(&self.setup);
         let there: Vec<String> = ids.iter().filter(|id| found::exists(&place, id)).cloned().collect();
         self.end(&there);
         there
@@ -361,7 +375,7 @@ impl Workbench {
     /// and what it printed is kept. A session that it only spoke to stays.
     pub fn recover(&mut self, action: &str) -> Result<Recovered, ToolError> {
         check_action(action)?;
-        let execution = Execution::new(&self.setup.state, &self.setup.cwd, action);
+        let execution = Execution::new(&self.setup, action);
         let Some(call) = execution.call() else { return Ok(Recovered::default()) };
         let mut recovered = Recovered {
             begun: true,
@@ -377,11 +391,11 @@ impl Workbench {
             end_marked(&mark_entry(&call.mark));
         }
         if let Some(id) = &call.session {
-            let place = sessions(&self.setup.state);
+            let place = SessionFolders::new(&self.setup);
             // A call that was to start a session has the words for it in its record.
             if !call.argv.is_empty() {
                 recovered.was_running = matches!(find(&place, id), Found::Living(_));
-                if place.join(id).exists() {
+                if place.place(id).path().exists() {
                     self.end(std::slice::from_ref(id));
                     recovered.ended_session = Some(id.clone());
                 }
@@ -407,7 +421,8 @@ impl Workbench {
         let mut recorder = Recorder::new(std::path::Path::new("/nowhere"), self.setup.window());
         let mut any = false;
         for stream in Stream::ALL {
-            let Ok(mut file) = fs::File::open(execution.path.join(file_name(stream))) else { continue };
+            let path = execution.path.join(file_name(stream));
+            let Ok(mut file) = private::open(fs::OpenOptions::new().read(true), &path) else { continue };
             let mut buffer = vec![0; 256 << 10];
             while let Ok(count @ 1..) = std::io::Read::read(&mut file, &mut buffer) {
                 any = true;
@@ -421,12 +436,16 @@ impl Workbench {
 
     /// Ends sessions. Says whether nothing is left of them.
     fn end(&mut self, ids: &[String]) -> bool {
-        let gone = found::end(&sessions(&self.setup.state), ids);
+        let gone = found::end(&SessionFolders::new(&self.setup), ids);
         for keeper in gone.iter().filter_map(|gone| gone.keeper) {
             if let Some(mut keeper) = self.children.remove(&keeper) {
                 // It has closed its connection, so it has ended.
                 keeper.wait().ok();
             }
+        }
+        for id in ids {
+            // Copies for people: what cannot be removed does no harm.
+            Copies::remove(&self.setup.state, id).ok();
         }
         // Those that were killed meanwhile.
         self.children.retain(|_, keeper| keeper.try_wait().is_ok_and(|status| status.is_none()));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use abide_agent::definition::{Inject, Kind, Parameter, Pty, Tool};
 use abide_agent::tool::workbench::{Orphans, Stop};
-use abide_agent::tool::{Observation, Setup, Workbench};
+use abide_agent::tool::{FormerSessions, Observation, Setup, Workbench};
 use abide_keeper::launch::Launcher;
 use abide_testkit::skip::skip;
 use abide_testkit::wait;
@@ -80,6 +80,8 @@ pub(crate) fn setup(folder: &Path) -> Setup {
     let path = std::env::vars().find(|(name, _)| name == "PATH");
     Setup {
         state: folder.join(".abide"),
+        record: folder.join("record"),
+        former_sessions: FormerSessions::None,
         cwd: folder.to_owned(),
         launcher: Launcher { program, arguments: words.map(str::to_owned).to_vec() },
         env: path.into_iter().chain([("HOME".to_owned(), folder.to_string_lossy().into_owned())]).collect(),

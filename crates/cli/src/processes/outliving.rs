@@ -1,7 +1,10 @@
 //! What outlives the processes of a run and ends with the run itself: keepers that an engine started for its next turn.
 //!
-//! Before such a process is started, a note with the name of its run says where its keepers will lie. Whoever looks again
-//! and again compares the notes with the runs, so it does not matter who died in between.
+//! Before such a process is started, a note with the name of its run says where its keepers will lie. Notes are compared
+//! with the runs again and again, so it does not matter which process died in between.
+//!
+//! A note is a path below the home, `agents/ID/sessions`. Notes of earlier versions are absolute paths in workspaces. There
+//! nothing is believed and nothing is deleted: a keeper that answers is told to end, and that is all.
 
 use std::{
     fs, io,
@@ -14,10 +17,11 @@ use abide_domain::{
     id::RunId,
     run::{Run, Status},
 };
+use abide_keeper::place::Place;
 use abide_ports::store::{Store, StoreError};
 use tokio::sync::watch;
 
-use super::end_all;
+use super::{end_all, end_answering};
 use crate::private;
 
 /// The notes of one home.
@@ -37,15 +41,27 @@ impl Outliving {
         Self { notes: keepers.with_file_name("outliving") }
     }
 
-    /// Notes where keepers of that run will lie.
+    /// Notes where keepers of that run will lie. What an earlier version noted stays in a second line.
     pub(super) fn note(&self, run: &str, directory: &str) -> io::Result<()> {
         private::directory(&self.notes)?;
-        private::write(&self.notes.join(run), directory.as_bytes())
+        let note = self.notes.join(run);
+        let before = fs::read_to_string(&note).unwrap_or_default();
+        let former = before.lines().find(|line| line.starts_with('/'));
+        let lines: Vec<&str> = [directory].into_iter().chain(former).collect();
+        private::write(&note, lines.join("\n").as_bytes())
     }
 
     /// Where keepers of that run lie, if there may be any.
     pub(super) fn noted_for(&self, run: &str) -> Option<PathBuf> {
-        Some(fs::read_to_string(self.notes.join(run)).ok()?.into())
+        let note = fs::read_to_string(self.notes.join(run)).ok()?;
+        note.lines().find_map(|line| self.directory(line))
+    }
+
+    /// The directory that a note names, if it is one below the home.
+    pub(super) fn directory(&self, noted: &str) -> Option<PathBuf> {
+        let id = noted.strip_prefix("agents/")?.strip_suffix("/sessions")?;
+        let is_name = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        is_name.then(|| self.notes.with_file_name(noted))
     }
 
     /// Ends what belongs to runs that are over, again and again, for as long as the task lives.
@@ -69,11 +85,25 @@ impl Outliving {
                 Err(error) => return Err(error),
             };
             if over {
-                let ended = tokio::task::spawn_blocking(move || end(&note)).await.unwrap_or(false);
+                let outliving = self.clone();
+                let ended = tokio::task::spawn_blocking(move || outliving.end(&note)).await.unwrap_or(false);
                 tracing::debug!(%run, ended, "what outlived its processes was ended");
             }
         }
         Ok(())
+    }
+
+    /// Ends what a note names, and deletes what the home has about it. Says whether nothing is left.
+    fn end(&self, note: &Path) -> bool {
+        let Ok(text) = fs::read_to_string(note) else { return false };
+        let is_ended = text.lines().all(|line| match self.directory(line) {
+            Some(directory) => {
+                let is_gone = |record: &Path| fs::remove_dir_all(record).is_ok() || !record.exists();
+                end_all(&directory) && directory.parent().is_some_and(is_gone)
+            }
+            None => end_former(Path::new(line)),
+        });
+        is_ended && fs::remove_file(note).is_ok()
     }
 
     fn noted(&self) -> Vec<(RunId, PathBuf)> {
@@ -88,7 +118,65 @@ fn is_over(run: &Run) -> bool {
     is_final && run.owed.is_empty()
 }
 
-fn end(note: &Path) -> bool {
-    let Ok(directory) = fs::read_to_string(note) else { return false };
-    end_all(Path::new(&directory)) && fs::remove_file(note).is_ok()
+/// Tells the keepers to end that an earlier version started in a workspace. Says whether none answers any more.
+fn end_former(directory: &Path) -> bool {
+    // A link could lead to keepers of others.
+    let is_own = |path: &&Path| path.components().any(|part| part.as_os_str() == ".abide");
+    let is_link = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+    if directory.ancestors().take_while(is_own).any(is_link) {
+        return true;
+    }
+    let mut none_left = true;
+    for (_, place) in Place::all(directory) {
+        let secret = fs::symlink_metadata(place.path().join("secret"));
+        if secret.is_ok_and(|secret| secret.is_file() && secret.len() == SECRET_BYTES) {
+            none_left &= end_answering(&place);
+        }
+    }
+    none_left
+}
+
+/// How long the secret of a keeper is.
+const SECRET_BYTES: u64 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_names_only_records_of_the_home() {
+        let outliving = Outliving::beside(Path::new("base/keepers"));
+        let named = outliving.directory("agents/0a-1/sessions");
+        assert_eq!(named, Some(PathBuf::from("base/agents/0a-1/sessions")));
+        for other in [
+            "/w/.abide/native/1/sessions",
+            "agents/../sessions",
+            "agents//sessions",
+            "agents/a/b/sessions",
+            "",
+        ] {
+            assert_eq!(outliving.directory(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_version_noted_stays_noted_and_nothing_there_is_deleted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let outliving = Outliving::beside(&folder.path().join("home/keepers"));
+        let former = folder.path().join("work/.abide/native/1/sessions");
+        let old = former.join("shell_1");
+        fs::create_dir_all(&old).expect("it can be made");
+        fs::write(old.join("secret"), [7; 32]).expect("it can be written");
+        let made = fs::File::open(&old).and_then(|old| old.set_modified(std::time::SystemTime::UNIX_EPOCH));
+        made.expect("it is ours");
+        fs::create_dir_all(folder.path().join("home")).expect("it can be made");
+        outliving.note("run_1", &former.to_string_lossy()).expect("it can be noted");
+        outliving.note("run_1", "agents/1/sessions").expect("it can be noted");
+        let record = folder.path().join("home/agents/1");
+        fs::create_dir_all(&record).expect("it can be made");
+        assert_eq!(outliving.noted_for("run_1"), Some(record.join("sessions")));
+        let note = folder.path().join("home/outliving/run_1");
+        assert!(outliving.end(&note) && !note.exists() && !record.exists());
+        assert!(old.join("secret").exists());
+    }
 }
