@@ -19,14 +19,16 @@ use crate::{
     clock,
     event::{Entry, Event},
     failpoint::{self, Point},
-    private,
+    memory::JOURNAL,
     provenance::{OnForeign, Record, Standing, Verdict},
+    state::StateDirectory,
 };
 
 /// An open journal.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
+    state: StateDirectory,
     path: PathBuf,
     record: Record,
     length: u64,
@@ -42,6 +44,8 @@ pub(crate) struct Opened {
     pub(crate) torn: Option<PathBuf>,
     /// Whether the journal was foreign and is history only.
     pub(crate) is_adopted: bool,
+    /// Whether the journal of an earlier run was deleted, so that this is a new one.
+    pub(crate) is_lost: bool,
 }
 
 /// What was found in a file.
@@ -71,7 +75,7 @@ pub enum JournalError {
     #[error("{}, line {line}: {why}. {ADOPT}", path.display())]
     Foreign { path: PathBuf, line: usize, why: String },
     #[error(
-        "{} was deleted or replaced while the agent worked; its sessions were ended, and nothing more is recorded", 
+        "{} was deleted or replaced while the agent worked or waited; its sessions were ended, and nothing more is recorded", 
         path.display()
     )]
     Gone { path: PathBuf },
@@ -83,18 +87,18 @@ impl Journal {
     /// Opens or makes the journal, compares it with its record, and repairs a cut end. The caller holds the record's
     /// lock. A journal that is refused stays as it is.
     pub(crate) fn open(
-        path: &Path,
+        state: &StateDirectory,
         mut record: Record,
         standing: Standing,
         on_foreign: OnForeign,
     ) -> Result<Opened, JournalError> {
-        let fail = |source| JournalError::Io { path: path.to_owned(), source };
-        let mut bytes = match private::read(path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(fail(error)),
-        };
+        let path = &state.path().join(JOURNAL);
+        let fail = |source| JournalError::Io { path: path.clone(), source };
+        let found = read(state).map_err(fail)?;
+        let is_lost = found.is_none() && standing == Standing::Recorded && !record.is_empty();
+        let mut bytes = found.unwrap_or_default();
         let verdict = match standing {
+            Standing::Recorded if is_lost => None,
             Standing::Recorded => Some(record.compare(&bytes)),
             Standing::New | Standing::EarlierVersion | Standing::Adopted => None,
         };
@@ -113,11 +117,10 @@ impl Journal {
             (None, _) => (parse(path, &bytes)?, standing == Standing::Adopted),
         };
         let Found { entries, torn, unended } = found;
-        let mut options = private::options();
-        let mut file = private::open(options.create(true).read(true).append(true), path).map_err(fail)?;
+        let mut file = state.append(JOURNAL).map_err(|error| fail(error.into()))?;
         let mut aside = None;
         if let Some(torn) = torn {
-            aside = Some(put_aside(path, &torn).map_err(fail)?);
+            aside = Some(put_aside(state, &torn).map_err(fail)?);
             file.set_len(torn.offset).map_err(fail)?;
             bytes.truncate(usize::try_from(torn.offset).unwrap_or(usize::MAX));
         } else if unended {
@@ -125,19 +128,20 @@ impl Journal {
             bytes.push(b'\n');
         }
         file.sync_all().map_err(fail)?;
-        sync_folder(path).map_err(fail)?;
+        state.directory().sync().map_err(|error| fail(error.into()))?;
         record.restart(&bytes).map_err(fail)?;
         let next = entries.last().map_or(1, |entry| entry.seq + 1);
-        let journal = Self { file, path: path.to_owned(), record, length: bytes.len() as u64, next };
-        Ok(Opened { journal, entries, torn: aside, is_adopted })
+        let journal =
+            Self { file, state: state.clone(), path: path.clone(), record, length: bytes.len() as u64, next };
+        Ok(Opened { journal, entries, torn: aside, is_adopted, is_lost })
     }
 
     /// Reads a journal and changes nothing. A file that is not there is an empty one.
-    pub fn read(path: &Path) -> Result<Found, JournalError> {
-        match private::read(path) {
-            Ok(bytes) => parse(path, &bytes),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::default()),
-            Err(source) => Err(JournalError::Io { path: path.to_owned(), source }),
+    pub fn read(state: &StateDirectory) -> Result<Found, JournalError> {
+        let path = state.path().join(JOURNAL);
+        match read(state) {
+            Ok(bytes) => parse(&path, &bytes.unwrap_or_default()),
+            Err(source) => Err(JournalError::Io { path, source }),
         }
     }
 
@@ -176,13 +180,15 @@ impl Journal {
 
     /// Fails if the file at the journal's path is no longer the one that is open: a write would be lost.
     pub(crate) fn check_place(&self) -> Result<(), JournalError> {
-        let fail = |source| JournalError::Io { path: self.path.clone(), source };
-        let own = self.file.metadata().map_err(fail)?;
-        let is_same = |found: &std::fs::Metadata| (found.dev(), found.ino()) == (own.dev(), own.ino());
-        match std::fs::symlink_metadata(&self.path) {
-            Ok(found) if is_same(&found) => Ok(()),
-            Ok(_) | Err(_) => Err(JournalError::Gone { path: self.path.clone() }),
+        let identity = |file: &File| file.metadata().map(|found| (found.dev(), found.ino()));
+        let own = identity(&self.file);
+        let own = own.map_err(|source| JournalError::Io { path: self.path.clone(), source })?;
+        let at_path = self.state.directory().open_file(JOURNAL);
+        let is_same = at_path.is_ok_and(|file| identity(&file).is_ok_and(|found| found == own));
+        if is_same && self.state.is_in_place() {
+            return Ok(());
         }
+        Err(self.gone())
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -206,7 +212,7 @@ pub(crate) const ADOPT: &str = "Nothing was changed. With --adopt it is used as 
 fn foreign(path: &Path, line: usize, bytes: &[u8]) -> JournalError {
     let why = match parse(path, bytes) {
         Err(JournalError::Broken { line: broken, why, .. }) if broken == line => why,
-        _ if bytes.is_empty() => "the journal that abide wrote here is missing or empty".to_owned(),
+        _ if bytes.is_empty() => "abide wrote a journal here, and the file is empty".to_owned(),
         _ => "abide did not write this line, or a line that it wrote here is missing; the file was left as it is".to_owned(),
     };
     JournalError::Foreign { path: path.to_owned(), line, why }
@@ -265,6 +271,12 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Found, JournalError> {
         found.cut(start, true, bytes);
     }
     Ok(found)
+}
+
+impl Journal {
+    pub(crate) fn gone(&self) -> JournalError {
+        JournalError::Gone { path: self.path.clone() }
+    }
 }
 
 impl JournalError {
@@ -351,25 +363,33 @@ fn explain(line: &[u8], error: &serde_json::Error) -> String {
     format!("this is no event of a journal ({error}); the file was left as it is")
 }
 
+/// The bytes of the journal; none if there is no such file.
+fn read(state: &StateDirectory) -> io::Result<Option<Vec<u8>>> {
+    match state.directory().read_bounded(JOURNAL, MAX_JOURNAL_BYTES) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Far more than a model can be shown.
+const MAX_JOURNAL_BYTES: u64 = 4 << 30;
+
 /// Keeps what is cut off beside the journal.
-fn put_aside(path: &Path, torn: &Torn) -> io::Result<PathBuf> {
+fn put_aside(state: &StateDirectory, torn: &Torn) -> io::Result<PathBuf> {
     for number in 1_u32.. {
-        let aside = path.with_file_name(format!("journal.torn-{number}"));
-        match private::open(private::options().create_new(true).write(true), &aside) {
+        let name = format!("journal.torn-{number}");
+        match state.directory().create_file(&name, 0o600) {
             Ok(mut file) => {
                 file.write_all(&torn.bytes)?;
                 file.sync_all()?;
-                return Ok(aside);
+                return Ok(state.path().join(name));
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
     Err(io::Error::other("there are too many torn ends"))
-}
-
-fn sync_folder(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
 #[cfg(test)]

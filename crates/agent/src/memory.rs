@@ -16,19 +16,20 @@ use crate::{
     human::Question,
     journal::{Journal, JournalError, Opened},
     lock::{Lock, Refused},
-    private,
-    provenance::{OnForeign, Record, Standing, StateFolder, Unusable},
+    provenance::{Located, OnForeign, Record, Standing, StateFolder, Unusable},
     secrets::Secrets,
     session::{found, record::SessionFolders},
+    state::StateDirectory,
     story::Story,
-    tool::FormerSessions,
+    tool::{FormerSessions, execution},
 };
 
 /// Everything that an agent knows.
 #[derive(Debug)]
 pub struct Memory {
-    state: PathBuf,
+    state: StateDirectory,
     record: PathBuf,
+    former_sessions: FormerSessions,
     _locks: Vec<Lock>,
     journal: Journal,
     pub(crate) story: Story,
@@ -38,6 +39,8 @@ pub struct Memory {
     pub torn: Option<PathBuf>,
     /// Whether the journal was foreign when it was opened, and is history only.
     is_adopted: bool,
+    /// Whether the state of an earlier run was deleted while no process worked.
+    is_lost: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -80,45 +83,50 @@ fn told(pid: Option<u32>) -> String {
 impl Memory {
     /// Opens a state folder, which is made if there is none. The window is what the model is shown, still empty.
     pub fn open(folder: &StateFolder, on_foreign: OnForeign, window: Window) -> Result<Self, MemoryError> {
-        let state = &folder.path;
-        let fail = |source| MemoryError::Io { path: state.to_owned(), source };
-        let lock = |folder: &Path| {
-            Lock::take(folder).map_err(|refused| match refused {
-                Refused::Held(pid) => MemoryError::Held { state: state.to_owned(), pid },
-                Refused::Io(source) => fail(source),
-            })
+        let path = folder.path();
+        let fail = |source| MemoryError::Io { path: path.clone(), source };
+        let held = |refused| match refused {
+            Refused::Held(pid) => MemoryError::Held { state: path.clone(), pid },
+            Refused::Io(source) => fail(source),
         };
-        let path = state.join(JOURNAL);
-        let (record, standing) = folder.record_folder(on_foreign).map_err(|error| match error {
-            Unusable::Foreign { name: JOURNAL } => JournalError::unrecorded(&path).into(),
-            Unusable::Foreign { name } => MemoryError::Foreign { path: state.join(name) },
+        let located = folder.locate(on_foreign).map_err(|error| match error {
+            Unusable::Foreign { name: JOURNAL } => JournalError::unrecorded(&path.join(JOURNAL)).into(),
+            Unusable::Foreign { name } => MemoryError::Foreign { path: path.join(name) },
             Unusable::Link(path) => MemoryError::Link { path },
             Unusable::Io { path, source } => MemoryError::Io { path, source },
         })?;
-        let mut locks = vec![lock(&record)?];
+        let Located { state, record, standing } = located;
+        let mut locks = vec![Lock::take(&record).map_err(held)?];
+        let mut is_lost = false;
         match standing {
             Standing::Recorded => {}
-            Standing::New => end_former_sessions(folder, &record),
+            Standing::New => is_lost = end_former_sessions(folder, &record),
             // A process of an earlier version would hold the lock in the state folder.
-            Standing::EarlierVersion | Standing::Adopted => {
-                if std::fs::symlink_metadata(state.join("lock")).is_ok() {
-                    locks.push(lock(state)?);
-                }
+            Standing::EarlierVersion => locks.extend(Lock::take_former(&state).map_err(held)?),
+            Standing::Adopted => {
+                locks.extend(Lock::take_former(&state).map_err(held)?);
+                end_former_sessions(folder, &record);
             }
         }
         if standing == Standing::EarlierVersion {
-            Secrets::move_from(state, &record).map_err(fail)?;
+            Secrets::move_from(&state, &record).map_err(fail)?;
         }
         let mut secrets = Secrets::open(&record).map_err(fail)?;
         let files = Record::open(&record).map_err(fail)?;
-        let Opened { journal, entries, torn, is_adopted } =
-            Journal::open(&path, files, standing, on_foreign)?;
-        private::folder(state).map_err(fail)?;
+        let opened = Journal::open(&state, files, standing, on_foreign)?;
+        state.protect().map_err(|error| fail(error.into()))?;
+        if opened.is_lost {
+            is_lost = true;
+            end_recorded(&record);
+            secrets.forget().map_err(fail)?;
+        }
+        let Opened { journal, entries, torn, is_adopted, .. } = opened;
         if is_adopted {
             secrets.forget().map_err(fail)?;
         }
         let mut memory = Self {
-            state: state.to_owned(),
+            former_sessions: folder.former_sessions(&record),
+            state,
             record,
             _locks: locks,
             journal,
@@ -127,6 +135,7 @@ impl Memory {
             secrets,
             torn,
             is_adopted,
+            is_lost,
         };
         for entry in entries {
             memory.take_in(entry)?;
@@ -161,18 +170,23 @@ impl Memory {
         self.is_adopted
     }
 
+    /// Fails if the run that an answer is for was deleted while it waited. Its sessions have been ended.
+    pub(crate) fn check_predecessor(&self) -> Result<(), MemoryError> {
+        if self.is_lost { Err(self.journal.gone().into()) } else { Ok(()) }
+    }
+
     /// The home's record of the state folder.
     pub fn record_folder(&self) -> &Path {
         &self.record
     }
 
-    /// Whether keepers of an earlier version may lie in the state folder.
+    /// Which keepers of an earlier version may lie in the state folder.
     pub fn former_sessions(&self) -> FormerSessions {
-        StateFolder::former_sessions(&self.record)
+        self.former_sessions.clone()
     }
 
     /// The state folder.
-    pub fn state(&self) -> &Path {
+    pub fn state(&self) -> &StateDirectory {
         &self.state
     }
 
@@ -199,9 +213,8 @@ impl Memory {
 
     /// Fails if the folder of a call that was just recorded is gone: a part of the state folder was deleted.
     pub(crate) fn check_call_folder(&self, execution_ref: Option<&str>) -> Result<(), MemoryError> {
-        let path = execution_ref.map(|folder| self.state.join(folder));
-        match path.filter(|path| !std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())) {
-            Some(path) => Err(JournalError::Gone { path }.into()),
+        match execution_ref.filter(|folder| !self.state.subfolder(*folder).exists()) {
+            Some(folder) => Err(JournalError::Gone { path: self.state.path().join(folder) }.into()),
             None => Ok(()),
         }
     }
@@ -221,7 +234,7 @@ impl Memory {
         self.story.apply(&entry.event).map_err(|why| {
             // Events are lines, so the number of one is that of the other.
             let line = usize::try_from(entry.seq).unwrap_or(usize::MAX);
-            JournalError::Broken { path: self.state.join(JOURNAL), line, why }
+            JournalError::Broken { path: self.state.path().join(JOURNAL), line, why }
         })?;
         self.secrets.reveal(&mut entry.event);
         self.window.apply(entry.event);
@@ -229,19 +242,29 @@ impl Memory {
     }
 
     fn failed(&self, source: io::Error) -> MemoryError {
-        MemoryError::Io { path: self.state.clone(), source }
+        MemoryError::Io { path: self.state.path().to_owned(), source }
     }
 }
 
-/// Ends sessions of a state folder that was at this path and was deleted, so that no process of it is left behind.
-fn end_former_sessions(folder: &StateFolder, own: &Path) {
+/// Ends what belongs to state folders that were at this path and were deleted, so that no process of them is left behind.
+/// Says whether there were any.
+fn end_former_sessions(folder: &StateFolder, own: &Path) -> bool {
+    let mut is_any = false;
     for record in folder.former_records(own) {
         // One that is at work elsewhere was moved and not deleted.
         let Ok(_lock) = Lock::take(&record) else { continue };
-        let sessions = SessionFolders::in_record(&record);
-        let ids: Vec<String> = sessions.all().into_iter().map(|(id, _)| id).collect();
-        found::end(&sessions, &ids);
+        end_recorded(&record);
+        is_any = true;
     }
+    is_any
+}
+
+/// Ends the sessions and calls whose keepers lie in a record.
+fn end_recorded(record: &Path) {
+    let sessions = SessionFolders::in_record(record);
+    let ids: Vec<String> = sessions.own_ids();
+    found::end(&sessions, &ids);
+    execution::end_held(record);
 }
 
 /// The journal's name in the state folder.

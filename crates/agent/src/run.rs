@@ -85,6 +85,9 @@ impl<'a> Agent<'a> {
         if self.memory.is_adopted() {
             self.settle_adopted()?;
         }
+        if order.message.is_none() {
+            self.memory.check_predecessor()?;
+        }
         let shown = Question::shown(self.memory.state());
         let last = self.last_answer();
         let order = &self.resolved(order, shown.as_ref(), last.as_ref());

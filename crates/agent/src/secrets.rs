@@ -16,18 +16,19 @@ mod substitution;
 use std::{
     fs,
     io::{self, Write},
-    os::unix::fs::DirBuilderExt,
+    os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use abide_os::remove::remove_path;
+use abide_os::{beneath::FileKind, remove::remove_path};
 use serde_json::{Map, Value};
 
 use crate::{
     clock,
     event::{ActionRequest, Event, RunEnd},
     human, private,
+    state::StateDirectory,
 };
 use substitution::Substitution;
 
@@ -86,7 +87,7 @@ impl Secrets {
             if file_name.starts_with('.') {
                 continue;
             }
-            let text = String::from_utf8(private::read(&file.path())?).map_err(io::Error::other)?;
+            let text = String::from_utf8(fs::read(file.path())?).map_err(io::Error::other)?;
             let kept = match file_name.split('.').collect::<Vec<_>>()[..] {
                 [action_id, name] => Kept::new(action_id, text, name, Origin::Present),
                 [action_id, name, MARKED] => Kept::new(action_id, text, name, Origin::Marked),
@@ -104,19 +105,25 @@ impl Secrets {
         Ok(secrets)
     }
 
-    /// Moves the answers that an earlier version kept in the state folder into its record.
-    pub(crate) fn move_from(state: &Path, record: &Path) -> io::Result<()> {
-        let (from, to) = (state.join("secrets"), record.join("secrets"));
-        if !fs::symlink_metadata(&from).is_ok_and(|found| found.is_dir()) {
-            return Ok(());
-        }
+    /// Moves the answers that an earlier version kept in the state folder into its record. A file with a second name is
+    /// left: it may be another file of the user's that an agent linked here.
+    pub(crate) fn move_from(state: &StateDirectory, record: &Path) -> io::Result<()> {
+        let from = match state.directory().directory("secrets") {
+            Ok(from) => from,
+            Err(error) if error.is_not_found() => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let to = record.join("secrets");
         private::folder(&to)?;
-        for file in fs::read_dir(&from)? {
-            let file = file?;
-            private::replace(&to.join(file.file_name()), &private::read(&file.path())?)?;
-            fs::remove_file(file.path())?;
+        let files: Vec<_> = from.entries()?.take(MAX_MOVED).collect::<Result<_, _>>()?;
+        for file in files.into_iter().filter(|file| file.kind == FileKind::Regular) {
+            let name = Path::new(&file.name);
+            if from.open_file(name)?.metadata()?.nlink() == 1 {
+                private::replace(&to.join(name), &from.read_bounded(name, MAX_ANSWER_BYTES)?)?;
+                from.unlink(name)?;
+            }
         }
-        fs::remove_dir(from)
+        Ok(())
     }
 
     /// Keeps an answer. From now on a token stands for it.
@@ -315,6 +322,9 @@ impl Kept {
 
 /// How long the removal of the folder may take, whatever a tool has put there.
 const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
+/// How many answers of an earlier version are moved, and how long each may be.
+const MAX_MOVED: usize = 10_000;
+const MAX_ANSWER_BYTES: u64 = 16 << 20;
 const OPEN: char = '⟦';
 const CLOSE: char = '⟧';
 /// The number of the first spelling; the others follow.

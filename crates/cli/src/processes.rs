@@ -175,7 +175,7 @@ impl Processes for Keepers {
             }
             Looked::Silent => {
                 let run = name.rsplit_once('-').map_or(name, |(run, _)| run);
-                let spared = Outliving::beside(&self.directory).noted_for(run);
+                let spared = self.outliving_notes().noted_for(run);
                 end_silent(&place, spared.as_deref()).map(|()| Exit::Unseen)
             }
             Looked::Recorded(..) | Looked::Gone | Looked::Never | Looked::Nothing => {
@@ -325,15 +325,19 @@ impl Keepers {
     /// Leaves word of what outlives a run's processes, for whoever ends it with the run.
     fn note_outliving(&self, name: &str, start: &Start<'_>) -> io::Result<()> {
         match (&start.launch.outliving, name.rsplit_once('-')) {
-            (Some(directory), Some((run, _))) => Outliving::beside(&self.directory).note(run, directory),
+            (Some(directory), Some((run, _))) => self.outliving_notes().note(run, directory),
             (Some(_), None) | (None, _) => Ok(()),
         }
+    }
+
+    fn outliving_notes(&self) -> Outliving {
+        Outliving::beside(&self.directory, &self.launcher)
     }
 
     /// Where keepers will lie that outlive a process; empty if there will be none.
     fn outliving(&self, launch: &Launch) -> PathBuf {
         let noted = launch.outliving.as_deref();
-        noted.and_then(|noted| Outliving::beside(&self.directory).directory(noted)).unwrap_or_default()
+        noted.and_then(|noted| self.outliving_notes().directory(noted)).unwrap_or_default()
     }
 
     fn spec(&self, name: &str, start: &Start<'_>) -> Spec {
@@ -433,15 +437,6 @@ pub(crate) fn end_all(directory: &Path) -> bool {
         };
     }
     none_left
-}
-
-/// Ends the keeper in a place if one answers there. Says whether none does any more.
-fn end_answering(place: &Place) -> bool {
-    let keeper = Keeper::attach(place.clone()).ok();
-    match keeper.and_then(|mut keeper| keeper.status(ANSWER_MS).is_ok().then_some(keeper)) {
-        Some(keeper) => end(keeper, Act::End { force: false }, None).is_ok(),
-        None => true,
-    }
 }
 
 /// What became of a keeper.

@@ -23,12 +23,18 @@ fn batch(calls: u64) -> Vec<Event> {
     std::iter::once(thought).chain((0..calls).map(request)).collect()
 }
 
+/// The state folder in which this journal lies.
+fn state(path: &Path) -> StateDirectory {
+    let folder = path.parent().unwrap();
+    StateDirectory::open(folder.parent().unwrap(), Path::new(folder.file_name().unwrap())).unwrap()
+}
+
 /// Opens a journal by its contents alone, as one of an earlier version.
 fn open(path: &Path) -> Result<(Journal, Vec<Entry>, Option<PathBuf>), JournalError> {
     // Its files stay open after the folder is gone.
     let folder = tempfile::tempdir().unwrap();
     let record = Record::open(folder.path()).unwrap();
-    let opened = Journal::open(path, record, Standing::EarlierVersion, OnForeign::Refuse)?;
+    let opened = Journal::open(&state(path), record, Standing::EarlierVersion, OnForeign::Refuse)?;
     Ok((opened.journal, opened.entries, opened.torn))
 }
 
@@ -71,7 +77,7 @@ fn a_line_that_lacks_only_its_end_is_kept_and_ended() {
     let (mut journal, entries, aside) = open(&path).unwrap();
     assert_eq!((entries.len(), aside), (2, None));
     journal.append(vec![said("c")]).unwrap();
-    assert_eq!(Journal::read(&path).unwrap().entries.len(), 3);
+    assert_eq!(Journal::read(&state(&path)).unwrap().entries.len(), 3);
 }
 
 #[test]
@@ -87,7 +93,7 @@ fn a_torn_line_is_put_aside_and_the_journal_goes_on() {
         journal.append(vec![said("b")]).unwrap();
         bytes = std::fs::read(&path).unwrap();
     }
-    assert_eq!(Journal::read(&path).unwrap().entries.len(), 4);
+    assert_eq!(Journal::read(&state(&path)).unwrap().entries.len(), 4);
     assert!(folder.path().join("journal.torn-3").exists());
 }
 
@@ -162,7 +168,7 @@ fn line_ends_of_another_system_do_no_harm() {
         let (mut journal, entries, aside) = open(&path).unwrap();
         assert_eq!((entries.len(), aside), (2, None));
         journal.append(vec![said("c")]).unwrap();
-        assert_eq!(Journal::read(&path).unwrap().entries.len(), 3);
+        assert_eq!(Journal::read(&state(&path)).unwrap().entries.len(), 3);
     }
 }
 

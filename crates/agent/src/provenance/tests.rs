@@ -4,12 +4,20 @@ use super::*;
 
 /// A state folder and its records, in a folder of their own.
 fn state(folder: &Path) -> StateFolder {
+    fs::create_dir(folder.join("work")).unwrap();
     StateFolder {
-        path: folder.join("work/.abide"),
+        root: folder.join("work"),
+        relative: ".abide".into(),
         records: folder.join("home/agents"),
         record_id: None,
         origin: Origin::Unknown,
+        keeper_arguments: vec!["keeper".to_owned()],
     }
+}
+
+fn locate(state: &StateFolder, on_foreign: OnForeign) -> (PathBuf, Standing) {
+    let located = state.locate(on_foreign).unwrap();
+    (located.record, located.standing)
 }
 
 /// A record that announced the second of these lines after it had confirmed the first.
@@ -48,6 +56,7 @@ fn anything_else_is_foreign_from_the_first_line_that_differs() {
         Verdict::Ours { length } => panic!("{length} bytes of it are ours"),
     };
     assert_eq!(foreign(&record, &[FIRST, SECOND, b"x"].concat()), 2);
+    assert_eq!(foreign(&record, &[FIRST, b"another line\n"].concat()), 2);
     record.confirm(SECOND).unwrap();
     let record = Record::open(folder.path()).unwrap();
     let whole = [FIRST, SECOND].concat();
@@ -79,21 +88,21 @@ fn a_slot_that_a_power_failure_tore_is_passed_over() {
 fn a_state_folder_is_known_by_device_inode_and_id() {
     let folder = tempfile::tempdir().unwrap();
     let state = state(folder.path());
-    let (record, standing) = state.record_folder(OnForeign::Refuse).unwrap();
+    let (record, standing) = locate(&state, OnForeign::Refuse);
     assert_eq!(standing, Standing::New);
-    assert_eq!(state.record_folder(OnForeign::Refuse).unwrap(), (record.clone(), Standing::Recorded));
+    assert_eq!(locate(&state, OnForeign::Refuse), (record.clone(), Standing::Recorded));
     // Moved, it is the same.
-    let moved = StateFolder { path: folder.path().join("elsewhere/.abide"), ..state.clone() };
+    let moved = StateFolder { root: folder.path().join("elsewhere"), ..state.clone() };
     fs::rename(folder.path().join("work"), folder.path().join("elsewhere")).unwrap();
-    assert_eq!(moved.record_folder(OnForeign::Refuse).unwrap(), (record.clone(), Standing::Recorded));
+    assert_eq!(locate(&moved, OnForeign::Refuse), (record.clone(), Standing::Recorded));
     // A copy has the id, and is another folder.
-    fs::create_dir_all(&state.path).unwrap();
-    fs::copy(moved.path.join(ID), state.path.join(ID)).unwrap();
-    assert!(matches!(state.record_folder(OnForeign::Refuse), Err(Unusable::Foreign { name: ID })));
-    let (adopted, standing) = state.record_folder(OnForeign::Adopt).unwrap();
+    fs::create_dir_all(state.path()).unwrap();
+    fs::copy(moved.path().join(ID), state.path().join(ID)).unwrap();
+    assert!(matches!(state.locate(OnForeign::Refuse), Err(Unusable::Foreign { name: ID })));
+    let (adopted, standing) = locate(&state, OnForeign::Adopt);
     assert_eq!(standing, Standing::Adopted);
     assert_ne!(adopted, record);
-    assert_eq!(state.record_folder(OnForeign::Refuse).unwrap(), (adopted, Standing::Recorded));
+    assert_eq!(locate(&state, OnForeign::Refuse), (adopted, Standing::Recorded));
 }
 
 #[test]
@@ -101,13 +110,13 @@ fn whatever_a_clone_brings_along_is_foreign_and_stays_as_it_is() {
     for name in CONTENTS {
         let folder = tempfile::tempdir().unwrap();
         let state = state(folder.path());
-        fs::create_dir_all(&state.path).unwrap();
-        fs::write(state.path.join(name), "x").unwrap();
-        assert!(
-            matches!(state.record_folder(OnForeign::Refuse), Err(Unusable::Foreign { name: n }) if n == name)
-        );
-        assert_eq!(fs::read_dir(&state.path).unwrap().count(), 1, "{name}");
-        assert!(!state.records.exists(), "{name}");
+        fs::create_dir_all(state.path()).unwrap();
+        fs::write(state.path().join(name), "x").unwrap();
+        assert!(matches!(state.locate(OnForeign::Refuse), Err(Unusable::Foreign { name: n }) if n == name));
+        assert_eq!(fs::read_dir(state.path()).unwrap().count(), 1, "{name}");
+        let records: Vec<_> =
+            fs::read_dir(&state.records).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(records, [FIRST_USE], "{name}");
     }
 }
 
@@ -116,11 +125,11 @@ fn links_in_place_of_folders_are_refused() {
     for name in ["", "executions", "sessions"] {
         let folder = tempfile::tempdir().unwrap();
         let state = state(folder.path());
-        let link = if name.is_empty() { state.path.clone() } else { state.path.join(name) };
+        let link = if name.is_empty() { state.path() } else { state.path().join(name) };
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(folder.path(), &link).unwrap();
         for on_foreign in [OnForeign::Refuse, OnForeign::Adopt] {
-            assert!(matches!(state.record_folder(on_foreign), Err(Unusable::Link(path)) if path == link));
+            assert!(matches!(state.locate(on_foreign), Err(Unusable::Link(path)) if path == link));
         }
     }
 }

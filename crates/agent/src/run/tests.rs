@@ -17,6 +17,7 @@ use crate::{
     hands::{Abandoned, Asked, Done},
     model::{Finish, ModelError, Piece, Reply, Request, ToolCall, Usage},
     provenance::{OnForeign, Origin, Record, StateFolder},
+    state::StateDirectory,
     tool::Sent,
 };
 
@@ -98,6 +99,13 @@ impl Stage {
         self.folder.path()
     }
 
+    /// The question that waits in the state folder.
+    fn question(&self) -> Option<Question> {
+        let state = self.state();
+        let opened = StateDirectory::open(state.parent().unwrap(), Path::new(state.file_name().unwrap()));
+        Question::shown(&opened.unwrap())
+    }
+
     fn order(&self, order: &Order) -> Result<Outcome, RunError> {
         self.order_in(self.memory(OnForeign::Refuse)?, order)
     }
@@ -111,11 +119,14 @@ impl Stage {
     }
 
     fn memory(&self, on_foreign: OnForeign) -> Result<Memory, MemoryError> {
+        let state = self.state();
         let folder = StateFolder {
-            path: self.state().to_owned(),
+            root: state.parent().unwrap().to_owned(),
+            relative: state.file_name().unwrap().into(),
             records: self.records.path().to_owned(),
             record_id: None,
             origin: self.origin.get(),
+            keeper_arguments: Vec::new(),
         };
         Memory::open(&folder, on_foreign, window(&self.definition, ".abide"))
     }
@@ -276,7 +287,7 @@ fn a_question_in_a_batch_waits_until_the_rest_of_it_is_done_and_sessions_stay() 
     ]));
     let Outcome::Waiting { question } = stage.message("go") else { panic!("nobody is asked") };
     assert_eq!((question.question.as_str(), question.options.len()), ("which?", 2));
-    assert_eq!(Question::shown(stage.state()), Some(question));
+    assert_eq!(stage.question(), Some(question));
     assert_eq!(stage.living.borrow().len(), 1);
     // Asked again without an answer, it waits on and the model is not asked.
     assert!(matches!(stage.message("go"), Outcome::Waiting { .. }));
@@ -289,7 +300,7 @@ fn a_question_in_a_batch_waits_until_the_rest_of_it_is_done_and_sessions_stay() 
     assert!(heard[5].starts_with("tool: there is no tool nothing"), "{heard:?}");
     assert!(heard[6].starts_with("tool: not carried out: the arguments are no JSON object"), "{heard:?}");
     assert_eq!(stage.living.borrow().len(), 0);
-    assert!(Question::shown(stage.state()).is_none());
+    assert!(stage.question().is_none());
     // The same command again: its answer was taken.
     assert_eq!(stage.answer("b").unwrap(), completed("b it is"));
     assert!(matches!(stage.answer("a"), Err(RunError::Usage(_))));

@@ -6,7 +6,7 @@ use abide_keeper::protocol::Stream;
 use abide_terminal::{ScreenText, Shell};
 
 use super::copies::Copies;
-use super::found::{Found, Living, all, find};
+use super::found::{Found, Living, LivingOrigin, all, find};
 use super::program::Program;
 use super::record::{SessionFolders, SessionRecord, new_id};
 use super::start::Opening;
@@ -79,13 +79,16 @@ impl SessionCall<'_> {
         };
         let began = ticks_ms();
         let execution = Execution::new(self.setup, self.action);
-        let mut recorder = Recorder::new(&execution.path, self.setup.window());
+        let mut recorder = Recorder::new(&execution.folder, self.setup.window());
         let (mut living, started) = match self.meant() {
             Meant::None(observation) => return Ok((*observation).into()),
             Meant::Living(living) => {
                 let job = living.record.shell.is_some().then_some(living.status.jobs + 1);
                 self.begin(&execution, &living.id, Vec::new(), job, text.as_deref())?;
-                recorder.copy_to(Copies::open(&self.setup.state, &living.id).ok());
+                // The folder of a session that an earlier version started is its keeper's own.
+                if living.origin == LivingOrigin::Own {
+                    recorder.copy_to(Copies::open(&self.setup.state, &living.id).ok());
+                }
                 (*living, None)
             }
             Meant::Start { default } => {
@@ -286,7 +289,7 @@ impl SessionCall<'_> {
         };
         let earlier = Execution::new(self.setup, &earlier);
         let budget = self.setup.window() / 2;
-        let mut late = Recorder::new(&earlier.path, budget);
+        let mut late = Recorder::new(&earlier.folder, budget);
         let progress = talk::look(living, &mut late);
         late.finish();
         let mut spoken = talk::say(living, saying, recorder, stop);

@@ -10,7 +10,7 @@ use abide_keeper::place::Place;
 use abide_keeper::protocol::{Overflow, Owner, Shape, Spec};
 use abide_terminal::Size;
 
-use super::found::Living;
+use super::found::{Living, LivingOrigin};
 use super::program::Program;
 use super::record::SessionRecord;
 use crate::tool::execution::mark_entry;
@@ -81,6 +81,8 @@ impl Opening {
         };
         // The keeper has the record too; what is on disk is for people. The session runs, whatever the disk says.
         self.record.write(keeper.place.path()).ok();
-        Ok(Ok(Living { id: self.id, keeper, status, record: self.record }))
+        let notes = keeper.place.path().to_owned();
+        let (id, record, origin) = (self.id, self.record, LivingOrigin::Own);
+        Ok(Ok(Living { id, keeper, status, record, notes, origin }))
     }
 }

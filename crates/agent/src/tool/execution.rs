@@ -4,29 +4,36 @@
 //! in the state folder is for people and for the model. What recovery goes by, the record of the call and its keeper, lies
 //! in the home, where tools have no business. Not here: starting anything.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use abide_keeper::launch::Keeper;
+use abide_keeper::protocol::Status;
+use abide_os::remove::remove_path;
 use serde::{Deserialize, Serialize};
 
-use super::workbench::{FormerSessions, Setup};
+use super::once;
+use super::workbench::Setup;
 use crate::private;
+use crate::state::Subfolder;
 
 /// Where a call's things lie.
 #[derive(Debug, Clone)]
 pub struct Execution {
-    /// The directory.
-    pub path: PathBuf,
-    /// The same, relative to the state directory.
+    /// The folder for people and for the model, in the state folder.
+    pub folder: Subfolder,
+    /// Its path, relative to the state directory.
     pub reference: String,
-    /// The same, as a tool of the agent can read it.
+    /// Its path, as a tool of the agent can read it.
     pub shown: String,
     /// The call's directory in the home.
     private: PathBuf,
     /// The directory of that one and of calls before it.
     calls: PathBuf,
+    /// Whether an earlier version began the call, which had everything in the state folder.
+    is_former: bool,
 }
 
 /// What was called.
@@ -87,6 +94,9 @@ const EXECUTIONS: &str = "executions";
 const MAX_KEPT_CALLS: usize = 16;
 /// The folder of calls in the home's record.
 const CALLS: &str = "calls";
+const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
+/// How long a record of an earlier version may be: the arguments of a call stand in it.
+const MAX_RECORD_BYTES: u64 = 64 << 20;
 const CALL: &str = "call.json";
 const EXIT: &str = "exit.json";
 /// The keeper's place below an execution.
@@ -96,30 +106,23 @@ impl Execution {
     /// The call of this id.
     pub(crate) fn new(setup: &Setup, action: &str) -> Self {
         let reference = format!("{EXECUTIONS}/{action}");
-        let path = setup.state.join(&reference);
+        let path = setup.state.path().join(&reference);
         let shown = path.strip_prefix(&setup.cwd).unwrap_or(&path).to_string_lossy().into_owned();
+        let folder = setup.state.subfolder(&reference);
         let calls = setup.record.join(CALLS);
-        let own = calls.join(action);
-        let private = match setup.former_sessions {
-            // An earlier version had everything in one directory.
-            FormerSessions::Served if !own.exists() && path.join(CALL).exists() => path.clone(),
-            FormerSessions::Served | FormerSessions::None => own,
-        };
-        Self { path, reference, shown, private, calls }
+        let private = calls.join(action);
+        let is_former =
+            setup.former_keepers().is_some() && !private.exists() && folder.open_file(CALL).is_ok();
+        Self { folder, reference, shown, private, calls, is_former }
     }
 
-    /// Makes the directory and says what is about to be called.
+    /// Makes the directories and says what is about to be called.
     pub fn begin(&self, call: &CallRecord) -> io::Result<()> {
         self.forget_old_calls();
-        let is_link = |folder: &&Path| fs::symlink_metadata(folder).is_ok_and(|found| found.is_symlink());
-        if let Some(link) = self.path.ancestors().take(2).find(is_link) {
-            return Err(io::Error::other(format!("{} is a link", link.display())));
-        }
-        for folder in [&self.private, &self.path] {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        }
+        private::folder(&self.private)?;
+        self.folder.create()?;
         write(&self.private.join(CALL), call)?;
-        write(&self.path.join(CALL), call)
+        self.folder.replace(CALL, &text(call)?)
     }
 
     /// Deletes what the home has about old calls: they have their results in the journal. What cannot be deleted now is
@@ -131,38 +134,65 @@ impl Execution {
         calls.sort();
         let surplus = calls.len().saturating_sub(MAX_KEPT_CALLS);
         for (_, call) in calls.into_iter().take(surplus) {
-            fs::remove_dir_all(call).ok();
+            remove_path(&call, MAX_REMOVAL_TIME).ok();
         }
     }
 
     /// Says how it ended.
     pub fn end(&self, exit: &ExitRecord) -> io::Result<()> {
         write(&self.private.join(EXIT), exit)?;
-        write(&self.path.join(EXIT), exit)
+        self.folder.replace(EXIT, &text(exit)?)
     }
 
-    /// What was called, if it got so far.
+    /// What was called, if it got so far. What an earlier version recorded lies where tools can write: it names the session
+    /// that the call was about, and nothing is ended by its mark.
     pub fn call(&self) -> Option<CallRecord> {
-        serde_json::from_slice(&fs::read(self.private.join(CALL)).ok()?).ok()
+        let call: CallRecord = serde_json::from_slice(&self.read(CALL)?).ok()?;
+        Some(if self.is_former { CallRecord { mark: String::new(), ..call } } else { call })
     }
 
     /// How it ended, if that was recorded.
     pub fn exit(&self) -> Option<ExitRecord> {
-        serde_json::from_slice(&fs::read(self.private.join(EXIT)).ok()?).ok()
+        serde_json::from_slice(&self.read(EXIT)?).ok()
     }
 
     /// Where the keeper of its program lies while it runs.
     pub fn held(&self) -> PathBuf {
         self.private.join(HELD)
     }
+
+    /// The keeper of its program, if an earlier version started it and it lives.
+    pub(crate) fn former_keeper(&self, setup: &Setup) -> Option<(Keeper, Status)> {
+        let keepers = setup.former_keepers().filter(|_| self.is_former)?;
+        keepers.attach(&self.folder.open().ok()?.directory(HELD).ok()?)
+    }
+
+    fn read(&self, name: &str) -> Option<Vec<u8>> {
+        match self.is_former {
+            true => self.folder.read_bounded(name, MAX_RECORD_BYTES).ok(),
+            false => fs::read(self.private.join(name)).ok(),
+        }
+    }
+}
+
+/// Ends the programs of calls whose keepers lie in a record of the home.
+pub(crate) fn end_held(record: &Path) {
+    let calls = fs::read_dir(record.join(CALLS)).into_iter().flatten().flatten();
+    for call in calls {
+        once::end(&call.path().join(HELD));
+    }
+}
+
+fn text(record: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec_pretty(record)?;
+    text.push(b'\n');
+    Ok(text)
 }
 
 /// Writes so that a crash leaves the whole record or none.
 pub(crate) fn write(path: &Path, record: &impl Serialize) -> io::Result<()> {
     let temporary = path.with_extension("tmp");
     let mut file = private::open(private::options().write(true).create(true).truncate(true), &temporary)?;
-    let mut text = serde_json::to_vec_pretty(record)?;
-    text.push(b'\n');
-    file.write_all(&text)?;
+    file.write_all(&text(record)?)?;
     fs::rename(&temporary, path)
 }

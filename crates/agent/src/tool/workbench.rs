@@ -4,13 +4,14 @@
 //! remembered that the state directory does not hold as well, so the next process goes on where this one ended.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use abide_keeper::KeeperError;
+use abide_keeper::former::FormerKeepers;
+use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::launch::Launcher;
 use abide_keeper::leftovers::{end_marked, end_orphans};
 use abide_keeper::protocol::{Shape, Stream};
@@ -21,22 +22,22 @@ use super::clock::{now, ticks_ms};
 use super::execution::{CallRecord, Execution, ExitRecord, MARK_VARIABLE, mark_entry, new_mark};
 use super::invocation::Invocation;
 use super::observation::{Observation, SessionEvent, Status, View, view};
-use super::once::{Ended, Once, recover};
+use super::once::{Ended, Once, end_after, recover};
 use super::recorder::{Recorder, file_name};
 use super::script::DashGuard;
 use crate::definition::Tool;
-use crate::private;
 use crate::session::call::{Made, SessionCall};
 use crate::session::copies::Copies;
 use crate::session::found::{self, Found, all, find};
 use crate::session::leaving::{LeftOff, leave_off};
 use crate::session::record::SessionFolders;
+use crate::state::StateDirectory;
 
 /// What a workbench is told when it is opened.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// The state directory, `.abide`.
-    pub state: PathBuf,
+    pub state: StateDirectory,
     /// The home's record of the state directory, where keepers and records of calls lie.
     pub record: PathBuf,
     pub former_sessions: FormerSessions,
@@ -59,11 +60,14 @@ pub struct Setup {
 }
 
 /// Whether keepers of sessions may lie in the state directory, where earlier versions started them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FormerSessions {
     None,
-    /// They are served until they end.
-    Served,
+    /// They are served until they end, each after [`abide_keeper::former`] has shown that it is one.
+    Served {
+        /// Only those that began before this process did.
+        started_before: Option<ProcessIdentity>,
+    },
 }
 
 /// Whose children processes become when their keeper was killed.
@@ -184,6 +188,17 @@ pub enum Progress {
 const TIMEOUT_SEC: u64 = 600;
 
 impl Setup {
+    /// What keepers of an earlier version must be like, if there may be any.
+    pub(crate) fn former_keepers(&self) -> Option<FormerKeepers> {
+        match &self.former_sessions {
+            FormerSessions::None => None,
+            FormerSessions::Served { started_before } => Some(FormerKeepers {
+                arguments: self.launcher.arguments.clone(),
+                started_before: started_before.clone(),
+            }),
+        }
+    }
+
     pub(crate) fn window(&self) -> usize {
         usize::try_from(self.observation_bytes).unwrap_or(usize::MAX).clamp(256, 4 << 20)
     }
@@ -274,7 +289,7 @@ impl Workbench {
         };
         execution.begin(&call).map_err(|error| ToolError::system("cannot record a call", error))?;
         let began = ticks_ms();
-        let mut recorder = Recorder::new(&execution.path, setup.window());
+        let mut recorder = Recorder::new(&execution.folder, setup.window());
         let size = tool.pty.map(|size| Size { rows: size.rows.max(1), cols: size.cols.max(1) });
         let timeout_sec = tool.timeout_sec.unwrap_or(TIMEOUT_SEC);
         let once = Once {
@@ -383,7 +398,11 @@ impl Workbench {
             exit_code: execution.exit().and_then(|exit| exit.exit_code),
             ..Recovered::default()
         };
-        if let Some(left) = recover(&execution.held(), &execution.path) {
+        let left = match execution.former_keeper(&self.setup) {
+            Some((mut keeper, status)) => Some(end_after(&mut keeper, &status, &execution.folder)),
+            None => recover(&execution.held(), &execution.folder),
+        };
+        if let Some(left) = left {
             recovered.was_running = left.was_running;
             recovered.exit_code = recovered.exit_code.or(left.exit_code);
         }
@@ -395,7 +414,7 @@ impl Workbench {
             // A call that was to start a session has the words for it in its record.
             if !call.argv.is_empty() {
                 recovered.was_running = matches!(find(&place, id), Found::Living(_));
-                if place.place(id).path().exists() {
+                if found::exists(&place, id) {
                     self.end(std::slice::from_ref(id));
                     recovered.ended_session = Some(id.clone());
                 }
@@ -404,7 +423,7 @@ impl Workbench {
                 && living.own().is_ok()
             {
                 recovered.session = Some(id.clone());
-                match leave_off(&mut living, action, call.job, &execution.path) {
+                match leave_off(&mut living, action, call.job, &execution.folder) {
                     LeftOff::Command(left) => {
                         recovered.was_running = left.was_running;
                         recovered.exit_code = recovered.exit_code.or(left.exit_code);
@@ -418,11 +437,10 @@ impl Workbench {
     }
 
     fn output_on_disk(&self, execution: &Execution) -> String {
-        let mut recorder = Recorder::new(std::path::Path::new("/nowhere"), self.setup.window());
+        let mut recorder = Recorder::in_memory(self.setup.window());
         let mut any = false;
         for stream in Stream::ALL {
-            let path = execution.path.join(file_name(stream));
-            let Ok(mut file) = private::open(fs::OpenOptions::new().read(true), &path) else { continue };
+            let Ok(mut file) = execution.folder.open_file(file_name(stream)) else { continue };
             let mut buffer = vec![0; 256 << 10];
             while let Ok(count @ 1..) = std::io::Read::read(&mut file, &mut buffer) {
                 any = true;

@@ -152,10 +152,12 @@ fn memory(state: &Path, definition: &Definition) -> Result<Memory, MemoryError> 
     let records = state.join("records");
     fs::remove_dir_all(&records).ok();
     let folder = StateFolder {
-        path: state.to_owned(),
+        root: state.parent().expect("a folder").to_owned(),
+        relative: state.file_name().expect("a name").into(),
         records,
         record_id: Some("record".to_owned()),
         origin: Origin::EarlierVersion,
+        keeper_arguments: Vec::new(),
     };
     Memory::open(&folder, OnForeign::Refuse, window(definition, STATE))
 }

@@ -19,7 +19,11 @@ use std::{
     process::ExitCode,
 };
 
-use abide_agent::provenance::{Origin, StateFolder};
+use abide_agent::{
+    provenance::{Origin, StateFolder},
+    state::StateDirectory,
+};
+use abide_os::OsError;
 use anyhow::Context;
 
 pub(crate) use account::Account;
@@ -41,24 +45,34 @@ pub(crate) fn main(command: AgentCommand) -> anyhow::Result<ExitCode> {
 const SESSIONS: &str = ".abide/native";
 
 /// Where the home keeps its records of state folders.
-const RECORDS: &str = "agents";
+pub(crate) const RECORDS: &str = "agents";
 
 /// Where an agent works and where it remembers.
 struct Place {
     workdir: PathBuf,
     state: PathBuf,
+    /// A folder above the state folder. Links below it are not followed.
+    root: PathBuf,
 }
 
 impl Place {
     fn of(arguments: &AgentPlace) -> anyhow::Result<Self> {
         let workdir = std::path::absolute(&arguments.workdir);
         let workdir = workdir.context("cannot use the working directory")?;
-        let state = match (&arguments.state, &arguments.session) {
-            (Some(state), _) => std::path::absolute(state).context("cannot use the state folder")?,
-            (None, Some(session)) => workdir.join(SESSIONS).join(session),
-            (None, None) => workdir.join(".abide"),
+        let (root, state) = match (&arguments.state, &arguments.session) {
+            (Some(state), _) => {
+                let state = std::path::absolute(state).context("cannot use the state folder")?;
+                let above = state.ancestors().skip(1).find(|folder| folder.is_dir());
+                (above.unwrap_or(Path::new("/")).to_owned(), state)
+            }
+            (None, Some(session)) => (workdir.clone(), workdir.join(SESSIONS).join(session)),
+            (None, None) => (workdir.clone(), workdir.join(".abide")),
         };
-        Ok(Self { workdir, state })
+        Ok(Self { workdir, state, root })
+    }
+
+    fn relative_state(&self) -> PathBuf {
+        self.state.strip_prefix(&self.root).unwrap_or(&self.state).to_owned()
     }
 
     /// The state folder with its record in the home. A session that the daemon named has a record of the same name.
@@ -70,7 +84,23 @@ impl Place {
         let is_recorded = record_id.as_ref().is_some_and(|id| records.join(id).exists());
         let is_noted = || record_id.is_some() && !is_recorded && is_noted(&home, &self.state);
         let origin = if is_noted() { Origin::EarlierVersion } else { Origin::Unknown };
-        Ok(StateFolder { path: self.state.clone(), records, record_id, origin })
+        Ok(StateFolder {
+            root: self.root.clone(),
+            relative: self.relative_state(),
+            records,
+            record_id,
+            origin,
+            keeper_arguments: home::launcher()?.arguments,
+        })
+    }
+
+    /// The state folder, if it is there.
+    fn existing_state(&self) -> Result<Option<StateDirectory>, OsError> {
+        match StateDirectory::open(&self.root, &self.relative_state()) {
+            Ok(state) => Ok(Some(state)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The state folder as tools reach it from where they work.

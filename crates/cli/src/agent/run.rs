@@ -10,7 +10,7 @@ use abide_agent::{
     hands::Asked,
     human::Question,
     intake::{AtEnd, Company, Order},
-    memory::{JOURNAL, Memory, MemoryError},
+    memory::{Memory, MemoryError},
     model::Client,
     outcome::Outcome,
     provenance::OnForeign,
@@ -54,7 +54,9 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         let detail = format!("{} is no directory; --workdir names where to work", place.workdir.display());
         return Err(Trouble::usage(detail).into());
     }
-    if arguments.resume && !place.state.join(JOURNAL).exists() {
+    let has_journal =
+        || place.existing_state().is_ok_and(|state| state.is_some_and(|state| state.has_journal()));
+    if arguments.resume && !has_journal() {
         let detail = format!("there is no run in {} to go on with", place.state.display());
         return Err(Trouble::failure("SESSION_NOT_FOUND", detail).into());
     }
@@ -72,7 +74,7 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
     memory.withhold(keys.to_strike());
     let mut client = Client::new(&definition.model, key, Arc::clone(&interrupt))?;
     let mut workbench = Workbench::open(Setup {
-        state: place.state.clone(),
+        state: memory.state().clone(),
         record: memory.record_folder().to_owned(),
         former_sessions: memory.former_sessions(),
         cwd: place.workdir.clone(),

@@ -3,8 +3,9 @@
 //! Before such a process is started, a note with the name of its run says where its keepers will lie. Notes are compared
 //! with the runs again and again, so it does not matter which process died in between.
 //!
-//! A note is a path below the home, `agents/ID/sessions`. Notes of earlier versions are absolute paths in workspaces. There
-//! nothing is believed and nothing is deleted: a keeper that answers is told to end, and that is all.
+//! A note is a path below the home, `agents/ID/sessions`. Notes of earlier versions are absolute paths in workspaces. No file
+//! is believed there and nothing is deleted: a keeper that the kernel shows to be one (`abide_keeper::former`) is told to
+//! end, and that is all.
 
 use std::{
     fs, io,
@@ -17,28 +18,33 @@ use abide_domain::{
     id::RunId,
     run::{Run, Status},
 };
-use abide_keeper::place::Place;
+use abide_keeper::{former::FormerKeepers, launch::Launcher, protocol::Act};
+use abide_os::{beneath::Directory, remove::remove_path};
 use abide_ports::store::{Store, StoreError};
 use tokio::sync::watch;
 
-use super::{end_all, end_answering};
+use super::{end, end_all};
 use crate::private;
 
 /// The notes of one home.
 #[derive(Clone, Debug)]
 pub(crate) struct Outliving {
     notes: PathBuf,
+    /// The arguments with which this program becomes a keeper.
+    keeper_arguments: Vec<String>,
 }
 
 /// Not more often than this: a busy daemon has more changes than runs that end.
 const PAUSE: Duration = Duration::from_millis(250);
+const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
 /// How long until it is looked again, if something could not be ended.
 const LATER: Duration = Duration::from_secs(30);
 
 impl Outliving {
     /// The notes that belong to this directory of keepers.
-    pub(crate) fn beside(keepers: &Path) -> Self {
-        Self { notes: keepers.with_file_name("outliving") }
+    pub(crate) fn beside(keepers: &Path, launcher: &Launcher) -> Self {
+        let keeper_arguments = launcher.arguments.clone();
+        Self { notes: keepers.with_file_name("outliving"), keeper_arguments }
     }
 
     /// Notes where keepers of that run will lie. What an earlier version noted stays in a second line.
@@ -98,10 +104,12 @@ impl Outliving {
         let Ok(text) = fs::read_to_string(note) else { return false };
         let is_ended = text.lines().all(|line| match self.directory(line) {
             Some(directory) => {
-                let is_gone = |record: &Path| fs::remove_dir_all(record).is_ok() || !record.exists();
+                let is_gone = |record: &Path| {
+                    remove_path(record, MAX_REMOVAL_TIME).is_ok_and(|removal| removal.is_complete())
+                };
                 end_all(&directory) && directory.parent().is_some_and(is_gone)
             }
-            None => end_former(Path::new(line)),
+            None => end_former(Path::new(line), &self.keeper_arguments),
         });
         is_ended && fs::remove_file(note).is_ok()
     }
@@ -118,34 +126,40 @@ fn is_over(run: &Run) -> bool {
     is_final && run.owed.is_empty()
 }
 
-/// Tells the keepers to end that an earlier version started in a workspace. Says whether none answers any more.
-fn end_former(directory: &Path) -> bool {
-    // A link could lead to keepers of others.
-    let is_own = |path: &&Path| path.components().any(|part| part.as_os_str() == ".abide");
-    let is_link = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
-    if directory.ancestors().take_while(is_own).any(is_link) {
-        return true;
-    }
+/// Tells the keepers to end that an earlier version started in a workspace. Says whether none lives any more.
+fn end_former(directory: &Path, arguments: &[String]) -> bool {
+    // The workspace is the user's; from Abide's own folder on, nothing is a link.
+    let own =
+        directory.ancestors().filter(|path| path.file_name().is_some_and(|name| name == ".abide")).last();
+    let Some(workspace) = own.and_then(Path::parent) else { return true };
+    let Ok(relative) = directory.strip_prefix(workspace) else { return true };
+    let opened = Directory::open(workspace).and_then(|workspace| workspace.directory(relative));
+    let Ok(sessions) = opened else { return true };
+    let keepers = FormerKeepers { arguments: arguments.to_vec(), started_before: None };
     let mut none_left = true;
-    for (_, place) in Place::all(directory) {
-        let secret = fs::symlink_metadata(place.path().join("secret"));
-        if secret.is_ok_and(|secret| secret.is_file() && secret.len() == SECRET_BYTES) {
-            none_left &= end_answering(&place);
+    for entry in sessions.entries().into_iter().flatten().take(MAX_FORMER).flatten() {
+        let attached = sessions.directory(&entry.name).ok().and_then(|place| keepers.attach(&place));
+        if let Some((keeper, status)) = attached {
+            none_left &= end(keeper, Act::End { force: false }, status.exit).is_ok();
         }
     }
     none_left
 }
 
-/// How long the secret of a keeper is.
-const SECRET_BYTES: u64 = 32;
+/// How many folders of an earlier version's sessions are looked at for one run.
+const MAX_FORMER: usize = 1_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn launcher() -> Launcher {
+        Launcher { program: "abide".into(), arguments: vec!["keeper".to_owned()] }
+    }
+
     #[test]
     fn a_note_names_only_records_of_the_home() {
-        let outliving = Outliving::beside(Path::new("base/keepers"));
+        let outliving = Outliving::beside(Path::new("base/keepers"), &launcher());
         let named = outliving.directory("agents/0a-1/sessions");
         assert_eq!(named, Some(PathBuf::from("base/agents/0a-1/sessions")));
         for other in [
@@ -162,7 +176,7 @@ mod tests {
     #[test]
     fn what_an_earlier_version_noted_stays_noted_and_nothing_there_is_deleted() {
         let folder = tempfile::tempdir().expect("a folder");
-        let outliving = Outliving::beside(&folder.path().join("home/keepers"));
+        let outliving = Outliving::beside(&folder.path().join("home/keepers"), &launcher());
         let former = folder.path().join("work/.abide/native/1/sessions");
         let old = former.join("shell_1");
         fs::create_dir_all(&old).expect("it can be made");

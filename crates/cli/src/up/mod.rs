@@ -11,6 +11,7 @@ pub(crate) mod token;
 
 use std::{io::Write, process::ExitCode, sync::Arc};
 
+use abide_agent::provenance::note_first_use;
 use abide_api::{
     http::{self, Service, Stop},
     metrics::Metrics,
@@ -25,6 +26,7 @@ use tokio::{
 };
 
 use crate::{
+    agent,
     args::Up,
     config::{self, Given},
     exit::SUCCEEDED,
@@ -111,6 +113,7 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     let home = home::home()?;
     private::home(&home)?;
     let _for_as_long_as_we_live = lock::HomeLock::take(&home)?;
+    note_first_use(&home.join(agent::RECORDS)).context("cannot record the first use of this version")?;
     let token = token::of(&home)?;
     let listener = TcpListener::bind(config.listen).await.with_context(|| {
         format!(
@@ -146,9 +149,8 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     daemon.reconcile().await.context("cannot take up what an earlier daemon left")?;
     let time = daemon.keep_time();
     let collecting = daemon.collect_capabilities();
-    let outliving =
-        Outliving::beside(&home.join("keepers")).for_ever(keeping.store.clone(), daemon.changes());
-    let outliving = tokio::spawn(outliving);
+    let outliving = Outliving::beside(&home.join("keepers"), &home::launcher()?);
+    let outliving = tokio::spawn(outliving.for_ever(keeping.store.clone(), daemon.changes()));
     let health = tokio::spawn(health::watch(keeping.store.clone()));
     let keeping = tokio::spawn(keeping.for_ever());
     tracing::info!(listen = %address.listen, version = address.version, "ready");

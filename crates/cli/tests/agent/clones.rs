@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::{
     recovery::processes_in,
-    stage::{Stage, results, runs, script, shell},
+    stage::{Stage, ended, kill, results, runs, script, shell},
 };
 
 /// A journal in which a run failed although a call of `note` is open.
-fn forged() -> String {
+pub(crate) fn forged() -> String {
     let events = [
         json!({ "seq": 1, "ts": "t", "type": "RUN_START", "payload": { "run_id": "r", "agent": "a", "model": "m" } }),
         json!({ "seq": 2, "ts": "t", "type": "USER_MESSAGE", "payload": { "text": "go" } }),
@@ -134,7 +134,11 @@ fn a_tool_that_deletes_the_state_folder_or_a_part_of_it_ends_the_run_and_its_ses
     ] {
         let (stage, ended, pids) = deleting(command);
         ended.expect(1);
-        assert!(ended.stderr.contains("was deleted or replaced while the agent worked"), "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains("was deleted or replaced while the agent worked or waited"),
+            "{}",
+            ended.stderr
+        );
         assert!(pids.len() == 2 && pids.iter().all(|pid| !runs(*pid)), "{command}: {pids:?}");
         assert_eq!(processes_in(&stage.work()), [0_u32; 0], "{command}");
         assert_eq!(stage.model.heard().len(), 2, "{command}: the model is not asked again");
@@ -142,14 +146,106 @@ fn a_tool_that_deletes_the_state_folder_or_a_part_of_it_ends_the_run_and_its_ses
 }
 
 #[test]
-fn sessions_of_a_state_folder_that_was_deleted_while_a_question_waits_end_with_the_next_run() {
+fn what_was_deleted_while_a_question_waits_ends_the_run_with_an_error_and_leaves_no_process() {
+    for deleted in ["", "journal.jsonl"] {
+        let ask = Answer::call("ask_human", json!({ "question": "?" }));
+        let stage = Stage::new(script([shell("true"), ask, Answer::say("done")]));
+        stage.run(&["--message", "go"]).expect(101);
+        let sessions = stage.sessions();
+        assert!(sessions.len() == 1 && runs(sessions[0].1), "{sessions:?}");
+        if deleted.is_empty() {
+            fs::remove_dir_all(stage.state()).unwrap();
+        } else {
+            fs::remove_file(stage.state().join(deleted)).unwrap();
+        }
+        let ended = stage.run(&["--answer", "yes"]);
+        let stderr = &ended.expect(1).stderr;
+        assert!(
+            stderr.contains("journal.jsonl was deleted or replaced while the agent worked or waited"),
+            "{stderr}"
+        );
+        assert!(!runs(sessions[0].1), "{deleted:?}: a session is left");
+        assert_eq!(processes_in(&stage.work()), [0_u32; 0], "{deleted:?}");
+        assert_eq!(stage.run(&["--message", "anew"]).expect(0).stdout, "done\n");
+    }
+}
+
+/// The parts of a state folder that the journal does not depend on.
+#[test]
+fn a_waiting_agent_goes_on_without_the_copies_that_were_deleted() {
     let ask = Answer::call("ask_human", json!({ "question": "?" }));
-    let stage = Stage::new(script([shell("true"), ask, Answer::say("done")]));
+    let stage = Stage::new(script([shell("x=7"), ask, shell("echo x is $x"), Answer::say("done")]));
     stage.run(&["--message", "go"]).expect(101);
-    let sessions = stage.sessions();
-    assert!(sessions.len() == 1 && runs(sessions[0].1), "{sessions:?}");
-    fs::remove_dir_all(stage.state()).unwrap();
+    for name in ["executions", "sessions"] {
+        fs::remove_dir_all(stage.state().join(name)).unwrap();
+    }
+    fs::remove_file(stage.state().join("interaction.json")).unwrap();
+    stage.run(&["--answer", "yes"]).expect(0);
+    assert!(results(stage.model.heard().last().unwrap()).iter().any(|text| text.contains("x is 7")));
+    assert_eq!(processes_in(&stage.work()), [0_u32; 0]);
+}
+
+/// An agent that asked, and whose state is as an earlier version left it: the keeper of its session lies in the state
+/// folder, and the home has nothing. With the pid of its shell.
+fn upgraded(command: &str) -> (Stage, u32) {
+    let ask = Answer::call("ask_human", json!({ "question": "?" }));
+    let stage = Stage::new(script([shell(command), ask, shell("echo x is $x"), Answer::say("done")]));
+    // A home of its own, in which the keeper's folder can be a link to where an earlier version had it.
+    let before = stage.home().with_file_name("before");
+    let mut first = stage.command(&["--message", "go"]);
+    first.env("ABIDE_HOME", &before);
+    ended(first).expect(101);
+    let (id, pid) = stage.sessions().remove(0);
+    let record = fs::read_to_string(stage.state().join("id")).unwrap();
+    let own = before.join("agents").join(record.trim()).join("sessions").join(&id);
+    let former = stage.state().join("sessions").join(&id);
+    fs::copy(former.join("pid.txt"), own.join("pid.txt")).unwrap();
+    fs::remove_dir_all(&former).unwrap();
+    fs::rename(&own, &former).unwrap();
+    symlink(&former, &own).unwrap();
+    fs::write(stage.state().join("lock"), "1\n").unwrap();
+    fs::remove_file(stage.state().join("id")).unwrap();
+    (stage, pid)
+}
+
+#[test]
+fn an_agent_of_an_earlier_version_goes_on_if_its_keeper_lives() {
+    let (stage, pid) = upgraded("x=7");
+    assert_eq!(stage.run(&["--answer", "yes"]).expect(0).stdout, "done\n");
+    let seen = results(stage.model.heard().last().unwrap());
+    assert!(seen.iter().any(|text| text.contains("x is 7")), "{seen:#?}");
+    assert!(!runs(pid), "its session was left");
+    // From now on the home has a record.
+    let journal = stage.state().join("journal.jsonl");
+    let forged = fs::read_to_string(&journal).unwrap() + "{}\n";
+    fs::write(&journal, forged).unwrap();
+    stage.run(&["--message", "more"]).expect(2);
+}
+
+#[test]
+fn state_of_an_earlier_version_is_foreign_if_no_keeper_of_that_time_proves_it() {
+    // A keeper that began after this version was first used in the home.
+    let (stage, pid) = upgraded("x=7");
+    let first = json!({ "pid": 1, "start_time": 1, "boot_id": boot_id() });
+    fs::create_dir_all(stage.home().join("agents")).unwrap();
+    fs::write(stage.home().join("agents/first-use.json"), first.to_string()).unwrap();
+    let refused = stage.run(&["--answer", "yes"]);
+    assert!(refused.expect(2).stderr.contains("--adopt"), "{}", refused.stderr);
+    assert!(runs(pid), "a process was ended because of files in the workspace");
+    kill(pid);
+    // No keeper at all.
+    let (stage, pid) = upgraded("x=7");
+    kill(parent(pid));
+    kill(pid);
     stage.run(&["--answer", "yes"]).expect(2);
-    stage.run(&["--message", "anew"]).expect(0);
-    assert!(!runs(sessions[0].1), "a session is left");
+    assert_eq!(stage.run(&["--adopt", "--message", "hi"]).expect(0).stdout, "done\n");
+}
+
+fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned()
+}
+
+fn parent(pid: u32) -> u32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
 }

@@ -1,6 +1,8 @@
 //! The agent as an engine: the real daemon runs it, people answer over HTTP, and whatever is killed in between, the
 //! daemon's ledger and the agent's journal tell the same.
 
+mod workspaces;
+
 use std::{fs, path::PathBuf};
 
 use abide_testkit::{
@@ -337,37 +339,6 @@ fn a_run_that_is_canceled_while_it_waits_leaves_no_session_even_if_the_daemon_di
     let _daemon = house.home.start();
     house.until(&run, "canceled");
     house.until_gone(&ours);
-}
-
-#[test]
-fn the_end_of_a_run_neither_deletes_nor_kills_what_a_workspace_names() {
-    let (house, _daemon) = House::new(script([shell("x=1"), ask("Shall I?")]));
-    let run = house.begin("interactive", "count");
-    house.until(&run, "waiting_user");
-    let state = house.state(&run);
-    let record = house.home.path().join("agents").join(state.file_name().unwrap());
-    let ours = sessions(&state);
-    assert!(record.join("sessions").join(&ours[0].0).join("socket").exists(), "its keeper is in the home");
-    // What has no identity and is older than a minute would be swept in a folder of keepers.
-    let victim = house.home.path().join("victim");
-    let document = victim.join("Documents/letter.txt");
-    fs::create_dir_all(victim.join("Documents")).unwrap();
-    fs::write(&document, "precious").unwrap();
-    let long_ago = std::time::SystemTime::UNIX_EPOCH;
-    fs::File::open(victim.join("Documents")).unwrap().set_modified(long_ago).unwrap();
-    fs::remove_dir_all(state.join("sessions")).unwrap();
-    std::os::unix::fs::symlink(&victim, state.join("sessions")).unwrap();
-    house.post(&format!("/v1/runs/{run}/cancel"), &json!({}));
-    house.until(&run, "canceled");
-    house.until_gone(&ours);
-    for _ in 0..LOOKS {
-        if !record.exists() {
-            break;
-        }
-        house.feed.wait_shortly_beyond(house.feed.seen().len());
-    }
-    assert!(!record.exists(), "the record goes with the run");
-    assert_eq!(fs::read_to_string(document).unwrap(), "precious");
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn an_adopted_journal_is_history_only() {
         heard[5].contains("Session 'shell_1' is in a journal that abide did not write here"),
         "{heard:?}"
     );
-    assert!(Question::shown(stage.state()).is_none());
+    assert!(stage.question().is_none());
     // From now on it is Abide's own.
     assert_eq!(stage.message("go on"), completed("done"));
 }
