@@ -2,12 +2,12 @@
 //!
 //! Not here: how a person is asked, and where a sensitive answer is kept.
 
-use std::{io, path::Path};
+use std::io;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::{definition, event::ActionRequest, private};
+use crate::{definition, event::ActionRequest, state::StateDirectory};
 
 /// The tool's name.
 pub const TOOL: &str = "ask_human";
@@ -43,8 +43,7 @@ impl Question {
     }
 
     /// Leaves the question where people and programs look for it.
-    pub(crate) fn show(&self, state: &Path) -> io::Result<()> {
-        let (part, whole) = (state.join(".interaction.json"), state.join(FILE));
+    pub(crate) fn show(&self, state: &StateDirectory) -> io::Result<()> {
         // In the words that every question of Abide's has (D1).
         let kind = if self.options.is_empty() { "open_text" } else { "choose_one" };
         let shown = Shown {
@@ -54,8 +53,7 @@ impl Question {
             options: self.options.clone(),
             sensitive: self.sensitive,
         };
-        private::write(&part, format!("{:#}\n", json!(shown)).as_bytes())?;
-        std::fs::rename(part, whole)
+        state.replace(FILE, format!("{:#}\n", json!(shown)).as_bytes())
     }
 
     /// The answer that a typed text stands for: an option by its text or its number, otherwise the text itself. The
@@ -78,18 +76,16 @@ impl Question {
     }
 
     /// The question that was left, if it can be read.
-    pub fn shown(state: &Path) -> Option<Self> {
+    pub fn shown(state: &StateDirectory) -> Option<Self> {
+        let bytes = state.directory().read_bounded(FILE, MAX_QUESTION_BYTES).ok()?;
         let Shown { interaction_id, kind: _, prompt: question, options, sensitive } =
-            serde_json::from_slice(&std::fs::read(state.join(FILE)).ok()?).ok()?;
+            serde_json::from_slice(&bytes).ok()?;
         Some(Self { interaction_id, question, options, sensitive })
     }
 
     /// Nothing is asked any more.
-    pub(crate) fn withdraw(state: &Path) -> io::Result<()> {
-        match std::fs::remove_file(state.join(FILE)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            done => done,
-        }
+    pub(crate) fn withdraw(state: &StateDirectory) -> io::Result<()> {
+        Ok(state.remove_file(FILE)?)
     }
 }
 
@@ -102,6 +98,9 @@ struct Shown {
     options: Vec<String>,
     sensitive: bool,
 }
+
+/// How large the file of a question may be.
+const MAX_QUESTION_BYTES: u64 = 16 << 20;
 
 /// Where an open question stands.
 const FILE: &str = "interaction.json";

@@ -1,15 +1,17 @@
 //! The journal file: one event a line, appended and synced before anything is done about it or shown.
 //!
-//! A kill in the middle of a write leaves a last line that is cut, or a thought without all of its requests. Neither was
-//! acted on, so both are put aside in a file of their own and the journal goes on before them (decision 0013). Only a
-//! prefix of the line that would have come next counts as cut. Anything else that cannot be read was changed by another
-//! program: an error names file and line, and the file stays as it is.
+//! A kill in the middle of a write leaves a piece of the lines that were announced to the home's record. Nothing was done
+//! about them, so the piece is put aside in a file of its own and the journal goes on before it (decisions 0013, 0017). A
+//! journal that differs from its record in any other way is foreign: an error names file and line, and the file stays as
+//! it is. A journal without a record, of an earlier version or adopted, is repaired by its contents alone: a last line
+//! that is cut and a thought without all of its requests are put aside.
 //!
-//! Not here: what the events mean.
+//! Not here: what the events mean, and what the record consists of (`provenance`).
 
 use std::{
     fs::File,
-    io::{self, Read, Write},
+    io::{self, Write},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -17,16 +19,33 @@ use crate::{
     clock,
     event::{Entry, Event},
     failpoint::{self, Point},
-    private,
+    memory::JOURNAL,
+    provenance::{OnForeign, Record, Standing, Verdict},
+    state::StateDirectory,
 };
 
 /// An open journal.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
+    state: StateDirectory,
     path: PathBuf,
+    record: Record,
     length: u64,
     next: u64,
+}
+
+/// What opening a journal came to.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) journal: Journal,
+    pub(crate) entries: Vec<Entry>,
+    /// Where a torn end was put.
+    pub(crate) torn: Option<PathBuf>,
+    /// Whether the journal was foreign and is history only.
+    pub(crate) is_adopted: bool,
+    /// Whether the journal of an earlier run was deleted, so that this is a new one.
+    pub(crate) is_lost: bool,
 }
 
 /// What was found in a file.
@@ -53,41 +72,76 @@ pub enum JournalError {
     Io { path: PathBuf, source: io::Error },
     #[error("{}, line {line}: {why}", path.display())]
     Broken { path: PathBuf, line: usize, why: String },
+    #[error("{}, line {line}: {why}. {ADOPT}", path.display())]
+    Foreign { path: PathBuf, line: usize, why: String },
+    #[error(
+        "{} was deleted or replaced while the agent worked or waited; its sessions were ended, and nothing more is recorded", 
+        path.display()
+    )]
+    Gone { path: PathBuf },
     #[error("an event cannot be written as JSON")]
     Unwritable(#[from] serde_json::Error),
 }
 
 impl Journal {
-    /// Opens or makes the journal, reads it, and repairs a cut end. Whoever calls this holds the folder's lock.
-    pub fn open(path: &Path) -> Result<(Self, Vec<Entry>, Option<PathBuf>), JournalError> {
-        let fail = |source| JournalError::Io { path: path.to_owned(), source };
-        let mut file = private::options().create(true).read(true).append(true).open(path).map_err(fail)?;
-        private::tighten(&file).map_err(fail)?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(fail)?;
-        let Found { entries, torn, unended } = parse(path, &bytes)?;
-        let mut length = bytes.len() as u64;
+    /// Opens or makes the journal, compares it with its record, and repairs a cut end. The caller holds the record's
+    /// lock. A journal that is refused stays as it is.
+    pub(crate) fn open(
+        state: &StateDirectory,
+        mut record: Record,
+        standing: Standing,
+        on_foreign: OnForeign,
+    ) -> Result<Opened, JournalError> {
+        let path = &state.path().join(JOURNAL);
+        let fail = |source| JournalError::Io { path: path.clone(), source };
+        let found = read(state).map_err(fail)?;
+        let is_lost = found.is_none() && standing == Standing::Recorded && !record.is_empty();
+        let mut bytes = found.unwrap_or_default();
+        let verdict = match standing {
+            Standing::Recorded if is_lost => None,
+            Standing::Recorded => Some(record.compare(&bytes)),
+            Standing::New | Standing::EarlierVersion | Standing::Adopted => None,
+        };
+        let (found, is_adopted) = match (verdict, on_foreign) {
+            (Some(Verdict::Ours { length }), _) => {
+                let mut found = parse(path, &bytes[..length])?;
+                if length < bytes.len() {
+                    found.cut(length, false, &bytes);
+                }
+                (found, false)
+            }
+            (Some(Verdict::Foreign { line }), OnForeign::Refuse) => {
+                return Err(foreign(path, line, &bytes));
+            }
+            (Some(Verdict::Foreign { .. }), OnForeign::Adopt) => (parse(path, &bytes)?, true),
+            (None, _) => (parse(path, &bytes)?, standing == Standing::Adopted),
+        };
+        let Found { entries, torn, unended } = found;
+        let mut file = state.append(JOURNAL).map_err(|error| fail(error.into()))?;
         let mut aside = None;
         if let Some(torn) = torn {
-            aside = Some(put_aside(path, &torn).map_err(fail)?);
+            aside = Some(put_aside(state, &torn).map_err(fail)?);
             file.set_len(torn.offset).map_err(fail)?;
-            length = torn.offset;
+            bytes.truncate(usize::try_from(torn.offset).unwrap_or(usize::MAX));
         } else if unended {
             file.write_all(b"\n").map_err(fail)?;
-            length += 1;
+            bytes.push(b'\n');
         }
         file.sync_all().map_err(fail)?;
-        sync_folder(path).map_err(fail)?;
+        state.directory().sync().map_err(|error| fail(error.into()))?;
+        record.restart(&bytes).map_err(fail)?;
         let next = entries.last().map_or(1, |entry| entry.seq + 1);
-        Ok((Self { file, path: path.to_owned(), length, next }, entries, aside))
+        let journal =
+            Self { file, state: state.clone(), path: path.clone(), record, length: bytes.len() as u64, next };
+        Ok(Opened { journal, entries, torn: aside, is_adopted, is_lost })
     }
 
     /// Reads a journal and changes nothing. A file that is not there is an empty one.
-    pub fn read(path: &Path) -> Result<Found, JournalError> {
-        match std::fs::read(path) {
-            Ok(bytes) => parse(path, &bytes),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::default()),
-            Err(source) => Err(JournalError::Io { path: path.to_owned(), source }),
+    pub fn read(state: &StateDirectory) -> Result<Found, JournalError> {
+        let path = state.path().join(JOURNAL);
+        match read(state) {
+            Ok(bytes) => parse(&path, &bytes.unwrap_or_default()),
+            Err(source) => Err(JournalError::Io { path, source }),
         }
     }
 
@@ -107,16 +161,34 @@ impl Journal {
             text.push('\n');
             entries.push(entry);
         }
+        self.check_place()?;
+        let path = self.path.clone();
+        let fail = |source| JournalError::Io { path: path.clone(), source };
+        self.record.announce(text.as_bytes()).map_err(fail)?;
         failpoint::reach(Point::BeforeWrite);
         if let Err(source) = self.write(text.as_bytes()) {
-            // A full disk must not leave half a line in front of the next event.
-            let _it_is_repaired_by_the_next_start = self.file.set_len(self.length);
-            return Err(JournalError::Io { path: self.path.clone(), source });
+            // A full disk must not leave half a line in front of the next event. The next start repairs what stays.
+            self.file.set_len(self.length).ok();
+            return Err(fail(source));
         }
         failpoint::reach(Point::AfterWrite);
+        self.record.confirm(text.as_bytes()).map_err(fail)?;
         self.length += text.len() as u64;
         self.next += entries.len() as u64;
         Ok(entries)
+    }
+
+    /// Fails if the file at the journal's path is no longer the one that is open: a write would be lost.
+    pub(crate) fn check_place(&self) -> Result<(), JournalError> {
+        let identity = |file: &File| file.metadata().map(|found| (found.dev(), found.ino()));
+        let own = identity(&self.file);
+        let own = own.map_err(|source| JournalError::Io { path: self.path.clone(), source })?;
+        let at_path = self.state.directory().open_file(JOURNAL);
+        let is_same = at_path.is_ok_and(|file| identity(&file).is_ok_and(|found| found == own));
+        if is_same && self.state.is_in_place() {
+            return Ok(());
+        }
+        Err(self.gone())
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -130,6 +202,20 @@ impl Journal {
         }
         self.file.sync_data()
     }
+}
+
+/// What a person can do about a journal that is foreign.
+pub(crate) const ADOPT: &str = "Nothing was changed. With --adopt it is used as history only: open calls get an unknown \
+                                result, and its sessions, secrets and open question are not used";
+
+/// Why a journal is foreign. If it cannot even be read from that line on, that is the reason that helps.
+fn foreign(path: &Path, line: usize, bytes: &[u8]) -> JournalError {
+    let why = match parse(path, bytes) {
+        Err(JournalError::Broken { line: broken, why, .. }) if broken == line => why,
+        _ if bytes.is_empty() => "abide wrote a journal here, and the file is empty".to_owned(),
+        _ => "abide did not write this line, or a line that it wrote here is missing; the file was left as it is".to_owned(),
+    };
+    JournalError::Foreign { path: path.to_owned(), line, why }
 }
 
 fn parse(path: &Path, bytes: &[u8]) -> Result<Found, JournalError> {
@@ -185,6 +271,21 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Found, JournalError> {
         found.cut(start, true, bytes);
     }
     Ok(found)
+}
+
+impl Journal {
+    pub(crate) fn gone(&self) -> JournalError {
+        JournalError::Gone { path: self.path.clone() }
+    }
+}
+
+impl JournalError {
+    /// A journal about which there is no record.
+    pub(crate) fn unrecorded(path: &Path) -> Self {
+        let why =
+            "abide has no record that it wrote this journal here; the file was left as it is".to_owned();
+        Self::Foreign { path: path.to_owned(), line: 1, why }
+    }
 }
 
 impl Found {
@@ -262,25 +363,33 @@ fn explain(line: &[u8], error: &serde_json::Error) -> String {
     format!("this is no event of a journal ({error}); the file was left as it is")
 }
 
+/// The bytes of the journal; none if there is no such file.
+fn read(state: &StateDirectory) -> io::Result<Option<Vec<u8>>> {
+    match state.directory().read_bounded(JOURNAL, MAX_JOURNAL_BYTES) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Far more than a model can be shown.
+const MAX_JOURNAL_BYTES: u64 = 4 << 30;
+
 /// Keeps what is cut off beside the journal.
-fn put_aside(path: &Path, torn: &Torn) -> io::Result<PathBuf> {
+fn put_aside(state: &StateDirectory, torn: &Torn) -> io::Result<PathBuf> {
     for number in 1_u32.. {
-        let aside = path.with_file_name(format!("journal.torn-{number}"));
-        match private::options().create_new(true).write(true).open(&aside) {
+        let name = format!("journal.torn-{number}");
+        match state.directory().create_file(&name, 0o600) {
             Ok(mut file) => {
                 file.write_all(&torn.bytes)?;
                 file.sync_all()?;
-                return Ok(aside);
+                return Ok(state.path().join(name));
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
     Err(io::Error::other("there are too many torn ends"))
-}
-
-fn sync_folder(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
 #[cfg(test)]

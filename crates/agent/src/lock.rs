@@ -1,5 +1,5 @@
-//! One process for each state folder: `lock`, held for as long as the process lives, and let go by the system however it
-//! ends.
+//! One process for each state folder: a file `lock`, held for as long as the process lives, and released by the system
+//! however the process ends.
 
 use std::{
     fs::File,
@@ -12,7 +12,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::private;
+use crate::{private, state::StateDirectory};
 
 /// The right to write here.
 #[derive(Debug)]
@@ -29,18 +29,10 @@ pub(crate) enum Refused {
 impl Lock {
     pub(crate) fn take(folder: &Path) -> Result<Self, Refused> {
         let path = folder.join("lock");
-        let open = private::options().create(true).truncate(false).read(true).write(true).open(path);
-        let mut file = open.map_err(Refused::Io)?;
-        private::tighten(&file).map_err(Refused::Io)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                let mut pid = String::new();
-                let _it_may_be_empty = file.read_to_string(&mut pid);
-                return Err(Refused::Held(pid.trim().parse().ok()));
-            }
-            Err(error) => return Err(Refused::Io(error.into())),
-        }
+        let mut options = private::options();
+        options.create(true).truncate(false).read(true).write(true);
+        let mut file = private::open(&mut options, &path).map_err(Refused::Io)?;
+        lock(&file)?;
         let write = |file: &mut File| {
             file.set_len(0)?;
             file.rewind()?;
@@ -49,4 +41,27 @@ impl Lock {
         write(&mut file).map_err(Refused::Io)?;
         Ok(Self(file))
     }
+
+    /// Takes the lock that an earlier version had in the state folder, if there is one. The file is not written.
+    pub(crate) fn take_former(state: &StateDirectory) -> Result<Option<Self>, Refused> {
+        // A link or a FIFO was not made by an earlier version.
+        let Ok(file) = state.directory().open_file("lock") else { return Ok(None) };
+        lock(&file)?;
+        Ok(Some(Self(file)))
+    }
 }
+
+fn lock(file: &File) -> Result<(), Refused> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => {
+            let mut pid = String::new();
+            // It may be empty.
+            file.take(MAX_PID_BYTES).read_to_string(&mut pid).ok();
+            Err(Refused::Held(pid.trim().parse().ok()))
+        }
+        Err(error) => Err(Refused::Io(error.into())),
+    }
+}
+
+const MAX_PID_BYTES: u64 = 16;

@@ -1,4 +1,4 @@
-//! The agent's memory: the state folder with its journal, and what the journal adds up to.
+//! The agent's memory: the state folder with its journal, the home's record of it, and what the journal adds up to.
 //!
 //! The one way to change anything is `Memory::record`: written and synced first, then taken in, then told.
 //!
@@ -14,24 +14,33 @@ use crate::{
     event::{Entry, Event},
     hands::Voice,
     human::Question,
-    journal::{Journal, JournalError},
+    journal::{Journal, JournalError, Opened},
     lock::{Lock, Refused},
-    private,
+    provenance::{Located, OnForeign, Record, Standing, StateFolder, Unusable},
     secrets::Secrets,
+    session::{found, record::SessionFolders},
+    state::StateDirectory,
     story::Story,
+    tool::{FormerSessions, execution},
 };
 
 /// Everything that an agent knows.
 #[derive(Debug)]
 pub struct Memory {
-    state: PathBuf,
-    _lock: Lock,
+    state: StateDirectory,
+    record: PathBuf,
+    former_sessions: FormerSessions,
+    _locks: Vec<Lock>,
     journal: Journal,
     pub(crate) story: Story,
     pub(crate) window: Window,
     pub(crate) secrets: Secrets,
     /// Where a torn end was put, if there was one.
     pub torn: Option<PathBuf>,
+    /// Whether the journal was foreign when it was opened, and is history only.
+    is_adopted: bool,
+    /// Whether the state of an earlier run was deleted while no process worked.
+    is_lost: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -40,10 +49,31 @@ pub enum MemoryError {
         "another process{} works in {}; two at once would not know of each other", told(*pid), state.display()
     )]
     Held { state: PathBuf, pid: Option<u32> },
+    #[error("{}: abide has no record that it wrote this here. {}", path.display(), crate::journal::ADOPT)]
+    Foreign { path: PathBuf },
+    #[error("{} is a link; abide does not follow links in its state folder. Remove it, then try again", path.display())]
+    Link { path: PathBuf },
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error("cannot use {}", path.display())]
     Io { path: PathBuf, source: io::Error },
+}
+
+impl MemoryError {
+    /// Whether the state folder is not as Abide left it, so that a person has to decide about it.
+    pub fn is_foreign(&self) -> bool {
+        match self {
+            Self::Foreign { .. } | Self::Link { .. } | Self::Journal(JournalError::Foreign { .. }) => true,
+            Self::Held { .. }
+            | Self::Io { .. }
+            | Self::Journal(
+                JournalError::Io { .. }
+                | JournalError::Broken { .. }
+                | JournalError::Gone { .. }
+                | JournalError::Unwritable(_),
+            ) => false,
+        }
+    }
 }
 
 fn told(pid: Option<u32>) -> String {
@@ -52,24 +82,60 @@ fn told(pid: Option<u32>) -> String {
 
 impl Memory {
     /// Opens a state folder, which is made if there is none. The window is what the model is shown, still empty.
-    pub fn open(state: &Path, window: Window) -> Result<Self, MemoryError> {
-        let fail = |source| MemoryError::Io { path: state.to_owned(), source };
-        make(state).map_err(fail)?;
-        let lock = Lock::take(state).map_err(|refused| match refused {
-            Refused::Held(pid) => MemoryError::Held { state: state.to_owned(), pid },
+    pub fn open(folder: &StateFolder, on_foreign: OnForeign, window: Window) -> Result<Self, MemoryError> {
+        let path = folder.path();
+        let fail = |source| MemoryError::Io { path: path.clone(), source };
+        let held = |refused| match refused {
+            Refused::Held(pid) => MemoryError::Held { state: path.clone(), pid },
             Refused::Io(source) => fail(source),
+        };
+        let located = folder.locate(on_foreign).map_err(|error| match error {
+            Unusable::Foreign { name: JOURNAL } => JournalError::unrecorded(&path.join(JOURNAL)).into(),
+            Unusable::Foreign { name } => MemoryError::Foreign { path: path.join(name) },
+            Unusable::Link(path) => MemoryError::Link { path },
+            Unusable::Io { path, source } => MemoryError::Io { path, source },
         })?;
-        let path = state.join(JOURNAL);
-        let secrets = Secrets::open(state).map_err(fail)?;
-        let (journal, entries, torn) = Journal::open(&path)?;
+        let Located { state, record, standing } = located;
+        let mut locks = vec![Lock::take(&record).map_err(held)?];
+        let mut is_lost = false;
+        match standing {
+            Standing::Recorded => {}
+            Standing::New => is_lost = end_former_sessions(folder, &record),
+            // A process of an earlier version would hold the lock in the state folder.
+            Standing::EarlierVersion => locks.extend(Lock::take_former(&state).map_err(held)?),
+            Standing::Adopted => {
+                locks.extend(Lock::take_former(&state).map_err(held)?);
+                end_former_sessions(folder, &record);
+            }
+        }
+        if standing == Standing::EarlierVersion {
+            Secrets::move_from(&state, &record).map_err(fail)?;
+        }
+        let mut secrets = Secrets::open(&record).map_err(fail)?;
+        let files = Record::open(&record).map_err(fail)?;
+        let opened = Journal::open(&state, files, standing, on_foreign)?;
+        state.protect().map_err(|error| fail(error.into()))?;
+        if opened.is_lost {
+            is_lost = true;
+            end_recorded(&record);
+            secrets.forget().map_err(fail)?;
+        }
+        let Opened { journal, entries, torn, is_adopted, .. } = opened;
+        if is_adopted {
+            secrets.forget().map_err(fail)?;
+        }
         let mut memory = Self {
-            state: state.to_owned(),
-            _lock: lock,
+            former_sessions: folder.former_sessions(&record),
+            state,
+            record,
+            _locks: locks,
             journal,
             story: Story::default(),
             window,
             secrets,
             torn,
+            is_adopted,
+            is_lost,
         };
         for entry in entries {
             memory.take_in(entry)?;
@@ -99,13 +165,34 @@ impl Memory {
         self.journal.next()
     }
 
+    /// Whether what the model was shown came from a journal that Abide did not write here.
+    pub fn is_adopted(&self) -> bool {
+        self.is_adopted
+    }
+
+    /// Fails if the run that an answer is for was deleted while it waited. Its sessions have been ended.
+    pub(crate) fn check_predecessor(&self) -> Result<(), MemoryError> {
+        if self.is_lost { Err(self.journal.gone().into()) } else { Ok(()) }
+    }
+
+    /// The home's record of the state folder.
+    pub fn record_folder(&self) -> &Path {
+        &self.record
+    }
+
+    /// Which keepers of an earlier version may lie in the state folder.
+    pub fn former_sessions(&self) -> FormerSessions {
+        self.former_sessions.clone()
+    }
+
     /// The state folder.
-    pub fn state(&self) -> &Path {
+    pub fn state(&self) -> &StateDirectory {
         &self.state
     }
 
     /// Leaves a question where it is looked for.
     pub(crate) fn show(&self, question: &Question) -> Result<(), MemoryError> {
+        self.journal.check_place()?;
         question.show(&self.state).map_err(|source| self.failed(source))
     }
 
@@ -124,6 +211,19 @@ impl Memory {
         self.secrets.keep(action_id, text).map_err(|source| self.failed(source))
     }
 
+    /// Fails if the folder of a call that was just recorded is gone: a part of the state folder was deleted.
+    pub(crate) fn check_call_folder(&self, execution_ref: Option<&str>) -> Result<(), MemoryError> {
+        match execution_ref.filter(|folder| !self.state.subfolder(*folder).exists()) {
+            Some(folder) => Err(JournalError::Gone { path: self.state.path().join(folder) }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Deletes the sensitive answers.
+    pub(crate) fn forget_secrets(&mut self) -> Result<(), MemoryError> {
+        self.secrets.forget().map_err(|source| self.failed(source))
+    }
+
     /// The run is over, and with it what only the run needed.
     pub(crate) fn tidy(&mut self) -> Result<(), MemoryError> {
         self.withdraw_question()?;
@@ -134,7 +234,7 @@ impl Memory {
         self.story.apply(&entry.event).map_err(|why| {
             // Events are lines, so the number of one is that of the other.
             let line = usize::try_from(entry.seq).unwrap_or(usize::MAX);
-            JournalError::Broken { path: self.state.join(JOURNAL), line, why }
+            JournalError::Broken { path: self.state.path().join(JOURNAL), line, why }
         })?;
         self.secrets.reveal(&mut entry.event);
         self.window.apply(entry.event);
@@ -142,19 +242,30 @@ impl Memory {
     }
 
     fn failed(&self, source: io::Error) -> MemoryError {
-        MemoryError::Io { path: self.state.clone(), source }
+        MemoryError::Io { path: self.state.path().to_owned(), source }
     }
+}
+
+/// Ends what belongs to state folders that were at this path and were deleted, so that no process of them is left behind.
+/// Says whether there were any.
+fn end_former_sessions(folder: &StateFolder, own: &Path) -> bool {
+    let mut is_any = false;
+    for record in folder.former_records(own) {
+        // One that is at work elsewhere was moved and not deleted.
+        let Ok(_lock) = Lock::take(&record) else { continue };
+        end_recorded(&record);
+        is_any = true;
+    }
+    is_any
+}
+
+/// Ends the sessions and calls whose keepers lie in a record.
+fn end_recorded(record: &Path) {
+    let sessions = SessionFolders::in_record(record);
+    let ids: Vec<String> = sessions.own_ids();
+    found::end(&sessions, &ids);
+    execution::end_held(record);
 }
 
 /// The journal's name in the state folder.
 pub const JOURNAL: &str = "journal.jsonl";
-
-/// Makes the folder, private and out of sight of version control.
-fn make(state: &Path) -> io::Result<()> {
-    private::folder(state)?;
-    let ignore = state.join(".gitignore");
-    if !ignore.exists() {
-        private::write(&ignore, b"*\n")?;
-    }
-    Ok(())
-}

@@ -1,4 +1,6 @@
-//! Files and folders of the state folder, which only their owner may read.
+//! Files and folders of the home's records, which only their owner may read.
+//!
+//! Not here: the state folder, which lies where others can write (`state`).
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
@@ -7,37 +9,33 @@ use std::{
     path::Path,
 };
 
-/// How a private file is made; a file that is there already keeps its mode until [`tighten`].
+/// How a private file is made; one that is there already gets that mode in [`open`].
 pub(crate) fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
     options
 }
 
-/// Takes the rights of others away from a file that is there already, such as one that an earlier version made.
-pub(crate) fn tighten(file: &File) -> io::Result<()> {
-    if file.metadata()?.permissions().mode() & 0o077 == 0 {
-        return Ok(());
+/// Opens a file and takes the rights of others away.
+pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.open(path)?;
+    if file.metadata()?.permissions().mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))?;
     }
-    file.set_permissions(Permissions::from_mode(0o600))
+    Ok(file)
 }
 
-/// Writes a whole file.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = options().create(true).truncate(true).write(true).open(path)?;
-    tighten(&file)?;
-    file.write_all(bytes)
+/// Puts a whole file in the place of one that may be there, durably.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let part = path.with_extension("part");
+    let mut file = open(options().create(true).truncate(true).write(true), &part)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(part, path)?;
+    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
-/// Makes a folder with all that lead to it. Folders that are there keep their mode, except those from `.abide` on: these
-/// are Abide's own.
+/// Makes a folder with all that lead to it. Folders that are there keep their mode.
 pub(crate) fn folder(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    let is_own = |folder: &&Path| folder.components().any(|part| part.as_os_str() == ".abide");
-    for own in path.ancestors().take_while(is_own) {
-        if fs::metadata(own)?.permissions().mode() & 0o077 != 0 {
-            fs::set_permissions(own, Permissions::from_mode(0o700))?;
-        }
-    }
-    Ok(())
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
 }

@@ -18,13 +18,10 @@ impl Agent<'_> {
         answer: Option<String>,
         message: Option<String>,
     ) -> Result<(), RunError> {
-        let open: Vec<ActionRequest> = self.memory.story.open().cloned().collect();
-        for request in open.iter().filter(|request| request.tool_name != human::TOOL) {
-            let done = self.unknown(request);
-            self.result(request, done)?;
-        }
+        self.settle_open_calls(|request| request.tool_name != human::TOOL)?;
+        let question = self.memory.story.open().find(|request| request.tool_name == human::TOOL);
         if let Some(answer) = answer
-            && let Some(request) = open.iter().find(|request| request.tool_name == human::TOOL)
+            && let Some(request) = &question.cloned()
         {
             match Question::of(request) {
                 Ok(question) => self.answer(&question, &answer)?,
@@ -39,6 +36,42 @@ impl Agent<'_> {
             self.record(vec![Event::UserMessage(UserMessage { text })])?;
         }
         Ok(())
+    }
+
+    /// Gives an unknown result to each open call that is chosen. Nothing is carried out.
+    pub(crate) fn settle_open_calls(
+        &mut self,
+        is_chosen: impl Fn(&ActionRequest) -> bool,
+    ) -> Result<(), RunError> {
+        let open: Vec<ActionRequest> =
+            self.memory.story.open().filter(|request| is_chosen(request)).cloned().collect();
+        for request in open {
+            let done = self.unknown(&request);
+            self.result(&request, done)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a foreign journal history: its open calls and questions get an unknown result and its sessions are ended,
+    /// without looking at what it says about either.
+    pub(crate) fn settle_adopted(&mut self) -> Result<(), RunError> {
+        let open: Vec<ActionRequest> = self.memory.story.open().cloned().collect();
+        for request in open {
+            let text = "The outcome of this call is unknown: it is in a journal that abide did not write here. It may have \
+                        been carried out wholly, partly or not at all; look before you do it again.";
+            self.result(&request, Done { status: Status::Unknown, ..Done::refused(text) })?;
+        }
+        // Sessions in the home are this state folder's own. They end, because the model cannot know what they hold.
+        self.around.hands.end_others(&[]);
+        let sessions: Vec<String> = self.memory.story.sessions().map(|(id, _)| id.to_owned()).collect();
+        for id in sessions {
+            let content =
+                format!("Session '{id}' is in a journal that abide did not write here. It cannot be used.");
+            let (session_id, session_event) = (Some(id), Some(SessionEvent::Ended));
+            let message = SystemMessage { level: Level::Warn, content, session_id, session_event };
+            self.record(vec![Event::SystemMessage(message)])?;
+        }
+        Ok(self.memory.withdraw_question()?)
     }
 
     /// A call that was begun, perhaps, and whose end nobody saw.

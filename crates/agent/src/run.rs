@@ -21,6 +21,7 @@ use crate::{
     hands::{Hands, Interrupt, Mind, Voice},
     human::{self, Question},
     intake::{self, AtEnd, Begin, Company, LastAnswer, Order, Plan},
+    journal::JournalError,
     memory::{Memory, MemoryError},
     outcome::Outcome,
     story::{Answered, Next},
@@ -68,9 +69,25 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Does what was ordered, as far as it can be done now.
+    /// Does what was ordered, as far as it can be done now. If the state folder is gone, nothing can be recorded any more:
+    /// the sessions are ended, so that no process is left behind.
     pub fn run(&mut self, order: &Order) -> Result<Outcome, RunError> {
+        let ran = self.carry_out_order(order);
+        if let Err(RunError::Memory(MemoryError::Journal(JournalError::Gone { .. }))) = &ran {
+            self.around.hands.end_others(&[]);
+            self.memory.forget_secrets()?;
+        }
+        ran
+    }
+
+    fn carry_out_order(&mut self, order: &Order) -> Result<Outcome, RunError> {
         (self.company, self.at_end) = (order.company, order.at_end);
+        if self.memory.is_adopted() {
+            self.settle_adopted()?;
+        }
+        if order.message.is_none() {
+            self.memory.check_predecessor()?;
+        }
         let shown = Question::shown(self.memory.state());
         let last = self.last_answer();
         let order = &self.resolved(order, shown.as_ref(), last.as_ref());
@@ -92,9 +109,14 @@ impl<'a> Agent<'a> {
             Begin::Fresh => {
                 // What the last run left if it died while it tidied up.
                 self.memory.tidy()?;
+                self.settle_open_calls(|_| true)?;
                 self.start(format!("run_{}", clock::fresh(12)), message)?;
             }
-            Begin::Resume { run_id } => self.start(run_id, message)?,
+            Begin::Resume { run_id } => {
+                // The end of a run leaves no open call. A journal that has one is damaged or forged.
+                self.settle_open_calls(|_| true)?;
+                self.start(run_id, message)?;
+            }
             Begin::GoOn => self.recover(answer, message)?,
         }
         self.work(order)

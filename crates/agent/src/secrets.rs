@@ -16,18 +16,19 @@ mod substitution;
 use std::{
     fs,
     io::{self, Write},
-    os::unix::fs::DirBuilderExt,
+    os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use abide_os::remove::remove_path;
+use abide_os::{beneath::FileKind, remove::remove_path};
 use serde_json::{Map, Value};
 
 use crate::{
     clock,
     event::{ActionRequest, Event, RunEnd},
     human, private,
+    state::StateDirectory,
 };
 use substitution::Substitution;
 
@@ -65,9 +66,9 @@ impl std::fmt::Debug for Kept {
 }
 
 impl Secrets {
-    /// Those that are in the state folder.
-    pub(crate) fn open(state: &Path) -> io::Result<Self> {
-        let folder = state.join("secrets");
+    /// Those that are in the record of a state folder.
+    pub(crate) fn open(record: &Path) -> io::Result<Self> {
+        let folder = record.join("secrets");
         let mut secrets = Self {
             folder,
             kept: Vec::new(),
@@ -86,7 +87,7 @@ impl Secrets {
             if file_name.starts_with('.') {
                 continue;
             }
-            let text = fs::read_to_string(file.path())?;
+            let text = String::from_utf8(fs::read(file.path())?).map_err(io::Error::other)?;
             let kept = match file_name.split('.').collect::<Vec<_>>()[..] {
                 [action_id, name] => Kept::new(action_id, text, name, Origin::Present),
                 [action_id, name, MARKED] => Kept::new(action_id, text, name, Origin::Marked),
@@ -104,6 +105,27 @@ impl Secrets {
         Ok(secrets)
     }
 
+    /// Moves the answers that an earlier version kept in the state folder into its record. A file with a second name is
+    /// left: it may be another file of the user's that an agent linked here.
+    pub(crate) fn move_from(state: &StateDirectory, record: &Path) -> io::Result<()> {
+        let from = match state.directory().directory("secrets") {
+            Ok(from) => from,
+            Err(error) if error.is_not_found() => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let to = record.join("secrets");
+        private::folder(&to)?;
+        let files: Vec<_> = from.entries()?.take(MAX_MOVED).collect::<Result<_, _>>()?;
+        for file in files.into_iter().filter(|file| file.kind == FileKind::Regular) {
+            let name = Path::new(&file.name);
+            if from.open_file(name)?.metadata()?.nlink() == 1 {
+                private::replace(&to.join(name), &from.read_bounded(name, MAX_ANSWER_BYTES)?)?;
+                from.unlink(name)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Keeps an answer. From now on a token stands for it.
     pub(crate) fn keep(&mut self, action_id: &str, text: &str) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
@@ -114,7 +136,7 @@ impl Secrets {
         }
         let kept = Kept::new(action_id, text.to_owned(), &fresh_name(text), Origin::Present);
         let part = self.folder.join(format!(".{action_id}"));
-        let mut file = private::options().create(true).truncate(true).write(true).open(&part)?;
+        let mut file = private::open(private::options().create(true).truncate(true).write(true), &part)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(part, self.folder.join(kept.file_name()))?;
@@ -300,6 +322,9 @@ impl Kept {
 
 /// How long the removal of the folder may take, whatever a tool has put there.
 const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
+/// How many answers of an earlier version are moved, and how long each may be.
+const MAX_MOVED: usize = 10_000;
+const MAX_ANSWER_BYTES: u64 = 16 << 20;
 const OPEN: char = '⟦';
 const CLOSE: char = '⟧';
 /// The number of the first spelling; the others follow.

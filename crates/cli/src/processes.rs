@@ -29,7 +29,7 @@ use abide_keeper::{
     protocol::{Act, Answer, Exit as KeeperExit, News, Order, Overflow, Owner, Refusal, Shape, Spec, Status},
 };
 use abide_ports::{
-    engine::{Installation, PrivateFile, Signal, Stdin},
+    engine::{Installation, Launch, PrivateFile, Signal, Stdin},
     processes::{FileIdentity, Follow, Found, Lost, Offsets, Processes, Start, StartError, Write},
 };
 use follow::{FileReader, Reader};
@@ -178,7 +178,7 @@ impl Processes for Keepers {
             }
             Looked::Silent => {
                 let run = name.rsplit_once('-').map_or(name, |(run, _)| run);
-                let spared = Outliving::beside(&self.directory).noted_for(run);
+                let spared = self.outliving_notes().noted_for(run);
                 end_silent(&place, spared.as_deref()).map(|()| Exit::Unseen)
             }
             Looked::Recorded(..) | Looked::Gone | Looked::Never | Looked::Nothing => {
@@ -328,9 +328,19 @@ impl Keepers {
     /// Leaves word of what outlives a run's processes, for whoever ends it with the run.
     fn note_outliving(&self, name: &str, start: &Start<'_>) -> io::Result<()> {
         match (&start.launch.outliving, name.rsplit_once('-')) {
-            (Some(directory), Some((run, _))) => Outliving::beside(&self.directory).note(run, directory),
+            (Some(directory), Some((run, _))) => self.outliving_notes().note(run, directory),
             (Some(_), None) | (None, _) => Ok(()),
         }
+    }
+
+    fn outliving_notes(&self) -> Outliving {
+        Outliving::beside(&self.directory, &self.launcher)
+    }
+
+    /// Where keepers will lie that outlive a process; empty if there will be none.
+    fn outliving(&self, launch: &Launch) -> PathBuf {
+        let noted = launch.outliving.as_deref();
+        noted.and_then(|noted| self.outliving_notes().directory(noted)).unwrap_or_default()
     }
 
     fn spec(&self, name: &str, start: &Start<'_>) -> Spec {
@@ -347,13 +357,18 @@ impl Keepers {
                 None => env.push((name.clone(), more.clone())),
             }
         }
+        if let (Some(_), Some(home)) = (&launch.outliving, self.directory.parent()) {
+            // It makes keepers below this home, whatever its engine's settings say about the user's.
+            env.retain(|(name, _)| name != "ABIDE_HOME");
+            env.push(("ABIDE_HOME".to_owned(), home.to_string_lossy().into_owned()));
+        }
         Spec {
             argv: launch.argv.clone(),
             env,
             cwd: start.workspace.into(),
             shape: Shape::Pipes,
             retention: self.retention,
-            meta: launch.outliving.clone().unwrap_or_default().into_bytes(),
+            meta: self.outliving(launch).to_string_lossy().into_owned().into_bytes(),
             owner: Owner::Home,
             // The output of a check is read once, and nobody takes a checkpoint.
             overflow: if name.starts_with(CHECK) { Overflow::DropOldest } else { Overflow::Block },

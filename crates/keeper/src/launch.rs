@@ -91,6 +91,11 @@ impl Launcher {
 }
 
 impl Keeper {
+    /// One that is connected already, and was not started by this process.
+    pub(crate) fn new(place: Place, link: Link) -> Self {
+        Self { place, link, process: None }
+    }
+
     /// Connects to the keeper in this place, without waiting for it; its status is the first answer on the link.
     pub fn attach(place: Place) -> Result<Self, KeeperError> {
         let path = || place.path().to_owned();
@@ -105,7 +110,7 @@ impl Keeper {
         })?;
         let mut link = Link::new(socket);
         link.send(&Order { tag: FIRST, act: Act::Hello(secret) })?;
-        Ok(Self { place, link, process: None })
+        Ok(Self::new(place, link))
     }
 
     /// Waits for the first answer.

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -97,17 +97,12 @@ impl Place {
     /// Connects without waiting: a keeper that accepts no connections any more (stopped, and its queue of connections
     /// full) is an error of kind `WouldBlock`.
     pub(crate) fn connect(&self) -> io::Result<OwnedFd> {
-        let (address, _directory) = self.address()?;
-        let socket = stream()?;
-        rustix::io::ioctl_fionbio(&socket, true)?;
-        connect(&socket, &address)?;
-        Ok(socket)
+        connect_below(&File::open(&self.path)?)
     }
 
     fn address(&self) -> io::Result<(SocketAddrUnix, File)> {
         let directory = File::open(&self.path)?;
-        let name = format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd());
-        Ok((SocketAddrUnix::new(name)?, directory))
+        Ok((address_below(&directory)?, directory))
     }
 
     /// Writes how the child ended, and how many bytes each stream of job 0 had by then.
@@ -175,6 +170,19 @@ impl Place {
     pub(crate) fn identity(&self) -> io::Result<Vec<u8>> {
         self.read(IDENTITY)
     }
+}
+
+/// Connects to the socket in an open directory, without waiting.
+pub(crate) fn connect_below(directory: &impl AsFd) -> io::Result<OwnedFd> {
+    let socket = stream()?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    connect(&socket, &address_below(directory)?)?;
+    Ok(socket)
+}
+
+fn address_below(directory: &impl AsFd) -> io::Result<SocketAddrUnix> {
+    let descriptor = directory.as_fd().as_raw_fd();
+    Ok(SocketAddrUnix::new(format!("/proc/self/fd/{descriptor}/{SOCKET}"))?)
 }
 
 /// Opens a file for writing that only its owner can read, whatever the umask is.

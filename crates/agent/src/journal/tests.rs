@@ -23,10 +23,25 @@ fn batch(calls: u64) -> Vec<Event> {
     std::iter::once(thought).chain((0..calls).map(request)).collect()
 }
 
+/// The state folder in which this journal lies.
+fn state(path: &Path) -> StateDirectory {
+    let folder = path.parent().unwrap();
+    StateDirectory::open(folder.parent().unwrap(), Path::new(folder.file_name().unwrap())).unwrap()
+}
+
+/// Opens a journal by its contents alone, as one of an earlier version.
+fn open(path: &Path) -> Result<(Journal, Vec<Entry>, Option<PathBuf>), JournalError> {
+    // Its files stay open after the folder is gone.
+    let folder = tempfile::tempdir().unwrap();
+    let record = Record::open(folder.path()).unwrap();
+    let opened = Journal::open(&state(path), record, Standing::EarlierVersion, OnForeign::Refuse)?;
+    Ok((opened.journal, opened.entries, opened.torn))
+}
+
 /// A journal with these events, and its bytes.
 fn written(folder: &Path, events: Vec<Event>) -> (PathBuf, Vec<u8>) {
     let path = folder.join("journal.jsonl");
-    let (mut journal, _, _) = Journal::open(&path).unwrap();
+    let (mut journal, _, _) = open(&path).unwrap();
     journal.append(events).unwrap();
     let bytes = std::fs::read(&path).unwrap();
     (path, bytes)
@@ -47,7 +62,7 @@ fn a_batch_that_is_cut_anywhere_was_never_there() {
     }
     for cut in [first + 1, first + 120, bytes.len() - 2] {
         std::fs::write(&path, &bytes[..cut]).unwrap();
-        let (journal, entries, aside) = Journal::open(&path).unwrap();
+        let (journal, entries, aside) = open(&path).unwrap();
         assert_eq!((entries.len(), journal.next()), (1, 2), "cut at {cut}");
         assert_eq!(std::fs::read(aside.unwrap()).unwrap(), &bytes[first..cut]);
         assert_eq!(std::fs::read(&path).unwrap(), &bytes[..first]);
@@ -59,10 +74,10 @@ fn a_line_that_lacks_only_its_end_is_kept_and_ended() {
     let folder = tempfile::tempdir().unwrap();
     let (path, bytes) = written(folder.path(), vec![said("a"), said("b")]);
     std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
-    let (mut journal, entries, aside) = Journal::open(&path).unwrap();
+    let (mut journal, entries, aside) = open(&path).unwrap();
     assert_eq!((entries.len(), aside), (2, None));
     journal.append(vec![said("c")]).unwrap();
-    assert_eq!(Journal::read(&path).unwrap().entries.len(), 3);
+    assert_eq!(Journal::read(&state(&path)).unwrap().entries.len(), 3);
 }
 
 #[test]
@@ -72,13 +87,13 @@ fn a_torn_line_is_put_aside_and_the_journal_goes_on() {
     for torn in [&b"{\"seq\":2,\"ts"[..], b"\0\0\0\0", b"{\"seq\":4\0\0\n"] {
         bytes.extend_from_slice(torn);
         std::fs::write(&path, &bytes).unwrap();
-        let (mut journal, entries, aside) = Journal::open(&path).unwrap();
+        let (mut journal, entries, aside) = open(&path).unwrap();
         assert_eq!(std::fs::read(aside.unwrap()).unwrap(), torn);
         assert_eq!(journal.next(), entries.len() as u64 + 1);
         journal.append(vec![said("b")]).unwrap();
         bytes = std::fs::read(&path).unwrap();
     }
-    assert_eq!(Journal::read(&path).unwrap().entries.len(), 4);
+    assert_eq!(Journal::read(&state(&path)).unwrap().entries.len(), 4);
     assert!(folder.path().join("journal.torn-3").exists());
 }
 
@@ -87,7 +102,7 @@ fn refused(bytes: &[u8]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.jsonl");
     std::fs::write(&path, bytes).unwrap();
-    let error = Journal::open(&path).unwrap_err().to_string();
+    let error = open(&path).unwrap_err().to_string();
     assert_eq!(std::fs::read(&path).unwrap(), bytes);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     error.strip_prefix(&format!("{}, ", path.display())).unwrap().to_owned()
@@ -150,10 +165,10 @@ fn line_ends_of_another_system_do_no_harm() {
     let text = String::from_utf8(bytes).unwrap().replace('\n', "\r\n");
     for text in [text.as_str(), text.trim_end()] {
         std::fs::write(&path, text).unwrap();
-        let (mut journal, entries, aside) = Journal::open(&path).unwrap();
+        let (mut journal, entries, aside) = open(&path).unwrap();
         assert_eq!((entries.len(), aside), (2, None));
         journal.append(vec![said("c")]).unwrap();
-        assert_eq!(Journal::read(&path).unwrap().entries.len(), 3);
+        assert_eq!(Journal::read(&state(&path)).unwrap().entries.len(), 3);
     }
 }
 

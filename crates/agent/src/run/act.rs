@@ -23,7 +23,9 @@ impl Agent<'_> {
             return self.ask(&request);
         }
         let done = self.carry_out(&request);
+        let folder = done.execution_ref.clone();
         self.result(&request, done)?;
+        self.memory.check_call_folder(folder.as_deref())?;
         Ok(None)
     }
 

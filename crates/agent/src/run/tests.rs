@@ -1,5 +1,7 @@
 //! The loop with a scripted model and tools that only say what they were told.
 
+mod foreign;
+
 use std::{
     cell::{Cell, RefCell},
     collections::{HashSet, VecDeque},
@@ -14,12 +16,17 @@ use crate::{
     event::{Entry, Status},
     hands::{Abandoned, Asked, Done},
     model::{Finish, ModelError, Piece, Reply, Request, ToolCall, Usage},
+    provenance::{OnForeign, Origin, Record, StateFolder},
+    state::StateDirectory,
     tool::Sent,
 };
 
 /// A state folder, a script, and everything that was heard.
 struct Stage {
     folder: tempfile::TempDir,
+    /// The home's records.
+    records: tempfile::TempDir,
+    origin: Cell<Origin>,
     definition: Definition,
     replies: RefCell<VecDeque<Result<Reply, ModelError>>>,
     /// The messages of every request.
@@ -69,6 +76,8 @@ impl Stage {
         };
         Self {
             folder: tempfile::tempdir().unwrap(),
+            records: tempfile::tempdir().unwrap(),
+            origin: Cell::new(Origin::Unknown),
             definition,
             replies: RefCell::default(),
             heard: RefCell::default(),
@@ -90,13 +99,48 @@ impl Stage {
         self.folder.path()
     }
 
+    /// The question that waits in the state folder.
+    fn question(&self) -> Option<Question> {
+        let state = self.state();
+        let opened = StateDirectory::open(state.parent().unwrap(), Path::new(state.file_name().unwrap()));
+        Question::shown(&opened.unwrap())
+    }
+
     fn order(&self, order: &Order) -> Result<Outcome, RunError> {
-        let memory = Memory::open(self.state(), window(&self.definition, ".abide"))?;
+        self.order_in(self.memory(OnForeign::Refuse)?, order)
+    }
+
+    fn order_in(&self, memory: Memory, order: &Order) -> Result<Outcome, RunError> {
         let (mut mind, mut hands, mut voice) = (MindOf(self), HandsOf(self), VoiceOf(self));
         self.interrupted.store(false, Ordering::Relaxed);
         let around =
             Around { mind: &mut mind, hands: &mut hands, voice: &mut voice, interrupt: &self.interrupted };
         Agent::new(&self.definition, memory, around).run(order)
+    }
+
+    fn memory(&self, on_foreign: OnForeign) -> Result<Memory, MemoryError> {
+        let state = self.state();
+        let folder = StateFolder {
+            root: state.parent().unwrap().to_owned(),
+            relative: state.file_name().unwrap().into(),
+            records: self.records.path().to_owned(),
+            record_id: None,
+            origin: self.origin.get(),
+            keeper_arguments: Vec::new(),
+        };
+        Memory::open(&folder, on_foreign, window(&self.definition, ".abide"))
+    }
+
+    /// Replaces the journal with one that counts as Abide's own.
+    fn leave_journal(&self, text: &str) {
+        std::fs::write(self.state().join("journal.jsonl"), text).unwrap();
+        match std::fs::read_to_string(self.state().join("id")) {
+            Ok(id) => {
+                let mut record = Record::open(&self.records.path().join(id.trim())).unwrap();
+                record.restart(text.as_bytes()).unwrap();
+            }
+            Err(_) => self.origin.set(Origin::EarlierVersion),
+        }
     }
 
     fn message(&self, text: &str) -> Outcome {
@@ -243,7 +287,7 @@ fn a_question_in_a_batch_waits_until_the_rest_of_it_is_done_and_sessions_stay() 
     ]));
     let Outcome::Waiting { question } = stage.message("go") else { panic!("nobody is asked") };
     assert_eq!((question.question.as_str(), question.options.len()), ("which?", 2));
-    assert_eq!(Question::shown(stage.state()), Some(question));
+    assert_eq!(stage.question(), Some(question));
     assert_eq!(stage.living.borrow().len(), 1);
     // Asked again without an answer, it waits on and the model is not asked.
     assert!(matches!(stage.message("go"), Outcome::Waiting { .. }));
@@ -256,7 +300,7 @@ fn a_question_in_a_batch_waits_until_the_rest_of_it_is_done_and_sessions_stay() 
     assert!(heard[5].starts_with("tool: there is no tool nothing"), "{heard:?}");
     assert!(heard[6].starts_with("tool: not carried out: the arguments are no JSON object"), "{heard:?}");
     assert_eq!(stage.living.borrow().len(), 0);
-    assert!(Question::shown(stage.state()).is_none());
+    assert!(stage.question().is_none());
     // The same command again: its answer was taken.
     assert_eq!(stage.answer("b").unwrap(), completed("b it is"));
     assert!(matches!(stage.answer("a"), Err(RunError::Usage(_))));
@@ -299,7 +343,9 @@ fn a_sensitive_answer_reaches_model_and_tools_and_never_the_journal() {
     assert_eq!(stage.done.borrow().as_slice(), [r#"look {"with":"hunter2"}"#]);
     assert!(stage.last_heard().contains(&"tool: hunter2".to_owned()));
     assert!(!stage.journal().contains("hunter2"), "{}", stage.journal());
-    assert!(!stage.state().join("secrets").exists());
+    let id = std::fs::read_to_string(stage.state().join("id")).unwrap();
+    let record = stage.records.path().join(id.trim());
+    assert!(record.join("written").exists() && !record.join("secrets").exists());
     // Whether it is the same cannot be known any more, and does not matter.
     assert!(matches!(stage.answer("hunter2").unwrap(), Outcome::Completed { .. }));
 }
@@ -310,7 +356,7 @@ fn die_before(stage: &Stage, kind: &str, skip: usize) {
     let lines: Vec<&str> = journal.split_inclusive('\n').collect();
     let mut found = lines.iter().enumerate().filter(|(_, line)| line.contains(&format!("\"{kind}\"")));
     let (index, _) = found.nth(skip).unwrap();
-    std::fs::write(stage.state().join("journal.jsonl"), lines[..index].concat()).unwrap();
+    stage.leave_journal(&lines[..index].concat());
 }
 
 #[test]
@@ -489,7 +535,7 @@ fn an_interrupted_batch_leaves_no_call_without_a_result_and_goes_on() {
 #[test]
 fn two_at_once_are_refused() {
     let stage = Stage::new();
-    let _first = Memory::open(stage.state(), window(&stage.definition, ".abide")).unwrap();
+    let _first = stage.memory(OnForeign::Refuse).unwrap();
     let error = stage.order(&Order::default()).unwrap_err().to_string();
     assert!(error.starts_with(&format!("another process (pid {})", std::process::id())), "{error}");
 }

@@ -5,9 +5,10 @@ use abide_keeper::launch::Keeper;
 use abide_keeper::protocol::Stream;
 use abide_terminal::{ScreenText, Shell};
 
-use super::found::{Found, Living, all, find};
+use super::copies::Copies;
+use super::found::{Found, Living, LivingOrigin, all, find};
 use super::program::Program;
-use super::record::{SessionRecord, new_id, sessions};
+use super::record::{SessionFolders, SessionRecord, new_id};
 use super::start::Opening;
 use super::talk::Saying;
 use super::{shell, talk};
@@ -77,13 +78,17 @@ impl SessionCall<'_> {
             Err(bad) => return Ok(Observation::refused(bad.to_string()).into()),
         };
         let began = ticks_ms();
-        let execution = Execution::new(&self.setup.state, &self.setup.cwd, self.action);
-        let mut recorder = Recorder::new(&execution.path, self.setup.window());
+        let execution = Execution::new(self.setup, self.action);
+        let mut recorder = Recorder::new(&execution.folder, self.setup.window());
         let (mut living, started) = match self.meant() {
             Meant::None(observation) => return Ok((*observation).into()),
             Meant::Living(living) => {
                 let job = living.record.shell.is_some().then_some(living.status.jobs + 1);
                 self.begin(&execution, &living.id, Vec::new(), job, text.as_deref())?;
+                // The folder of a session that an earlier version started is its keeper's own.
+                if living.origin == LivingOrigin::Own {
+                    recorder.copy_to(Copies::open(&self.setup.state, &living.id).ok());
+                }
                 (*living, None)
             }
             Meant::Start { default } => {
@@ -119,13 +124,13 @@ impl SessionCall<'_> {
     }
 
     fn meant(&self) -> Meant {
-        let place = sessions(&self.setup.state);
+        let place = SessionFolders::new(self.setup);
         match self.arguments.session.as_deref() {
             Some(NEW_SESSION) => Meant::Start { default: false },
             Some(id) => match find(&place, id) {
                 Found::Living(living) if self.is_ours(&living.record) => Meant::Living(living),
                 Found::Dead(code)
-                    if SessionRecord::read(&place.join(id)).is_some_and(|of| self.is_ours(&of)) =>
+                    if SessionRecord::read(place.place(id).path()).is_some_and(|of| self.is_ours(&of)) =>
                 {
                     Meant::None(Box::new(dead(id, code)))
                 }
@@ -151,7 +156,7 @@ impl SessionCall<'_> {
     }
 
     fn no_such_session(&self, id: &str) -> String {
-        let place = sessions(&self.setup.state);
+        let place = SessionFolders::new(self.setup);
         let open: Vec<String> = all(&place)
             .into_iter()
             .filter(|(id, record)| self.is_ours(record) && matches!(find(&place, id), Found::Living(_)))
@@ -211,9 +216,9 @@ impl SessionCall<'_> {
             Ok(program) => program,
             Err(error) => return refused(format!("the session could not be started: {error}")),
         };
-        let place = sessions(&self.setup.state);
+        let place = SessionFolders::new(self.setup);
         let opening = Opening {
-            id: new_id(&self.tool.name, |id| place.join(id).exists()),
+            id: new_id(&self.tool.name, |id| place.place(id).path().exists()),
             program,
             env,
             cwd: self.setup.tool_cwd(self.tool),
@@ -228,7 +233,7 @@ impl SessionCall<'_> {
             },
         };
         self.begin(execution, &opening.id, argv, None, text)?;
-        let mut living = match opening.start(&place, &self.setup.launcher)? {
+        let mut living = match opening.start(place.own(), &self.setup.launcher)? {
             Ok(living) => living,
             Err(why) => {
                 let mut observation =
@@ -237,6 +242,10 @@ impl SessionCall<'_> {
                 return Ok(Err(Box::new(observation)));
             }
         };
+        // The session runs, whatever becomes of what people can read about it.
+        let copies = Copies::open(&self.setup.state, &living.id).ok();
+        copies.as_ref().and_then(|copies| copies.write_pid(living.status.child.pid).ok());
+        recorder.copy_to(copies);
         if living.record.shell.is_some() {
             return Ok(Ok((living, Spoken::default())));
         }
@@ -278,9 +287,9 @@ impl SessionCall<'_> {
         let Some(earlier) = earlier.filter(|_| saying.text.is_some()) else {
             return talk::say(living, saying, recorder, stop);
         };
-        let earlier = Execution::new(&self.setup.state, &self.setup.cwd, &earlier);
+        let earlier = Execution::new(self.setup, &earlier);
         let budget = self.setup.window() / 2;
-        let mut late = Recorder::new(&earlier.path, budget);
+        let mut late = Recorder::new(&earlier.folder, budget);
         let progress = talk::look(living, &mut late);
         late.finish();
         let mut spoken = talk::say(living, saying, recorder, stop);

@@ -2,9 +2,10 @@
 //!
 //! A pid on disk is never believed. A keeper that answers to the secret in its directory is the one that was started
 //! there; what it holds, it says itself. Where none answers, leftovers are ended only if pid, start time and boot all
-//! are those that the keeper recorded.
+//! are those that the keeper recorded. All of that lies in the home. A session that an earlier version started in the state
+//! folder is one only if [`abide_keeper::former`] says so. It is told to end and nothing else is done to it.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::launch::{Keeper, sweep};
@@ -12,7 +13,7 @@ use abide_keeper::leftovers::end_marked;
 use abide_keeper::place::Place;
 use abide_keeper::protocol::{Act, Answer, News, Order, Owner, Status};
 
-use super::record::{SessionRecord, is_id};
+use super::record::{FormerSession, SessionFolders, SessionRecord, is_id};
 use crate::tool::execution::mark_entry;
 use crate::tool::once::{attach, reap};
 use crate::tool::workbench::ToolError;
@@ -35,6 +36,18 @@ pub(crate) struct Living {
     pub(crate) keeper: Keeper,
     pub(crate) status: Status,
     pub(crate) record: SessionRecord,
+    /// Where it is noted how far the session was heard.
+    pub(crate) notes: PathBuf,
+    pub(crate) origin: LivingOrigin,
+}
+
+/// Which version started a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LivingOrigin {
+    /// One that keeps sessions in the home, as this one does.
+    Own,
+    /// One that kept them in the state folder.
+    Former,
 }
 
 /// How long a keeper may take to answer.
@@ -43,35 +56,51 @@ pub(crate) const PATIENCE_MS: u64 = 10_000;
 const END_MS: u64 = 20_000;
 
 /// Looks for a session.
-pub(crate) fn find(sessions: &Path, id: &str) -> Found {
-    let place = Place::new(sessions, id);
-    if !is_id(id) || !place.path().is_dir() {
+pub(crate) fn find(sessions: &SessionFolders, id: &str) -> Found {
+    let place = sessions.place(id);
+    if !is_id(id) {
         return Found::Unknown;
+    }
+    if !place.path().is_dir() {
+        let Some(FormerSession { keeper, status, notes }) = sessions.former(id) else {
+            return Found::Unknown;
+        };
+        return found(id, keeper, status, notes, LivingOrigin::Former);
     }
     let Some(mut keeper) = attach(&place) else {
         return Found::Dead(place.exit_record().map(|exit| exit.code));
     };
     match keeper.status(PATIENCE_MS) {
-        Ok(Status { exit: Some(exit), .. }) => Found::Dead(Some(exit.code)),
-        Ok(status) => {
-            let record = serde_json::from_slice(&status.meta).unwrap_or_default();
-            Found::Living(Box::new(Living { id: id.to_owned(), keeper, status, record }))
-        }
+        Ok(status) => found(id, keeper, status, place.path().to_owned(), LivingOrigin::Own),
         Err(_) => Found::Dead(place.exit_record().map(|exit| exit.code)),
     }
 }
 
+fn found(id: &str, keeper: Keeper, status: Status, notes: PathBuf, origin: LivingOrigin) -> Found {
+    if let Some(exit) = &status.exit {
+        return Found::Dead(Some(exit.code));
+    }
+    let record = serde_json::from_slice(&status.meta).unwrap_or_default();
+    Found::Living(Box::new(Living { id: id.to_owned(), keeper, status, record, notes, origin }))
+}
+
 /// All names of sessions, with what is known about each.
-pub(crate) fn all(sessions: &Path) -> Vec<(String, SessionRecord)> {
-    let known = |(id, place): (String, Place)| {
-        let record = SessionRecord::read(place.path()).or_else(|| match find(sessions, &id) {
-            // Whoever started it may have died before writing it down.
-            Found::Living(living) => Some(living.record),
-            Found::Dead(_) | Found::Unknown => None,
-        });
+pub(crate) fn all(sessions: &SessionFolders) -> Vec<(String, SessionRecord)> {
+    let told = |id: &str| match find(sessions, id) {
+        Found::Living(living) => Some(living.record),
+        Found::Dead(_) | Found::Unknown => None,
+    };
+    // The process that started it may have died before it wrote the record.
+    let own = |id: String| {
+        let record = SessionRecord::read(sessions.place(&id).path()).or_else(|| told(&id));
         Some((id, record?))
     };
-    Place::all(sessions).into_iter().filter_map(known).collect()
+    let former = |id: String| {
+        let record = told(&id)?;
+        Some((id, record))
+    };
+    let own = sessions.own_ids().into_iter().filter_map(own);
+    own.chain(sessions.former_ids().into_iter().filter_map(former)).collect()
 }
 
 impl Living {
@@ -110,28 +139,58 @@ pub(crate) struct Gone {
     pub(crate) keeper: Option<u32>,
 }
 
-/// Whether there is a session of this name, living or not.
-pub(crate) fn exists(sessions: &Path, id: &str) -> bool {
-    is_id(id) && sessions.join(id).is_dir()
+/// Whether there is a session of this name, living or not. Of an earlier version's, only those that live count.
+pub(crate) fn exists(sessions: &SessionFolders, id: &str) -> bool {
+    is_id(id) && (sessions.place(id).path().is_dir() || sessions.former(id).is_some())
 }
 
 /// Ends sessions and everything of them, however they are. Every keeper is told before any is waited for, so that many
 /// stubborn sessions take no longer than one.
-pub(crate) fn end(sessions: &Path, ids: &[String]) -> Vec<Gone> {
-    let ids = ids.iter().filter(|id| exists(sessions, id));
-    let told: Vec<(Place, SessionRecord, Option<Keeper>)> = ids
-        .map(|id| {
-            let place = Place::new(sessions, id);
-            let record = SessionRecord::read(place.path()).unwrap_or_default();
-            let mut keeper = attach(&place);
-            if let Some(keeper) = &mut keeper {
-                // One that is gone by now needs no order.
-                keeper.link.send(&Order { tag: END, act: Act::End { force: false } }).ok();
-            }
-            (place, record, keeper)
-        })
-        .collect();
-    told.into_iter().map(|(place, record, keeper)| finish(&place, &record, keeper)).collect()
+pub(crate) fn end(sessions: &SessionFolders, ids: &[String]) -> Vec<Gone> {
+    let told: Vec<(&String, Told)> =
+        ids.iter().filter_map(|id| Some((id, tell_to_end(sessions, id)?))).collect();
+    let finished = |(id, told): (&String, Told)| match told {
+        Told::Own { place, record, keeper } => finish(&place, &record, keeper),
+        Told::Former { mut keeper, status } => {
+            let pid = status.keeper.pid;
+            wait_for_end(&mut keeper);
+            sessions.forget_former(id);
+            Gone { wholly: keeper.link.is_closed(), keeper: Some(pid) }
+        }
+    };
+    told.into_iter().map(finished).collect()
+}
+
+/// A session that was told to end, or whose keeper is dead.
+enum Told {
+    Own { place: Place, record: SessionRecord, keeper: Option<Keeper> },
+    Former { keeper: Keeper, status: Box<Status> },
+}
+
+fn tell_to_end(sessions: &SessionFolders, id: &str) -> Option<Told> {
+    let end = |keeper: &mut Keeper| {
+        // One that is gone by now needs no order.
+        keeper.link.send(&Order { tag: END, act: Act::End { force: false } }).ok();
+    };
+    let place = sessions.place(id);
+    if !is_id(id) || !place.path().is_dir() {
+        let FormerSession { mut keeper, status, .. } = sessions.former(id)?;
+        end(&mut keeper);
+        return Some(Told::Former { keeper, status: Box::new(status) });
+    }
+    let record = SessionRecord::read(place.path()).unwrap_or_default();
+    let mut keeper = attach(&place);
+    if let Some(keeper) = &mut keeper {
+        end(keeper);
+    }
+    Some(Told::Own { place, record, keeper })
+}
+
+fn wait_for_end(keeper: &mut Keeper) {
+    while let Ok(Some(answer)) = keeper.link.wait::<Answer>(END_MS)
+        && answer.tag != END
+    {}
+    reap(keeper);
 }
 
 /// Waits until a session that was told to end is gone, and clears away what is left of one whose keeper is dead.
@@ -139,10 +198,7 @@ fn finish(place: &Place, record: &SessionRecord, keeper: Option<Keeper>) -> Gone
     let mut pid = None;
     if let Some(mut keeper) = keeper {
         pid = keeper.status(PATIENCE_MS).ok().map(|status| status.keeper.pid);
-        while let Ok(Some(answer)) = keeper.link.wait::<Answer>(END_MS)
-            && answer.tag != END
-        {}
-        reap(&mut keeper);
+        wait_for_end(&mut keeper);
     }
     let wholly = !place.path().exists() || sweep(place);
     if wholly && !record.mark.is_empty() {

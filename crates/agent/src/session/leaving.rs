@@ -1,13 +1,12 @@
 //! What an earlier process of ours was saying to a session when it died: a command is stopped, another program is left at
 //! work, and what either has printed is taken.
 
-use std::path::Path;
-
 use abide_keeper::protocol::{Act, Answer, JobId, News, Order};
 
 use super::found::Living;
 use super::record::Heard;
 use super::talk;
+use crate::state::Subfolder;
 use crate::tool::once::{Left, take_rest};
 use crate::tool::recorder::Recorder;
 use crate::tool::workbench::Progress;
@@ -22,13 +21,18 @@ pub(crate) enum LeftOff {
 }
 
 /// Leaves off whatever the call was about. `job` is the command that it was to be.
-pub(crate) fn leave_off(living: &mut Living, action: &str, job: Option<JobId>, directory: &Path) -> LeftOff {
+pub(crate) fn leave_off(
+    living: &mut Living,
+    action: &str,
+    job: Option<JobId>,
+    folder: &Subfolder,
+) -> LeftOff {
     if living.record.shell.is_none() {
-        let place = living.keeper.place.path().to_owned();
+        let place = living.notes.clone();
         let mut heard = Heard::read(&place);
-        heard.seen = take_rest(&mut living.keeper, 0, heard.seen, directory);
+        heard.seen = take_rest(&mut living.keeper, 0, heard.seen, folder);
         heard.write(&place);
-        let mut recorder = Recorder::new(directory, 0);
+        let mut recorder = Recorder::new(folder, 0);
         let progress = talk::look(living, &mut recorder);
         match progress {
             Progress::AtWork | Progress::Unclear => talk::note_unfinished(living, action),
@@ -41,7 +45,7 @@ pub(crate) fn leave_off(living: &mut Living, action: &str, job: Option<JobId>, d
     let Some(job) = job.filter(|job| *job <= living.status.jobs) else { return LeftOff::Command(nothing) };
     let was_running = living.status.running.is_some_and(|(running, _)| running == job);
     let stopped = !was_running || stop(living, job);
-    take_rest(&mut living.keeper, job, [0; 2], directory);
+    take_rest(&mut living.keeper, job, [0; 2], folder);
     let last = living.status.last.as_ref().filter(|last| last.job == job && !was_running);
     LeftOff::Command(Left { exit_code: last.map(|last| last.code), was_running: was_running && stopped })
 }

@@ -9,6 +9,7 @@
 //! Not here: programs that are started for one call; those are [`crate::tool`].
 
 pub(crate) mod call;
+pub(crate) mod copies;
 pub(crate) mod found;
 pub(crate) mod leaving;
 pub(crate) mod program;

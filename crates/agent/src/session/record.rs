@@ -4,13 +4,20 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use abide_keeper::protocol::Stream;
+use abide_keeper::former::FormerKeepers;
+use abide_keeper::launch::Keeper;
+use abide_keeper::place::Place;
+use abide_keeper::protocol::{Status, Stream};
+use abide_os::remove::remove_path;
 use serde::{Deserialize, Serialize};
 
+use crate::private;
+use crate::state::Subfolder;
 use crate::tool::execution::write;
+use crate::tool::workbench::Setup;
 
 /// What a session is, as its keeper and its directory remember it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,9 +55,93 @@ pub(crate) struct Heard {
     pub(crate) unfinished: Option<String>,
 }
 
-/// Where the sessions of a state directory lie.
-pub(crate) fn sessions(state: &Path) -> PathBuf {
-    state.join("sessions")
+/// Where the keepers of a state folder's sessions lie.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionFolders {
+    /// In the home's record of the state folder.
+    own: PathBuf,
+    former: Option<FormerFolder>,
+}
+
+/// Where an earlier version kept sessions: in the state folder. Its keepers are served until they end.
+#[derive(Debug, Clone)]
+struct FormerFolder {
+    sessions: Subfolder,
+    keepers: FormerKeepers,
+    /// What this version notes about them, in the home.
+    notes: PathBuf,
+}
+
+/// A session that an earlier version started, and that lives.
+#[derive(Debug)]
+pub(crate) struct FormerSession {
+    pub(crate) keeper: Keeper,
+    pub(crate) status: Status,
+    /// Where this version notes how far the session was heard.
+    pub(crate) notes: PathBuf,
+}
+
+impl SessionFolders {
+    pub(crate) fn new(setup: &Setup) -> Self {
+        let former = setup.former_keepers().map(|keepers| FormerFolder {
+            sessions: setup.state.subfolder("sessions"),
+            keepers,
+            notes: setup.record.join("former"),
+        });
+        Self { former, ..Self::in_record(&setup.record) }
+    }
+
+    /// Those in a record of the home alone.
+    pub(crate) fn in_record(record: &Path) -> Self {
+        Self { own: record.join("sessions"), former: None }
+    }
+
+    /// Where new sessions are started.
+    pub(crate) fn own(&self) -> &Path {
+        &self.own
+    }
+
+    /// The place of a session in the home, whether or not there is one of this name.
+    pub(crate) fn place(&self, id: &str) -> Place {
+        Place::new(&self.own, id)
+    }
+
+    /// The names of the sessions in the home.
+    pub(crate) fn own_ids(&self) -> Vec<String> {
+        Place::all(&self.own).into_iter().map(|(id, _)| id).collect()
+    }
+
+    /// The session of this name that an earlier version started, if it lives.
+    pub(crate) fn former(&self, id: &str) -> Option<FormerSession> {
+        let former = self.former.as_ref().filter(|_| is_id(id))?;
+        let place = former.sessions.open().ok()?.directory(id).ok()?;
+        let (keeper, status) = former.keepers.attach(&place)?;
+        let notes = former.notes.join(id);
+        if !notes.exists() {
+            let bytes = place.read_bounded(HEARD, MAX_HEARD_BYTES).unwrap_or_default();
+            let heard: Heard = serde_json::from_slice(&bytes).unwrap_or_default();
+            private::folder(&notes).ok()?;
+            Heard { unfinished: heard.unfinished.filter(|action| is_id(action)), ..heard }.write(&notes);
+        }
+        Some(FormerSession { keeper, status, notes })
+    }
+
+    /// The names of the sessions that an earlier version started and that may live.
+    pub(crate) fn former_ids(&self) -> Vec<String> {
+        let folder = self.former.as_ref().and_then(|former| former.sessions.open().ok());
+        let entries = folder.and_then(|folder| folder.entries().ok());
+        let names = entries.into_iter().flatten().take(MAX_FORMER).flatten();
+        let names = names.filter_map(|entry| entry.name.into_string().ok());
+        names.filter(|id| is_id(id) && !self.place(id).path().exists()).collect()
+    }
+
+    /// Forgets what was noted about a session of an earlier version.
+    pub(crate) fn forget_former(&self, id: &str) {
+        if let Some(former) = self.former.as_ref().filter(|_| is_id(id)) {
+            // What stays is deleted with the record.
+            remove_path(&former.notes.join(id), MAX_REMOVAL_TIME).ok();
+        }
+    }
 }
 
 impl SessionRecord {
@@ -58,15 +149,7 @@ impl SessionRecord {
         serde_json::from_slice(&fs::read(place.join(SESSION)).ok()?).ok()
     }
 
-    /// Writes it down, with the pid of the program for people.
-    pub(crate) fn write(&self, place: &Path, pid: u32) -> io::Result<()> {
-        let mut file = fs::File::options()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(place.join("pid.txt"))?;
-        io::Write::write_all(&mut file, format!("{pid}\n").as_bytes())?;
+    pub(crate) fn write(&self, place: &Path) -> io::Result<()> {
         write(&place.join(SESSION), self)
     }
 }
@@ -85,6 +168,10 @@ impl Heard {
 
 const SESSION: &str = "session.json";
 const HEARD: &str = "heard.json";
+const MAX_HEARD_BYTES: u64 = 1 << 20;
+/// How many folders of sessions of an earlier version are looked at.
+const MAX_FORMER: usize = 1_000;
+const MAX_REMOVAL_TIME: Duration = Duration::from_secs(10);
 
 /// A new name for a session of this tool: the tool's and six letters or digits.
 pub(crate) fn new_id(tool: &str, taken: impl Fn(&str) -> bool) -> String {

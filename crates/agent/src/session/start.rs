@@ -10,7 +10,7 @@ use abide_keeper::place::Place;
 use abide_keeper::protocol::{Overflow, Owner, Shape, Spec};
 use abide_terminal::Size;
 
-use super::found::Living;
+use super::found::{Living, LivingOrigin};
 use super::program::Program;
 use super::record::SessionRecord;
 use crate::tool::execution::mark_entry;
@@ -80,7 +80,9 @@ impl Opening {
             }
         };
         // The keeper has the record too; what is on disk is for people. The session runs, whatever the disk says.
-        self.record.write(keeper.place.path(), status.child.pid).ok();
-        Ok(Ok(Living { id: self.id, keeper, status, record: self.record }))
+        self.record.write(keeper.place.path()).ok();
+        let notes = keeper.place.path().to_owned();
+        let (id, record, origin) = (self.id, self.record, LivingOrigin::Own);
+        Ok(Ok(Living { id, keeper, status, record, notes, origin }))
     }
 }

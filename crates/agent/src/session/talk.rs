@@ -51,7 +51,7 @@ pub(crate) struct Saying<'a> {
 /// Says something, or with no text only waits, and takes everything that was printed since the last time.
 pub(crate) fn say(living: &mut Living, saying: Saying<'_>, recorder: &mut Recorder, stop: &Stop) -> Spoken {
     let Saying { action, text, timeout_ms } = saying;
-    let place = living.keeper.place.path().to_owned();
+    let place = living.notes.clone();
     let mut heard = Heard::read(&place);
     let bytes = text.map(|text| keys(text, living.record.pty.is_some())).unwrap_or_default();
     heard.lines_sent += bytes.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count() as u64;
@@ -92,7 +92,7 @@ pub(crate) fn say(living: &mut Living, saying: Saying<'_>, recorder: &mut Record
 
 /// Looks for a moment at what a program does, without saying anything, and takes what it has printed.
 pub(crate) fn look(living: &mut Living, recorder: &mut Recorder) -> Progress {
-    let place = living.keeper.place.path().to_owned();
+    let place = living.notes.clone();
     let mut heard = Heard::read(&place);
     let prompt = heard.prompt.clone().into_bytes();
     let say = Say { bytes: Vec::new(), prompt, quiet_ms: GLANCE_QUIET_MS, timeout_ms: GLANCE_MS };
@@ -118,13 +118,13 @@ pub(crate) fn look(living: &mut Living, recorder: &mut Recorder) -> Progress {
 
 /// Notes on which call a program is at work, so that what it prints later is not taken for the answer to another.
 pub(crate) fn note_unfinished(living: &Living, action: &str) {
-    let place = living.keeper.place.path();
+    let place = &living.notes;
     Heard { unfinished: Some(action.to_owned()), ..Heard::read(place) }.write(place);
 }
 
 /// The call on which the program of a session was still at work when it was last heard.
 pub(crate) fn unfinished(living: &Living) -> Option<String> {
-    Heard::read(living.keeper.place.path()).unfinished
+    Heard::read(&living.notes).unfinished
 }
 
 /// What came back of something that was said.

@@ -1,24 +1,39 @@
 //! The directory of one call: what was called, what it printed, how it ended.
 //!
-//! It is made before anything is started, so that whoever comes after a crash finds what there is to find. Not here:
-//! starting anything.
+//! It is made before anything is started, so that whoever comes after a crash finds what there is to find. The directory
+//! in the state folder is for people and for the model. What recovery goes by, the record of the call and its keeper, lies
+//! in the home, where tools have no business. Not here: starting anything.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use abide_keeper::launch::Keeper;
+use abide_keeper::protocol::Status;
+use abide_os::remove::remove_path;
 use serde::{Deserialize, Serialize};
+
+use super::once;
+use super::workbench::Setup;
+use crate::private;
+use crate::state::Subfolder;
 
 /// Where a call's things lie.
 #[derive(Debug, Clone)]
 pub struct Execution {
-    /// The directory.
-    pub path: PathBuf,
-    /// The same, relative to the state directory.
+    /// The folder for people and for the model, in the state folder.
+    pub folder: Subfolder,
+    /// Its path, relative to the state directory.
     pub reference: String,
-    /// The same, as a tool of the agent can read it.
+    /// Its path, as a tool of the agent can read it.
     pub shown: String,
+    /// The call's directory in the home.
+    private: PathBuf,
+    /// The directory of that one and of calls before it.
+    calls: PathBuf,
+    /// Whether an earlier version began the call, which had everything in the state folder.
+    is_former: bool,
 }
 
 /// What was called.
@@ -75,53 +90,109 @@ pub struct ExitRecord {
 }
 
 const EXECUTIONS: &str = "executions";
+/// How many calls before the one at work the home has a record of.
+const MAX_KEPT_CALLS: usize = 16;
+/// The folder of calls in the home's record.
+const CALLS: &str = "calls";
+const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
+/// How long a record of an earlier version may be: the arguments of a call stand in it.
+const MAX_RECORD_BYTES: u64 = 64 << 20;
 const CALL: &str = "call.json";
 const EXIT: &str = "exit.json";
 /// The keeper's place below an execution.
 const HELD: &str = "held";
 
 impl Execution {
-    /// The call of this id in a state directory, which `cwd` is where tools begin.
-    pub fn new(state: &Path, cwd: &Path, action: &str) -> Self {
+    /// The call of this id.
+    pub(crate) fn new(setup: &Setup, action: &str) -> Self {
         let reference = format!("{EXECUTIONS}/{action}");
-        let path = state.join(&reference);
-        let shown = path.strip_prefix(cwd).unwrap_or(&path).to_string_lossy().into_owned();
-        Self { path, reference, shown }
+        let path = setup.state.path().join(&reference);
+        let shown = path.strip_prefix(&setup.cwd).unwrap_or(&path).to_string_lossy().into_owned();
+        let folder = setup.state.subfolder(&reference);
+        let calls = setup.record.join(CALLS);
+        let private = calls.join(action);
+        let is_former =
+            setup.former_keepers().is_some() && !private.exists() && folder.open_file(CALL).is_ok();
+        Self { folder, reference, shown, private, calls, is_former }
     }
 
-    /// Makes the directory and says what is about to be called.
+    /// Makes the directories and says what is about to be called.
     pub fn begin(&self, call: &CallRecord) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
-        write(&self.path.join(CALL), call)
+        self.forget_old_calls();
+        private::folder(&self.private)?;
+        self.folder.create()?;
+        write(&self.private.join(CALL), call)?;
+        self.folder.replace(CALL, &text(call)?)
+    }
+
+    /// Deletes what the home has about old calls: they have their results in the journal. What cannot be deleted now is
+    /// deleted later.
+    fn forget_old_calls(&self) {
+        let entries = fs::read_dir(&self.calls).into_iter().flatten().flatten();
+        let dated = |entry: fs::DirEntry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()));
+        let mut calls: Vec<_> = entries.filter_map(dated).collect();
+        calls.sort();
+        let surplus = calls.len().saturating_sub(MAX_KEPT_CALLS);
+        for (_, call) in calls.into_iter().take(surplus) {
+            remove_path(&call, MAX_REMOVAL_TIME).ok();
+        }
     }
 
     /// Says how it ended.
     pub fn end(&self, exit: &ExitRecord) -> io::Result<()> {
-        write(&self.path.join(EXIT), exit)
+        write(&self.private.join(EXIT), exit)?;
+        self.folder.replace(EXIT, &text(exit)?)
     }
 
-    /// What was called, if it got so far.
+    /// What was called, if it got so far. What an earlier version recorded lies where tools can write: it names the session
+    /// that the call was about, and nothing is ended by its mark.
     pub fn call(&self) -> Option<CallRecord> {
-        serde_json::from_slice(&fs::read(self.path.join(CALL)).ok()?).ok()
+        let call: CallRecord = serde_json::from_slice(&self.read(CALL)?).ok()?;
+        Some(if self.is_former { CallRecord { mark: String::new(), ..call } } else { call })
     }
 
     /// How it ended, if that was recorded.
     pub fn exit(&self) -> Option<ExitRecord> {
-        serde_json::from_slice(&fs::read(self.path.join(EXIT)).ok()?).ok()
+        serde_json::from_slice(&self.read(EXIT)?).ok()
     }
 
     /// Where the keeper of its program lies while it runs.
     pub fn held(&self) -> PathBuf {
-        self.path.join(HELD)
+        self.private.join(HELD)
     }
+
+    /// The keeper of its program, if an earlier version started it and it lives.
+    pub(crate) fn former_keeper(&self, setup: &Setup) -> Option<(Keeper, Status)> {
+        let keepers = setup.former_keepers().filter(|_| self.is_former)?;
+        keepers.attach(&self.folder.open().ok()?.directory(HELD).ok()?)
+    }
+
+    fn read(&self, name: &str) -> Option<Vec<u8>> {
+        match self.is_former {
+            true => self.folder.read_bounded(name, MAX_RECORD_BYTES).ok(),
+            false => fs::read(self.private.join(name)).ok(),
+        }
+    }
+}
+
+/// Ends the programs of calls whose keepers lie in a record of the home.
+pub(crate) fn end_held(record: &Path) {
+    let calls = fs::read_dir(record.join(CALLS)).into_iter().flatten().flatten();
+    for call in calls {
+        once::end(&call.path().join(HELD));
+    }
+}
+
+fn text(record: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec_pretty(record)?;
+    text.push(b'\n');
+    Ok(text)
 }
 
 /// Writes so that a crash leaves the whole record or none.
 pub(crate) fn write(path: &Path, record: &impl Serialize) -> io::Result<()> {
     let temporary = path.with_extension("tmp");
-    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-    let mut text = serde_json::to_vec_pretty(record)?;
-    text.push(b'\n');
-    file.write_all(&text)?;
+    let mut file = private::open(private::options().write(true).create(true).truncate(true), &temporary)?;
+    file.write_all(&text(record)?)?;
     fs::rename(&temporary, path)
 }

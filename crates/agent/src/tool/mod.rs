@@ -20,4 +20,4 @@ pub(crate) mod clock;
 pub use arguments::Sent;
 pub use bad_call::BadCall;
 pub use observation::{Observation, SessionEvent, Status};
-pub use workbench::{Progress, Recovered, Setup, ToolError, Workbench};
+pub use workbench::{FormerSessions, Progress, Recovered, Setup, ToolError, Workbench};

@@ -171,11 +171,16 @@ fn is_binary(head: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::state::StateDirectory;
 
     fn shown(stdout: &[u8], stderr: &[u8], budget: usize) -> String {
         let folder = tempfile::tempdir().unwrap();
-        let mut recorder = Recorder::new(folder.path(), budget);
+        let state = StateDirectory::create(folder.path(), Path::new("state")).unwrap();
+        let mut recorder = Recorder::new(&state.subfolder("call"), budget);
+        state.subfolder("call").create().unwrap();
         for (stream, bytes) in [(Stream::Stdout, stdout), (Stream::Stderr, stderr)] {
             for piece in bytes.chunks(7) {
                 recorder.push(stream, piece);

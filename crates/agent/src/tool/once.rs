@@ -10,12 +10,13 @@ use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::launch::{Keeper, Launcher, Stage, prevent, stage, sweep};
 use abide_keeper::place::Place;
 use abide_keeper::protocol::{
-    Act, Answer, JobId, News, Order, Overflow, Owner, Range, Refusal, Shape, Spec, Stream,
+    Act, Answer, JobId, News, Order, Overflow, Owner, Range, Refusal, Shape, Spec, Status, Stream,
 };
 
 use super::clock::ticks_ms;
 use super::recorder::{Recorder, file_name};
 use super::workbench::{Stop, ToolError};
+use crate::state::Subfolder;
 
 /// What is started and how long it may take.
 #[derive(Debug)]
@@ -206,8 +207,8 @@ pub(crate) fn attach(place: &Place) -> Option<Keeper> {
 }
 
 /// Ends what an earlier process of ours started for a call, if it still runs, after taking what it has printed into the
-/// files of `directory`. Returns its exit code, if it had ended by itself.
-pub fn recover(place: &Path, directory: &Path) -> Option<Left> {
+/// files of `folder`. Returns its exit code, if it had ended by itself.
+pub(crate) fn recover(place: &Path, folder: &Subfolder) -> Option<Left> {
     if !place.exists() {
         return None;
     }
@@ -217,22 +218,44 @@ pub fn recover(place: &Path, directory: &Path) -> Option<Left> {
         return Some(Left { exit_code: None, was_running: false });
     };
     let status = keeper.status(START_MS).ok()?;
-    take_rest(&mut keeper, 0, [0; 2], directory);
-    let _gone_is_fine = keeper.ask(END, Act::End { force: false }, END_MS);
-    reap(&mut keeper);
+    let left = end_after(&mut keeper, &status, folder);
     clear(&keeper);
-    Some(Left { exit_code: status.exit.as_ref().map(|exit| exit.code), was_running: status.exit.is_none() })
+    Some(left)
+}
+
+/// Ends what a keeper holds, after taking what it has printed.
+pub(crate) fn end_after(keeper: &mut Keeper, status: &Status, folder: &Subfolder) -> Left {
+    take_rest(keeper, 0, [0; 2], folder);
+    // One that is gone has nothing to end.
+    keeper.ask(END, Act::End { force: false }, END_MS).ok();
+    reap(keeper);
+    Left { exit_code: status.exit.as_ref().map(|exit| exit.code), was_running: status.exit.is_none() }
+}
+
+/// Ends what the keeper in a place of the home holds, and clears the place away.
+pub(crate) fn end(place: &Path) {
+    if !place.exists() {
+        return;
+    }
+    let place = Place::at(place.to_owned());
+    match attach(&place) {
+        Some(mut keeper) => {
+            keeper.ask(END, Act::End { force: false }, END_MS).ok();
+            reap(&mut keeper);
+            clear(&keeper);
+        }
+        None => drop(sweep(&place)),
+    }
 }
 
 /// Takes what a job has printed and its files lack; `base` is where in the job's streams the files begin. Says how far the
 /// streams have come.
-pub(crate) fn take_rest(keeper: &mut Keeper, job: JobId, base: [u64; 2], directory: &Path) -> [u64; 2] {
-    let mut recorder = Recorder::new(directory, 0);
+pub(crate) fn take_rest(keeper: &mut Keeper, job: JobId, base: [u64; 2], folder: &Subfolder) -> [u64; 2] {
+    let mut recorder = Recorder::new(folder, 0);
     let mut reached = base;
     for (tag, stream) in (REST..).zip(Stream::ALL) {
-        let recorded = std::fs::metadata(directory.join(file_name(stream))).map_or(0, |file| file.len());
         let offset = &mut reached[stream.index()];
-        *offset += recorded;
+        *offset += folder.file_bytes(file_name(stream));
         loop {
             let range = Range { job, stream, offset: *offset, limit: 1 << 20 };
             let Ok(News::Piece(piece)) = keeper.ask(tag, Act::Read(range), START_MS) else { break };

@@ -5,10 +5,11 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
 
 use abide_keeper::protocol::Stream;
+
+use crate::session::copies::Copies;
+use crate::state::Subfolder;
 
 /// How many bytes of each stream are kept on disk. Of what is beyond, only the last [`Recorder::new`] `window` bytes.
 pub const MOST_ON_DISK: u64 = 256 << 20;
@@ -17,12 +18,15 @@ pub const MOST_ON_DISK: u64 = 256 << 20;
 #[derive(Debug)]
 pub struct Recorder {
     streams: [Recorded; 2],
+    copies: Option<Copies>,
 }
 
 /// One stream.
 #[derive(Debug)]
 pub struct Recorded {
-    path: PathBuf,
+    /// None if nothing is written.
+    folder: Option<Subfolder>,
+    name: &'static str,
     file: Option<File>,
     window: usize,
     /// The first bytes.
@@ -37,11 +41,21 @@ pub struct Recorded {
 }
 
 impl Recorder {
-    /// Records into `stdout` and `stderr` of this directory, which are made when something comes. `window` is how much of
-    /// the beginning and of the end is held in memory.
-    pub fn new(directory: &Path, window: usize) -> Self {
+    /// Records into `stdout` and `stderr` of this folder, which are made when something comes. `window` is how much of the
+    /// beginning and of the end is held in memory.
+    pub fn new(folder: &Subfolder, window: usize) -> Self {
+        Self::with(Some(folder), window)
+    }
+
+    /// Writes nothing.
+    pub(crate) fn in_memory(window: usize) -> Self {
+        Self::with(None, window)
+    }
+
+    fn with(folder: Option<&Subfolder>, window: usize) -> Self {
         let recorded = |stream: Stream| Recorded {
-            path: directory.join(file_name(stream)),
+            folder: folder.cloned(),
+            name: file_name(stream),
             file: None,
             window,
             head: Vec::new(),
@@ -50,12 +64,21 @@ impl Recorder {
             kept: 0,
             dropped: 0,
         };
-        Self { streams: Stream::ALL.map(recorded) }
+        Self { streams: Stream::ALL.map(recorded), copies: None }
+    }
+
+    /// Everything that comes from now on is also copied to the folder of a session.
+    pub(crate) fn copy_to(&mut self, copies: Option<Copies>) {
+        self.copies = copies;
     }
 
     /// Takes bytes. A disk that refuses is no reason to stop: the model still sees what fits into its window.
     pub fn push(&mut self, stream: Stream, bytes: &[u8]) {
         self.streams[stream.index()].push(bytes);
+        if let Some(copies) = &mut self.copies {
+            // The call's own folder has it too.
+            copies.append(stream, bytes).ok();
+        }
     }
 
     /// Bytes that came from the program and are gone.
@@ -72,9 +95,10 @@ impl Recorder {
     pub fn finish(&mut self) {
         for recorded in &mut self.streams {
             if recorded.kept < recorded.printed {
-                let path = recorded.path.with_extension("tail");
+                let name = format!("{}.tail", recorded.name);
                 let tail: Vec<u8> = recorded.tail.iter().copied().collect();
-                let _shown_without = create(&path).and_then(|mut file| file.write_all(&tail));
+                // It is shown without the file too.
+                recorded.create(&name).and_then(|mut file| file.write_all(&tail)).ok();
             }
             recorded.file = None;
         }
@@ -126,9 +150,14 @@ impl Recorded {
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.file.is_none() {
-            self.file = Some(create(&self.path)?);
+            self.file = Some(self.create(self.name)?);
         }
         self.file.as_mut().map_or(Ok(()), |file| file.write_all(bytes))
+    }
+
+    fn create(&self, name: &str) -> io::Result<File> {
+        let folder = self.folder.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        Ok(folder.append(name)?)
     }
 
     fn withhold(&mut self, count: usize) {
@@ -157,19 +186,24 @@ impl Recorded {
     }
 }
 
-/// What a tool prints is for whoever owns the directory, and nobody else.
-fn create(path: &Path) -> io::Result<File> {
-    File::options().append(true).create(true).mode(0o600).open(path)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::state::StateDirectory;
+
+    /// A folder of this name in a state folder below `root`.
+    fn subfolder(root: &Path, name: &str) -> Subfolder {
+        let folder = StateDirectory::create(root, Path::new("state")).unwrap().subfolder(name);
+        folder.create().unwrap();
+        folder
+    }
 
     #[test]
     fn the_beginning_and_the_end_are_held_and_everything_is_on_disk() {
         let folder = tempfile::tempdir().unwrap();
-        let mut recorder = Recorder::new(folder.path(), 4);
+        let mut recorder = Recorder::new(&subfolder(folder.path(), "call"), 4);
         for piece in ["a", "bcd", "efghijk", "", "lm"] {
             recorder.push(Stream::Stdout, piece.as_bytes());
         }
@@ -180,17 +214,17 @@ mod tests {
             (&b"abcd"[..], &b"jklm"[..], 13)
         );
         assert!(!stdout.is_whole());
-        assert_eq!(std::fs::read(folder.path().join("stdout")).unwrap(), b"abcdefghijklm");
-        assert!(!folder.path().join("stderr").exists(), "a stream that had nothing has no file");
+        assert_eq!(std::fs::read(folder.path().join("state/call/stdout")).unwrap(), b"abcdefghijklm");
+        assert!(!folder.path().join("state/call/stderr").exists(), "a stream that had nothing has no file");
     }
 
     #[test]
     fn withheld_bytes_are_left_out_of_what_is_shown_and_stay_on_disk() {
         let folder = tempfile::tempdir().unwrap();
         for (window, expected) in [(100, "one two"), (2, "onwo")] {
-            let path = folder.path().join(window.to_string());
-            std::fs::create_dir(&path).unwrap();
-            let mut recorder = Recorder::new(&path, window);
+            let name = window.to_string();
+            let path = folder.path().join("state").join(&name);
+            let mut recorder = Recorder::new(&subfolder(folder.path(), &name), window);
             recorder.push(Stream::Stdout, b"one> ");
             recorder.withhold(Stream::Stdout, 2);
             recorder.push(Stream::Stdout, b" two");

@@ -4,13 +4,14 @@
 //! remembered that the state directory does not hold as well, so the next process goes on where this one ended.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use abide_keeper::KeeperError;
+use abide_keeper::former::FormerKeepers;
+use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::launch::Launcher;
 use abide_keeper::leftovers::{end_marked, end_orphans};
 use abide_keeper::protocol::{Shape, Stream};
@@ -21,20 +22,25 @@ use super::clock::{now, ticks_ms};
 use super::execution::{CallRecord, Execution, ExitRecord, MARK_VARIABLE, mark_entry, new_mark};
 use super::invocation::Invocation;
 use super::observation::{Observation, SessionEvent, Status, View, view};
-use super::once::{Ended, Once, recover};
+use super::once::{Ended, Once, end_after, recover};
 use super::recorder::{Recorder, file_name};
 use super::script::DashGuard;
 use crate::definition::Tool;
 use crate::session::call::{Made, SessionCall};
+use crate::session::copies::Copies;
 use crate::session::found::{self, Found, all, find};
 use crate::session::leaving::{LeftOff, leave_off};
-use crate::session::record::sessions;
+use crate::session::record::SessionFolders;
+use crate::state::StateDirectory;
 
 /// What a workbench is told when it is opened.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// The state directory, `.abide`.
-    pub state: PathBuf,
+    pub state: StateDirectory,
+    /// The home's record of the state directory, where keepers and records of calls lie.
+    pub record: PathBuf,
+    pub former_sessions: FormerSessions,
     /// The working directory of the agent and of its tools.
     pub cwd: PathBuf,
     /// How this program becomes a keeper.
@@ -51,6 +57,17 @@ pub struct Setup {
     pub secrets: Vec<String>,
     /// What becomes of processes whose keeper was killed.
     pub orphans: Orphans,
+}
+
+/// Whether keepers of sessions may lie in the state directory, where earlier versions started them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FormerSessions {
+    None,
+    /// They are served until they end, each after [`abide_keeper::former`] has shown that it is one.
+    Served {
+        /// Only those that began before this process did.
+        started_before: Option<ProcessIdentity>,
+    },
 }
 
 /// Whose children processes become when their keeper was killed.
@@ -171,6 +188,17 @@ pub enum Progress {
 const TIMEOUT_SEC: u64 = 600;
 
 impl Setup {
+    /// What keepers of an earlier version must be like, if there may be any.
+    pub(crate) fn former_keepers(&self) -> Option<FormerKeepers> {
+        match &self.former_sessions {
+            FormerSessions::None => None,
+            FormerSessions::Served { started_before } => Some(FormerKeepers {
+                arguments: self.launcher.arguments.clone(),
+                started_before: started_before.clone(),
+            }),
+        }
+    }
+
     pub(crate) fn window(&self) -> usize {
         usize::try_from(self.observation_bytes).unwrap_or(usize::MAX).clamp(256, 4 << 20)
     }
@@ -246,7 +274,7 @@ impl Workbench {
         let Invocation { argv, env, stdin } = invocation;
         let stdin = stdin.unwrap_or_default();
         let setup = &self.setup;
-        let execution = Execution::new(&setup.state, &setup.cwd, action);
+        let execution = Execution::new(setup, action);
         let cwd = setup.tool_cwd(tool);
         let mark = new_mark();
         let call = CallRecord {
@@ -261,7 +289,7 @@ impl Workbench {
         };
         execution.begin(&call).map_err(|error| ToolError::system("cannot record a call", error))?;
         let began = ticks_ms();
-        let mut recorder = Recorder::new(&execution.path, setup.window());
+        let mut recorder = Recorder::new(&execution.folder, setup.window());
         let size = tool.pty.map(|size| Size { rows: size.rows.max(1), cols: size.cols.max(1) });
         let timeout_sec = tool.timeout_sec.unwrap_or(TIMEOUT_SEC);
         let once = Once {
@@ -302,7 +330,7 @@ impl Workbench {
 
     /// Ends a session because the model said so.
     pub fn end_session(&mut self, id: &str) -> Observation {
-        let place = sessions(&self.setup.state);
+        let place = SessionFolders::new(&self.setup);
         let is_ours = |(known, record): &(String, _)| {
             let record: &crate::session::record::SessionRecord = record;
             known == id && record.run == self.setup.run
@@ -328,20 +356,21 @@ impl Workbench {
 
     /// Whether the program of a session still runs: the very one that was started, not another with its pid (B8).
     pub fn is_alive(&self, id: &str) -> bool {
-        matches!(find(&sessions(&self.setup.state), id), Found::Living(_))
+        matches!(find(&SessionFolders::new(&self.setup), id), Found::Living(_))
     }
 
     /// The sessions of this run that are there, living or not.
     pub fn sessions(&self) -> Vec<OpenSession> {
-        let ours =
-            all(&sessions(&self.setup.state)).into_iter().filter(|(_, record)| record.run == self.setup.run);
+        let ours = all(&SessionFolders::new(&self.setup))
+            .into_iter()
+            .filter(|(_, record)| record.run == self.setup.run);
         ours.map(|(id, record)| OpenSession { id, tool: record.tool, default: record.default }).collect()
     }
 
     /// Ends these sessions, all at once, and clears away what is left of those that are dead. Returns those that were
     /// there.
     pub fn end_all(&mut self, ids: &[String]) -> Vec<String> {
-        let place = sessions(&self.setup.state);
+        let place = SessionFolders::new(&self.setup);
         let there: Vec<String> = ids.iter().filter(|id| found::exists(&place, id)).cloned().collect();
         self.end(&there);
         there
@@ -361,7 +390,7 @@ impl Workbench {
     /// and what it printed is kept. A session that it only spoke to stays.
     pub fn recover(&mut self, action: &str) -> Result<Recovered, ToolError> {
         check_action(action)?;
-        let execution = Execution::new(&self.setup.state, &self.setup.cwd, action);
+        let execution = Execution::new(&self.setup, action);
         let Some(call) = execution.call() else { return Ok(Recovered::default()) };
         let mut recovered = Recovered {
             begun: true,
@@ -369,7 +398,11 @@ impl Workbench {
             exit_code: execution.exit().and_then(|exit| exit.exit_code),
             ..Recovered::default()
         };
-        if let Some(left) = recover(&execution.held(), &execution.path) {
+        let left = match execution.former_keeper(&self.setup) {
+            Some((mut keeper, status)) => Some(end_after(&mut keeper, &status, &execution.folder)),
+            None => recover(&execution.held(), &execution.folder),
+        };
+        if let Some(left) = left {
             recovered.was_running = left.was_running;
             recovered.exit_code = recovered.exit_code.or(left.exit_code);
         }
@@ -377,11 +410,11 @@ impl Workbench {
             end_marked(&mark_entry(&call.mark));
         }
         if let Some(id) = &call.session {
-            let place = sessions(&self.setup.state);
+            let place = SessionFolders::new(&self.setup);
             // A call that was to start a session has the words for it in its record.
             if !call.argv.is_empty() {
                 recovered.was_running = matches!(find(&place, id), Found::Living(_));
-                if place.join(id).exists() {
+                if found::exists(&place, id) {
                     self.end(std::slice::from_ref(id));
                     recovered.ended_session = Some(id.clone());
                 }
@@ -390,7 +423,7 @@ impl Workbench {
                 && living.own().is_ok()
             {
                 recovered.session = Some(id.clone());
-                match leave_off(&mut living, action, call.job, &execution.path) {
+                match leave_off(&mut living, action, call.job, &execution.folder) {
                     LeftOff::Command(left) => {
                         recovered.was_running = left.was_running;
                         recovered.exit_code = recovered.exit_code.or(left.exit_code);
@@ -404,10 +437,10 @@ impl Workbench {
     }
 
     fn output_on_disk(&self, execution: &Execution) -> String {
-        let mut recorder = Recorder::new(std::path::Path::new("/nowhere"), self.setup.window());
+        let mut recorder = Recorder::in_memory(self.setup.window());
         let mut any = false;
         for stream in Stream::ALL {
-            let Ok(mut file) = fs::File::open(execution.path.join(file_name(stream))) else { continue };
+            let Ok(mut file) = execution.folder.open_file(file_name(stream)) else { continue };
             let mut buffer = vec![0; 256 << 10];
             while let Ok(count @ 1..) = std::io::Read::read(&mut file, &mut buffer) {
                 any = true;
@@ -421,12 +454,16 @@ impl Workbench {
 
     /// Ends sessions. Says whether nothing is left of them.
     fn end(&mut self, ids: &[String]) -> bool {
-        let gone = found::end(&sessions(&self.setup.state), ids);
+        let gone = found::end(&SessionFolders::new(&self.setup), ids);
         for keeper in gone.iter().filter_map(|gone| gone.keeper) {
             if let Some(mut keeper) = self.children.remove(&keeper) {
                 // It has closed its connection, so it has ended.
                 keeper.wait().ok();
             }
+        }
+        for id in ids {
+            // Copies for people: what cannot be removed does no harm.
+            Copies::remove(&self.setup.state, id).ok();
         }
         // Those that were killed meanwhile.
         self.children.retain(|_, keeper| keeper.try_wait().is_ok_and(|status| status.is_none()));

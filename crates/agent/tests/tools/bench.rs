@@ -7,8 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use abide_agent::definition::{Inject, Kind, Parameter, Pty, Tool};
+use abide_agent::state::StateDirectory;
 use abide_agent::tool::workbench::{Orphans, Stop};
-use abide_agent::tool::{Observation, Setup, Workbench};
+use abide_agent::tool::{FormerSessions, Observation, Setup, Workbench};
 use abide_keeper::launch::Launcher;
 use abide_testkit::skip::skip;
 use abide_testkit::wait;
@@ -79,7 +80,9 @@ pub(crate) fn setup(folder: &Path) -> Setup {
     let words = ["bench::as_a_keeper", "--exact", "--include-ignored", "--test-threads=1", "--quiet"];
     let path = std::env::vars().find(|(name, _)| name == "PATH");
     Setup {
-        state: folder.join(".abide"),
+        state: StateDirectory::create(folder, Path::new(".abide")).expect("there is room for a folder"),
+        record: folder.join("record"),
+        former_sessions: FormerSessions::None,
         cwd: folder.to_owned(),
         launcher: Launcher { program, arguments: words.map(str::to_owned).to_vec() },
         env: path.into_iter().chain([("HOME".to_owned(), folder.to_string_lossy().into_owned())]).collect(),
@@ -165,7 +168,10 @@ pub(crate) fn parent(pid: u32) -> u32 {
 fn as_an_agent() {
     if std::env::args().any(|argument| argument == "--exact") {
         let folder = std::env::current_dir().expect("it was started somewhere");
-        let mut workbench = Workbench::open(setup(&folder));
+        let setup = setup(&folder);
+        // An earlier version had the records of calls in the state folder.
+        let record = if Path::new("earlier").exists() { folder.join(".abide") } else { setup.record.clone() };
+        let mut workbench = Workbench::open(Setup { record, ..setup });
         let mut call = |action: &str, tool: &Tool, text: &str| {
             let arguments = serde_json::json!({ "text": text }).as_object().cloned().expect("an object");
             workbench.run(action, tool, &arguments.into()).expect("the machine does as it is told");
@@ -180,7 +186,10 @@ fn as_an_agent() {
         if Path::new("once").exists() {
             let long = Tool {
                 parameters: vec![parameter("text", Inject::Argument)],
-                ..tool("long", &["sh", "-c", "echo so far; touch begun; exec sleep \"$1\"", "long"])
+                ..tool(
+                    "long",
+                    &["sh", "-c", "echo so far; echo $$ > pid; touch begun; exec sleep \"$1\"", "long"],
+                )
             };
             return call("act_9", &long, "71906");
         }

@@ -29,7 +29,7 @@ fn what_a_tool_prints_is_seen_and_everything_about_the_call_is_written_down() {
     assert_eq!((&call["tool"], &call["stdin_bytes"]), (&json!("greet"), &json!(11)));
     let exit: serde_json::Value = serde_json::from_slice(&bench.written("exit.json")).unwrap();
     assert_eq!((&exit["exit_code"], &exit["printed"]), (&json!(3), &json!([27, 5])));
-    assert!(!bench.state().join("executions/act_1/held").exists(), "nothing of the keeper is left");
+    assert!(!bench.folder.path().join("record/calls/act_1/held").exists(), "nothing of the keeper is left");
 }
 
 #[test]
@@ -150,6 +150,23 @@ fn what_a_dead_agent_left_running_is_ended_and_what_it_printed_is_kept() {
     assert_eq!(found.execution_ref.as_deref(), Some("executions/act_9"));
     assert!(running("sleep 71906").is_empty());
     assert!(!bench.workbench.recover("act_10").unwrap().begun);
+}
+
+#[test]
+fn output_is_not_written_through_a_link_that_a_tool_made() {
+    let mut bench = Bench::new();
+    let victim = bench.folder.path().join("victim.txt");
+    std::fs::write(&victim, "precious").unwrap();
+    let link = "ln -s ../../../victim.txt .abide/executions/act_1/stdout; echo printed";
+    assert!(bench.call(&script(link), json!({})).text.starts_with("printed\n"));
+    // Nor for a session: neither its call's file nor its copies.
+    let shell = crate::bench::session("shell", &["bash"]);
+    bench.call(&shell, json!({"text": "true"}));
+    let id = bench.workbench.sessions()[0].id.clone();
+    let link = format!("ln -sf ../../../victim.txt .abide/sessions/{id}/stdout; echo one");
+    bench.call(&shell, json!({ "text": link }));
+    bench.call(&shell, json!({"text": "echo two"}));
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
 }
 
 #[test]

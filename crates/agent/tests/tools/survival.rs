@@ -180,19 +180,19 @@ fn a_recycled_pid_is_not_mistaken_for_the_session() {
     for open in bench.workbench.sessions() {
         if open.tool == "shell" { id = open.id } else { innocent = open.id }
     }
-    let place = bench.state().join("sessions").join(&id);
+    let place = bench.folder.path().join("record/sessions").join(&id);
+    let copies = bench.state().join("sessions").join(&id);
     let innocent_pid = bench.pid(&innocent);
     // The living session is known by its keeper, whatever the file says.
-    fs::write(place.join("pid.txt"), format!("{innocent_pid}\n")).unwrap();
+    fs::write(copies.join("pid.txt"), format!("{innocent_pid}\n")).unwrap();
     assert_eq!(bench.call(&shell, json!({"text": "echo me"})).text, "me\n[exit code 0]");
     // Dead, and its records name a process that lives, but started at another time.
     let identity = fs::read(place.join("identity")).unwrap();
-    fs::write(place.join("pid.txt"), format!("{innocent_pid}\n")).unwrap();
+    fs::write(copies.join("pid.txt"), format!("{innocent_pid}\n")).unwrap();
     let real = bench.workbench.end_session(&id);
     assert_eq!(real.session_event, Some(SessionEvent::Ended));
     fs::create_dir_all(&place).unwrap();
     fs::write(place.join("secret"), [7; 32]).unwrap();
-    fs::write(place.join("pid.txt"), format!("{innocent_pid}\n")).unwrap();
     fs::write(place.join("identity"), forged(&identity, innocent_pid)).unwrap();
     assert!(!bench.workbench.is_alive(&id));
     assert_eq!(bench.workbench.end_all(std::slice::from_ref(&id)), [id.clone()]);

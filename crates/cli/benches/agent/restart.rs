@@ -74,7 +74,8 @@ impl<'a> Place<'a> {
     fn restart(&self, model: &Model) -> (Duration, u64) {
         self.story.put_killed(&self.work.join(".abide"));
         let mut command = Command::new(BINARY);
-        command.args(["agent", "run", "--message", MESSAGE, "--agent"]).arg(&self.scene.agent);
+        // The journal was put there, so the home has no record of it.
+        command.args(["agent", "run", "--adopt", "--message", MESSAGE, "--agent"]).arg(&self.scene.agent);
         command.arg("--workdir").arg(&self.work);
         command
             .env("ABIDE_HOME", self.scene.folder.join("home"))

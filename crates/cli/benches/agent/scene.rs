@@ -13,8 +13,9 @@ use std::{
 use abide_agent::{
     definition::Definition,
     intake::Order,
-    memory::{JOURNAL, Memory},
+    memory::{JOURNAL, Memory, MemoryError},
     model::Client,
+    provenance::{OnForeign, Origin, StateFolder},
     run::{Agent, Around, window},
 };
 use serde_json::{Value, json};
@@ -76,7 +77,7 @@ impl Story {
         let written = Written::until(enough);
         let mut mind = Author { words: Words::new(enough), written: &written, calls: 0 };
         let mut hands = Idle::new(&written, enough + 2);
-        let memory = Memory::open(state.path(), window(definition, STATE)).expect("a state folder");
+        let memory = memory(state.path(), definition).expect("a state folder");
         let interrupt = AtomicBool::new(false);
         let mut voice = Counting(&written);
         let around = Around {
@@ -138,12 +139,27 @@ pub(crate) fn go_on(definition: &Definition, state: &Path, requests: usize) -> V
     let mut mind = Limited { client, left: requests };
     let mut hands = Idle::new(&written, 5);
     hands.outputs = (0..requests).map(|_| hands.words.output()).collect::<VecDeque<_>>();
-    let memory = Memory::open(state, window(definition, STATE)).expect("a state folder");
+    let memory = memory(state, definition).expect("a state folder");
     let mut voice = Counting(&written);
     let around =
         Around { mind: &mut mind, hands: &mut hands, voice: &mut voice, interrupt: undisturbed(&interrupt) };
     Agent::new(definition, memory, around).run(&order()).expect("a run that goes on");
     hands.took
+}
+
+/// The memory in a state folder whose journal was put there.
+fn memory(state: &Path, definition: &Definition) -> Result<Memory, MemoryError> {
+    let records = state.join("records");
+    fs::remove_dir_all(&records).ok();
+    let folder = StateFolder {
+        root: state.parent().expect("a folder").to_owned(),
+        relative: state.file_name().expect("a name").into(),
+        records,
+        record_id: Some("record".to_owned()),
+        origin: Origin::EarlierVersion,
+        keeper_arguments: Vec::new(),
+    };
+    Memory::open(&folder, OnForeign::Refuse, window(definition, STATE))
 }
 
 fn order() -> Order {

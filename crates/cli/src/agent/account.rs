@@ -12,6 +12,7 @@ use abide_agent::{
     journal::Journal,
     memory::JOURNAL,
     model::Usage,
+    state::StateDirectory,
 };
 use serde::Serialize;
 
@@ -43,14 +44,13 @@ pub(crate) struct Account {
 impl Account {
     /// What the agent of that session has in this workspace; none if no agent was here.
     pub(crate) fn of(workspace: &str, session: &str) -> Option<Self> {
-        let state = Path::new(workspace).join(SESSIONS).join(session);
-        let path = state.join(JOURNAL);
-        if !path.exists() {
+        let state = StateDirectory::open(Path::new(workspace), &Path::new(SESSIONS).join(session)).ok()?;
+        if !state.has_journal() {
             return None;
         }
-        let mut account = Self { state, ..Self::default() };
+        let mut account = Self { state: state.path().to_owned(), ..Self::default() };
         let mut asked = Vec::new();
-        match Journal::read(&path) {
+        match Journal::read(&state) {
             Ok(found) => found.entries.iter().for_each(|entry| account.take(&entry.event, &mut asked)),
             Err(error) => account.broken = Some(error.to_string()),
         }

@@ -13,13 +13,25 @@ mod show;
 mod story;
 mod voice;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
+use abide_agent::{
+    provenance::{Origin, StateFolder},
+    state::StateDirectory,
+};
+use abide_os::OsError;
 use anyhow::Context;
 
 pub(crate) use account::Account;
 
-use crate::args::{AgentCommand, AgentPlace};
+use crate::{
+    args::{AgentCommand, AgentPlace},
+    home, private,
+};
 
 pub(crate) fn main(command: AgentCommand) -> anyhow::Result<ExitCode> {
     match command {
@@ -32,26 +44,89 @@ pub(crate) fn main(command: AgentCommand) -> anyhow::Result<ExitCode> {
 /// Where agents remember that were given a name, in their working directory.
 const SESSIONS: &str = ".abide/native";
 
+/// Where the home keeps its records of state folders.
+pub(crate) const RECORDS: &str = "agents";
+
 /// Where an agent works and where it remembers.
 struct Place {
     workdir: PathBuf,
     state: PathBuf,
+    /// A folder above the state folder. Links below it are not followed.
+    root: PathBuf,
 }
 
 impl Place {
     fn of(arguments: &AgentPlace) -> anyhow::Result<Self> {
         let workdir = std::path::absolute(&arguments.workdir);
         let workdir = workdir.context("cannot use the working directory")?;
-        let state = match (&arguments.state, &arguments.session) {
-            (Some(state), _) => std::path::absolute(state).context("cannot use the state folder")?,
-            (None, Some(session)) => workdir.join(SESSIONS).join(session),
-            (None, None) => workdir.join(".abide"),
+        let (root, state) = match (&arguments.state, &arguments.session) {
+            (Some(state), _) => {
+                let state = std::path::absolute(state).context("cannot use the state folder")?;
+                let above = state.ancestors().skip(1).find(|folder| folder.is_dir());
+                (above.unwrap_or(Path::new("/")).to_owned(), state)
+            }
+            (None, Some(session)) => (workdir.clone(), workdir.join(SESSIONS).join(session)),
+            (None, None) => (workdir.clone(), workdir.join(".abide")),
         };
-        Ok(Self { workdir, state })
+        Ok(Self { workdir, state, root })
+    }
+
+    fn relative_state(&self) -> PathBuf {
+        self.state.strip_prefix(&self.root).unwrap_or(&self.state).to_owned()
+    }
+
+    /// The state folder with its record in the home. A session that the daemon named has a record of the same name.
+    fn state_folder(&self, session: Option<&str>) -> anyhow::Result<StateFolder> {
+        let home = home::home()?;
+        private::home(&home)?;
+        let records = home.join(RECORDS);
+        let record_id = session.filter(|session| is_uuid(session)).map(str::to_owned);
+        let is_recorded = record_id.as_ref().is_some_and(|id| records.join(id).exists());
+        let is_noted = || record_id.is_some() && !is_recorded && is_noted(&home, &self.state);
+        let origin = if is_noted() { Origin::EarlierVersion } else { Origin::Unknown };
+        Ok(StateFolder {
+            root: self.root.clone(),
+            relative: self.relative_state(),
+            records,
+            record_id,
+            origin,
+            keeper_arguments: home::launcher()?.arguments,
+        })
+    }
+
+    /// The state folder, if it is there.
+    fn existing_state(&self) -> Result<Option<StateDirectory>, OsError> {
+        match StateDirectory::open(&self.root, &self.relative_state()) {
+            Ok(state) => Ok(Some(state)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The state folder as tools reach it from where they work.
     fn shown_state(&self) -> String {
         self.state.strip_prefix(&self.workdir).unwrap_or(&self.state).display().to_string()
     }
+}
+
+/// Whether a daemon of an earlier version noted in the home that a run of its own has its state in this folder.
+fn is_noted(home: &Path, state: &Path) -> bool {
+    let Ok(state) = state.canonicalize() else { return false };
+    let notes = fs::read_dir(home.join("outliving")).into_iter().flatten().flatten();
+    let texts = notes.filter_map(|note| fs::read_to_string(note.path()).ok());
+    // The note names the folder of sessions, which is there only if there was a session.
+    let is_noted = |line: &str| {
+        let noted = Path::new(line).parent().filter(|_| line.ends_with("/sessions"));
+        noted.is_some_and(|noted| noted.canonicalize().is_ok_and(|noted| noted == state))
+    };
+    texts.into_iter().any(|text| text.lines().any(is_noted))
+}
+
+/// Whether this is a random name as the daemon makes them for sessions.
+fn is_uuid(name: &str) -> bool {
+    let fits = |(index, byte): (usize, u8)| match index {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    };
+    name.len() == 36 && name.bytes().enumerate().all(fits)
 }

@@ -7,10 +7,13 @@ use std::{
 
 use abide_agent::{
     definition::{Definition, Keys, MODEL_VARIABLE},
+    hands::Asked,
+    human::Question,
     intake::{AtEnd, Company, Order},
-    memory::{JOURNAL, Memory},
+    memory::{Memory, MemoryError},
     model::Client,
     outcome::Outcome,
+    provenance::OnForeign,
     run::{Agent, Around, RunError, window},
     tool::{
         Setup, Workbench,
@@ -51,16 +54,29 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         let detail = format!("{} is no directory; --workdir names where to work", place.workdir.display());
         return Err(Trouble::usage(detail).into());
     }
-    if arguments.resume && !place.state.join(JOURNAL).exists() {
+    let has_journal =
+        || place.existing_state().is_ok_and(|state| state.is_some_and(|state| state.has_journal()));
+    if arguments.resume && !has_journal() {
         let detail = format!("there is no run in {} to go on with", place.state.display());
         return Err(Trouble::failure("SESSION_NOT_FOUND", detail).into());
     }
     let keys = definition.keys(&home::variable);
-    let mut memory = Memory::open(&place.state, window(&definition, &place.shown_state()))?;
+    let folder = place.state_folder(arguments.place.session.as_deref())?;
+    let on_foreign = if arguments.adopt { OnForeign::Adopt } else { OnForeign::Refuse };
+    let window = || window(&definition, &place.shown_state());
+    let mut memory = match Memory::open(&folder, on_foreign, window()) {
+        Err(error) if error.is_foreign() && !json && wants_to_adopt(&error, &interrupt) => {
+            Memory::open(&folder, OnForeign::Adopt, window())
+        }
+        opened => opened,
+    }
+    .map_err(refusal)?;
     memory.withhold(keys.to_strike());
     let mut client = Client::new(&definition.model, key, Arc::clone(&interrupt))?;
     let mut workbench = Workbench::open(Setup {
-        state: place.state.clone(),
+        state: memory.state().clone(),
+        record: memory.record_folder().to_owned(),
+        former_sessions: memory.former_sessions(),
         cwd: place.workdir.clone(),
         launcher: home::launcher()?,
         env: environment(&keys),
@@ -83,6 +99,31 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         Err(RunError::Usage(detail)) => Err(Trouble::usage(detail).into()),
         Err(RunError::Memory(error)) => Err(error.into()),
     }
+}
+
+/// What a person at the terminal says about a state folder that is foreign.
+fn wants_to_adopt(error: &MemoryError, interrupt: &AtomicBool) -> bool {
+    if let MemoryError::Link { .. } = error {
+        return false;
+    }
+    let question = Question {
+        interaction_id: String::new(),
+        question: format!("{error}. Adopt it?"),
+        options: vec!["yes".to_owned(), "no".to_owned()],
+        sensitive: false,
+    };
+    match person::ask(&question, interrupt) {
+        Asked::Answered(answer) => answer == "yes",
+        Asked::Nobody | Asked::Interrupted => false,
+    }
+}
+
+/// A foreign state folder is nothing that trying again helps with.
+fn refusal(error: MemoryError) -> anyhow::Error {
+    if error.is_foreign() {
+        return Trouble { code: "FOREIGN_STATE".to_owned(), ..Trouble::usage(error.to_string()) }.into();
+    }
+    error.into()
 }
 
 /// A state folder belongs to one story, whose runs follow each other: all sessions in it are that story's.

@@ -2,17 +2,23 @@
 
 use std::{io::Write, process::ExitCode};
 
-use abide_agent::{human::Question, journal::Journal, memory::JOURNAL, story::Story};
+use abide_agent::{
+    human::Question,
+    journal::{Found, Journal},
+    story::Story,
+};
 
 use super::{Place, person, story};
 use crate::{args::AgentShow, exit::SUCCEEDED, table::Colour, text, trouble::Trouble};
 
 pub(super) fn run(arguments: &AgentShow) -> anyhow::Result<ExitCode> {
-    let Place { workdir: _, state } = Place::of(&arguments.place)?;
-    let path = state.join(JOURNAL);
-    let found = Journal::read(&path)?;
+    let place = Place::of(&arguments.place)?;
+    let found = match place.existing_state()? {
+        Some(state) => Journal::read(&state)?,
+        None => Found::default(),
+    };
     if found.entries.is_empty() && found.torn.is_none() {
-        let detail = format!("there is no run in {}; `abide agent run` starts one", state.display());
+        let detail = format!("there is no run in {}; `abide agent run` starts one", place.state.display());
         return Err(Trouble::failure("NOT_FOUND", detail).into());
     }
     let mut out = std::io::stdout().lock();

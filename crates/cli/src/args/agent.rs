@@ -15,6 +15,9 @@ same agent, which remembers what was before.
 Where a question has options, the number of one stands for its text, unless an option is called so; `=2` is the text 2 \
 itself. Any other text, and a number that is no option's, is the answer as it is.
 
+A journal that Abide did not write here, or that was changed since, is refused with exit code 2 and stays as it is; \
+`abide agent show` displays it, and --adopt uses it as history only.
+
 Exit codes: 0 completed, 1 failed or out of budget, 2 usage, 101 a question waits for an answer, 130 interrupted. The \
 answer goes to standard output, everything else to standard error.
 
@@ -82,6 +85,10 @@ pub(crate) struct AgentRun {
     /// Do anew what was completed
     #[arg(long)]
     pub(crate) again: bool,
+    /// Use a journal that Abide did not write here as history: open calls get an unknown result, and its sessions,
+    /// secrets and open question are not used
+    #[arg(long)]
+    pub(crate) adopt: bool,
     /// How often the model may be asked, over what the definition says
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_iterations: Option<u64>,

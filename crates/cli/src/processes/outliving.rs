@@ -1,7 +1,11 @@
 //! What outlives the processes of a run and ends with the run itself: keepers that an engine started for its next turn.
 //!
-//! Before such a process is started, a note with the name of its run says where its keepers will lie. Whoever looks again
-//! and again compares the notes with the runs, so it does not matter who died in between.
+//! Before such a process is started, a note with the name of its run says where its keepers will lie. Notes are compared
+//! with the runs again and again, so it does not matter which process died in between.
+//!
+//! A note is a path below the home, `agents/ID/sessions`. Notes of earlier versions are absolute paths in workspaces. No file
+//! is believed there and nothing is deleted: a keeper that the kernel shows to be one (`abide_keeper::former`) is told to
+//! end, and that is all.
 
 use std::{
     fs, io,
@@ -15,20 +19,25 @@ use abide_domain::{
     id::RunId,
     run::{Run, Status},
 };
+use abide_keeper::{former::FormerKeepers, launch::Launcher, protocol::Act};
+use abide_os::{beneath::Directory, remove::remove_path};
 use abide_ports::store::{Store, StoreError};
 use tokio::sync::watch;
 
-use super::end_all;
+use super::{end, end_all};
 use crate::private;
 
 /// The notes of one home.
 #[derive(Clone, Debug)]
 pub(crate) struct Outliving {
     notes: PathBuf,
+    /// The arguments with which this program becomes a keeper.
+    keeper_arguments: Vec<String>,
 }
 
 /// Not more often than this: a busy daemon has more changes than runs that end.
 const PAUSE: Duration = Duration::from_millis(250);
+const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
 /// How long until it is looked again, if something could not be ended.
 const LATER: Duration = Duration::from_secs(30);
 
@@ -37,19 +46,32 @@ const NOTE: &str = "note ";
 
 impl Outliving {
     /// The notes that belong to this directory of keepers.
-    pub(crate) fn beside(keepers: &Path) -> Self {
-        Self { notes: keepers.with_file_name("outliving") }
+    pub(crate) fn beside(keepers: &Path, launcher: &Launcher) -> Self {
+        let keeper_arguments = launcher.arguments.clone();
+        Self { notes: keepers.with_file_name("outliving"), keeper_arguments }
     }
 
-    /// Notes where keepers of that run will lie.
+    /// Notes where keepers of that run will lie. What an earlier version noted stays in a second line.
     pub(super) fn note(&self, run: &str, directory: &str) -> io::Result<()> {
         private::directory(&self.notes)?;
-        private::write(&self.notes.join(run), directory.as_bytes())
+        let note = self.notes.join(run);
+        let before = fs::read_to_string(&note).unwrap_or_default();
+        let former = before.lines().find(|line| line.starts_with('/'));
+        let lines: Vec<&str> = [directory].into_iter().chain(former).collect();
+        private::write(&note, lines.join("\n").as_bytes())
     }
 
     /// Where keepers of that run lie, if there may be any.
     pub(super) fn noted_for(&self, run: &str) -> Option<PathBuf> {
-        Some(fs::read_to_string(self.notes.join(run)).ok()?.into())
+        let note = fs::read_to_string(self.notes.join(run)).ok()?;
+        note.lines().find_map(|line| self.directory(line))
+    }
+
+    /// The directory that a note names, if it is one below the home.
+    pub(super) fn directory(&self, noted: &str) -> Option<PathBuf> {
+        let id = noted.strip_prefix("agents/")?.strip_suffix("/sessions")?;
+        let is_name = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        is_name.then(|| self.notes.with_file_name(noted))
     }
 
     /// Ends what belongs to runs that are over, again and again, for as long as the task lives.
@@ -84,12 +106,28 @@ impl Outliving {
                 let Admission::Now(performance) = guard.admit(&format!("{NOTE}{run}")).await else {
                     continue;
                 };
-                let ended = tokio::task::spawn_blocking(move || end(&note)).await.unwrap_or(false);
+                let outliving = self.clone();
+                let ended = tokio::task::spawn_blocking(move || outliving.end(&note)).await.unwrap_or(false);
                 performance.succeeded();
                 tracing::debug!(%run, ended, "what outlived its processes was ended");
             }
         }
         Ok(())
+    }
+
+    /// Ends what a note names, and deletes what the home has about it. Says whether nothing is left.
+    fn end(&self, note: &Path) -> bool {
+        let Ok(text) = fs::read_to_string(note) else { return false };
+        let is_ended = text.lines().all(|line| match self.directory(line) {
+            Some(directory) => {
+                let is_gone = |record: &Path| {
+                    remove_path(record, MAX_REMOVAL_TIME).is_ok_and(|removal| removal.is_complete())
+                };
+                end_all(&directory) && directory.parent().is_some_and(is_gone)
+            }
+            None => end_former(Path::new(line), &self.keeper_arguments),
+        });
+        is_ended && fs::remove_file(note).is_ok()
     }
 
     fn noted(&self) -> Vec<(RunId, PathBuf)> {
@@ -104,7 +142,71 @@ fn is_over(run: &Run) -> bool {
     is_final && run.owed.is_empty()
 }
 
-fn end(note: &Path) -> bool {
-    let Ok(directory) = fs::read_to_string(note) else { return false };
-    end_all(Path::new(&directory)) && fs::remove_file(note).is_ok()
+/// Tells the keepers to end that an earlier version started in a workspace. Says whether none lives any more.
+fn end_former(directory: &Path, arguments: &[String]) -> bool {
+    // The workspace is the user's; from Abide's own folder on, nothing is a link.
+    let own =
+        directory.ancestors().filter(|path| path.file_name().is_some_and(|name| name == ".abide")).last();
+    let Some(workspace) = own.and_then(Path::parent) else { return true };
+    let Ok(relative) = directory.strip_prefix(workspace) else { return true };
+    let opened = Directory::open(workspace).and_then(|workspace| workspace.directory(relative));
+    let Ok(sessions) = opened else { return true };
+    let keepers = FormerKeepers { arguments: arguments.to_vec(), started_before: None };
+    let mut none_left = true;
+    for entry in sessions.entries().into_iter().flatten().take(MAX_FORMER).flatten() {
+        let attached = sessions.directory(&entry.name).ok().and_then(|place| keepers.attach(&place));
+        if let Some((keeper, status)) = attached {
+            none_left &= end(keeper, Act::End { force: false }, status.exit).is_ok();
+        }
+    }
+    none_left
+}
+
+/// How many folders of an earlier version's sessions are looked at for one run.
+const MAX_FORMER: usize = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launcher() -> Launcher {
+        Launcher { program: "abide".into(), arguments: vec!["keeper".to_owned()] }
+    }
+
+    #[test]
+    fn a_note_names_only_records_of_the_home() {
+        let outliving = Outliving::beside(Path::new("base/keepers"), &launcher());
+        let named = outliving.directory("agents/0a-1/sessions");
+        assert_eq!(named, Some(PathBuf::from("base/agents/0a-1/sessions")));
+        for other in [
+            "/w/.abide/native/1/sessions",
+            "agents/../sessions",
+            "agents//sessions",
+            "agents/a/b/sessions",
+            "",
+        ] {
+            assert_eq!(outliving.directory(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_version_noted_stays_noted_and_nothing_there_is_deleted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let outliving = Outliving::beside(&folder.path().join("home/keepers"), &launcher());
+        let former = folder.path().join("work/.abide/native/1/sessions");
+        let old = former.join("shell_1");
+        fs::create_dir_all(&old).expect("it can be made");
+        fs::write(old.join("secret"), [7; 32]).expect("it can be written");
+        let made = fs::File::open(&old).and_then(|old| old.set_modified(std::time::SystemTime::UNIX_EPOCH));
+        made.expect("it is ours");
+        fs::create_dir_all(folder.path().join("home")).expect("it can be made");
+        outliving.note("run_1", &former.to_string_lossy()).expect("it can be noted");
+        outliving.note("run_1", "agents/1/sessions").expect("it can be noted");
+        let record = folder.path().join("home/agents/1");
+        fs::create_dir_all(&record).expect("it can be made");
+        assert_eq!(outliving.noted_for("run_1"), Some(record.join("sessions")));
+        let note = folder.path().join("home/outliving/run_1");
+        assert!(outliving.end(&note) && !note.exists() && !record.exists());
+        assert!(old.join("secret").exists());
+    }
 }

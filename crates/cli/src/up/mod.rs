@@ -12,6 +12,7 @@ pub(crate) mod token;
 
 use std::{io::Write, process::ExitCode, sync::Arc};
 
+use abide_agent::provenance::note_first_use;
 use abide_api::{
     http::{self, LocalListener, Service, Stop},
     metrics::Metrics,
@@ -26,7 +27,7 @@ use tokio::{
 };
 
 use crate::{
-    access,
+    access, agent,
     args::Up,
     config::{self, Given},
     exit::SUCCEEDED,
@@ -123,6 +124,7 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     let home = home::home()?;
     private::home(&home)?;
     let _for_as_long_as_we_live = lock::HomeLock::take(&home)?;
+    note_first_use(&home.join(agent::RECORDS)).context("cannot record the first use of this version")?;
     let access = Arc::new(access::open(&home)?);
     let listener = TcpListener::bind(config.listen).await.with_context(|| {
         format!(
@@ -162,13 +164,10 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     daemon.reconcile().await.context("cannot take up what an earlier daemon left")?;
     let time = daemon.keep_time();
     let collecting = daemon.collect_capabilities();
-    let outliving = Outliving::beside(&home.join("keepers")).for_ever(
-        keeping.store.clone(),
-        daemon.changes(),
-        keeping.guard.clone(),
-    );
+    let outliving = Outliving::beside(&home.join("keepers"), &home::launcher()?);
+    let outliving =
+        tokio::spawn(outliving.for_ever(keeping.store.clone(), daemon.changes(), keeping.guard.clone()));
     let guard = keeping.guard.clone();
-    let outliving = tokio::spawn(outliving);
     let health = tokio::spawn(health::watch(keeping.store.clone()));
     let keeping = tokio::spawn(keeping.for_ever());
     tracing::info!(listen = %address.listen, version = address.version, "ready");

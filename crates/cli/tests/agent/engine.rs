@@ -1,6 +1,8 @@
 //! The agent as an engine: the real daemon runs it, people answer over HTTP, and whatever is killed in between, the
 //! daemon's ledger and the agent's journal tell the same.
 
+mod workspaces;
+
 use std::{fs, path::PathBuf};
 
 use abide_testkit::{

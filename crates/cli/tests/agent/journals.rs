@@ -22,14 +22,19 @@ fn waiting() -> (Stage, std::path::PathBuf) {
 }
 
 #[test]
-fn a_torn_last_line_is_put_aside_and_the_run_goes_on() {
+fn a_piece_of_a_line_that_abide_did_not_announce_is_foreign_and_adopted_on_request() {
     let (stage, path) = waiting();
-    let mut text = fs::read_to_string(&path).unwrap();
-    text.push_str(r#"{"seq":9,"ts":"2026-"#);
-    fs::write(&path, text).unwrap();
-    let done = stage.run(&["--answer", "yes"]);
-    done.expect(0);
-    assert!(done.stderr.contains("journal.torn-1"), "{}", done.stderr);
+    let good = fs::read_to_string(&path).unwrap();
+    let text = format!(r#"{good}{{"seq":9,"ts":"2026-"#);
+    fs::write(&path, &text).unwrap();
+    let refused = stage.run(&["--answer", "yes"]);
+    refused.expect(2);
+    let line = format!("journal.jsonl, line {}: ", good.lines().count() + 1);
+    assert!(refused.stderr.contains(&line) && refused.stderr.contains("--adopt"), "{}", refused.stderr);
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    let adopted = stage.run(&["--adopt", "--message", "go on"]);
+    adopted.expect(0);
+    assert!(adopted.stderr.contains("journal.torn-1"), "{}", adopted.stderr);
     assert_eq!(fs::read_to_string(stage.state().join("journal.torn-1")).unwrap(), r#"{"seq":9,"ts":"2026-"#);
     let numbers: Vec<u64> = stage.journal().iter().map(|event| event["seq"].as_u64().unwrap()).collect();
     assert!(numbers.iter().copied().eq(1..=numbers.len() as u64), "{numbers:?}");
@@ -41,7 +46,7 @@ fn refused(change: impl Fn(&str) -> String) -> String {
     let text = change(&fs::read_to_string(&path).unwrap());
     fs::write(&path, &text).unwrap();
     let refused = stage.run(&["--answer", "yes"]);
-    refused.expect(1);
+    refused.expect(2);
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
     assert!(refused.stderr.contains("journal.jsonl, line "), "{}", refused.stderr);
     refused.stderr
@@ -85,7 +90,7 @@ fn a_journal_in_one_line_is_refused_and_the_session_lives_on() {
         let files = fs::read_dir(stage.state()).unwrap().count();
         for words in [["--answer", "yes"], ["--message", "go"]] {
             let refused = stage.run(&words);
-            refused.expect(1);
+            refused.expect(2);
             assert!(refused.stderr.contains("journal.jsonl, line 1: "), "{}", refused.stderr);
             assert!(refused.stderr.contains("was left as it is"), "{}", refused.stderr);
         }
@@ -129,12 +134,10 @@ fn everything_in_the_state_folder_is_private() {
     check("fresh");
     // As an earlier version left it.
     fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
-    for name in ["journal.jsonl", "lock"] {
-        fs::set_permissions(state.join(name), fs::Permissions::from_mode(0o644)).unwrap();
-    }
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let torn = fs::read_to_string(&path).unwrap() + r#"{"seq":12,"ts":"2026-"#;
     fs::write(&path, torn).unwrap();
-    stage.run(&["--message", "more"]).expect(101);
+    stage.run(&["--adopt", "--message", "more"]).expect(0);
     assert!(state.join("journal.torn-1").exists());
     check("tightened");
 }

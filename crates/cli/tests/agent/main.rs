@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
+mod clones;
 mod definitions;
 mod engine;
 mod journals;

@@ -197,6 +197,7 @@ fn a_background_job_of_the_shell_that_became_the_agent_is_left_alone() {
     let mut command = environment::abide("sh");
     command.args(["-c", "sleep 71952 >/dev/null 2>&1 & echo $! > job.txt; exec \"$@\"", "sh"]);
     command.arg(agent.get_program()).args(agent.get_args()).current_dir(stage.work());
+    command.env("ABIDE_HOME", stage.home());
     ended(command).expect(0);
     let job: u32 = std::fs::read_to_string(stage.work().join("job.txt")).unwrap().trim().parse().unwrap();
     assert!(runs(job), "a process that is not the agent's was ended");

@@ -57,6 +57,10 @@ impl Stage {
         self.folder.path().join("work")
     }
 
+    pub(crate) fn home(&self) -> PathBuf {
+        self.folder.path().join("home")
+    }
+
     pub(crate) fn state(&self) -> PathBuf {
         self.work().join(".abide")
     }

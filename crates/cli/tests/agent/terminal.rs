@@ -6,7 +6,10 @@ use abide_testkit::model::Answer;
 use pty_process::blocking::{Command, Pty};
 use serde_json::json;
 
-use super::stage::{Stage, results, script};
+use super::{
+    clones::clone,
+    stage::{Stage, results, script},
+};
 
 /// Reads on until this is seen.
 fn sees(terminal: &mut Pty, seen: &mut String, wanted: &str) {
@@ -73,4 +76,17 @@ fn a_person_who_leaves_leaves_the_question_open() {
     // ctrl-c: stop.
     assert_eq!(answered(&stage, "\u{3}").1, Some(130));
     stage.run(&["--answer", "tea"]).expect(0);
+}
+
+#[test]
+fn a_person_at_the_terminal_decides_about_a_foreign_journal() {
+    let stage = clone([Answer::say("done")]);
+    let journal = stage.journal();
+    let (seen, code) = answered(&stage, "no\n");
+    assert_eq!(code, Some(2), "{seen}");
+    assert!(seen.contains("journal.jsonl, line 1: ") && seen.contains("Adopt it?"), "{seen}");
+    assert_eq!(stage.journal(), journal);
+    let (seen, code) = answered(&stage, "yes\n");
+    assert_eq!(code, Some(0), "{seen}");
+    assert!(!stage.work().join("notes.txt").exists());
 }

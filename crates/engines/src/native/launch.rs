@@ -49,7 +49,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
                 return Err(Unsupported::Refused { reason: format!("{id:?} is not a session id") });
             }
             add(&["--session", id]);
-            Some(format!("{}/.abide/native/{id}/sessions", order.workspace))
+            Some(format!("agents/{id}/sessions"))
         }
     };
     if let Session::Resumed(_) = order.session {

@@ -129,8 +129,9 @@ pub struct Launch {
     pub stdin: Stdin,
     /// Not to be started before then.
     pub not_before: Option<Timestamp>,
-    /// A directory of keepers that the process has of its own. They outlive it, because the next turn goes on with them,
-    /// and are ended with the run. Everything else that it started ends with it.
+    /// A directory of keepers that the process has of its own, below the home: `agents/ID/sessions`. They outlive it,
+    /// because the next turn goes on with them, and are ended with the run, when `agents/ID` is deleted. Everything else
+    /// that it started ends with it.
     pub outliving: Option<String>,
 }
 

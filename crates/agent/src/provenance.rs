@@ -1,0 +1,550 @@
+//! What the home knows about a state folder: which one it is, and which part of its journal Abide wrote.
+//!
+//! A state folder lies in a workspace, where tools, other agents and cloned repositories can write. It is input. The
+//! record about it lies below `$ABIDE_HOME/agents` and is the authority (decision 0017):
+//!
+//! | file | contents |
+//! |---|---|
+//! | `folder.json` | device and inode of the state folder, and its path |
+//! | `written` | length and SHA-256 of the journal and of the lines that are about to be appended, and these lines |
+//! | `lines` | 8 bytes of each line's SHA-256; names the first line that differs, and decides nothing |
+//! | `lock` | held by the process that works in the state folder |
+//! | `secrets` | sensitive answers |
+//! | `sessions` | keepers of sessions |
+//! | `calls` | the call at work and some before it: the record of each, and its keeper |
+//! | `former` | how far sessions of an earlier version have been heard |
+//!
+//! Beside the records, `first-use.json` names the process that first used this version in the home. Keepers that began
+//! before it may be of an earlier version, which kept no records.
+//!
+//! `written` has three slots that are written in turn. The order is: announce lines and sync, append them to the journal
+//! and sync, confirm them without a sync. The slot before the last announcement is therefore always durable, so a power
+//! failure in the middle of a write leaves a slot that is older by at most one append.
+//!
+//! Not here: what the journal's lines mean.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use abide_keeper::{former::FormerKeepers, identity::ProcessIdentity};
+use abide_os::{
+    OsError,
+    beneath::{Directory, FileKind},
+    clock::monotonic,
+    remove::remove_path,
+};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::{clock, private, state::StateDirectory, tool::FormerSessions};
+
+/// A state folder and where the home keeps its record.
+#[derive(Clone, Debug)]
+pub struct StateFolder {
+    /// The workspace. Links on the way to it are followed, links below it are not.
+    pub root: PathBuf,
+    /// The path from there, such as `.abide`.
+    pub relative: PathBuf,
+    /// The records of all state folders: `$ABIDE_HOME/agents`.
+    pub records: PathBuf,
+    /// The name of the record, if the caller knows one that is unique. Otherwise a random id in the state folder names it.
+    pub record_id: Option<String>,
+    pub origin: Origin,
+    /// The arguments with which this program becomes a keeper.
+    pub keeper_arguments: Vec<String>,
+}
+
+/// Where a state folder without a record comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// It may come from anywhere. A living keeper in it can show that an earlier version made it.
+    Unknown,
+    /// The home knows that an earlier version, which kept no record, made it.
+    EarlierVersion,
+}
+
+/// What is done about a state folder that is not as Abide left it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnForeign {
+    Refuse,
+    /// Its journal is used as history only.
+    Adopt,
+}
+
+/// How a record and its state folder were found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// The record is about this folder. The journal has to be compared with it.
+    Recorded,
+    /// The folder was empty.
+    New,
+    /// An earlier version made the folder.
+    EarlierVersion,
+    /// A person adopted the folder.
+    Adopted,
+}
+
+/// A state folder that can be used.
+#[derive(Debug)]
+pub(crate) struct Located {
+    pub(crate) state: StateDirectory,
+    /// The folder of its record.
+    pub(crate) record: PathBuf,
+    pub(crate) standing: Standing,
+}
+
+/// Why a state folder cannot be used.
+#[derive(Debug)]
+pub(crate) enum Unusable {
+    /// Abide did not write this entry of the state folder.
+    Foreign {
+        name: &'static str,
+    },
+    /// A link where a folder or file of Abide's own should be.
+    Link(PathBuf),
+    Io {
+        path: PathBuf,
+        source: io::Error,
+    },
+}
+
+/// The home's record of one state folder.
+#[derive(Debug)]
+pub(crate) struct Record {
+    slots: File,
+    lines: File,
+    /// Number of the newest slot.
+    number: u64,
+    written: Written,
+    /// Hash of everything that is confirmed.
+    hash: Sha256,
+    /// Number of lines in `lines`.
+    line_count: u64,
+}
+
+/// The part of a journal that Abide wrote.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Written {
+    length: u64,
+    sha256: String,
+    /// What is being appended to it.
+    announced: Option<Announced>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Announced {
+    length: u64,
+    sha256: String,
+}
+
+/// What a comparison of a journal with its record came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Abide wrote the first so many bytes. The rest is a torn piece of an append that never returned.
+    Ours { length: usize },
+    /// The first line that differs, from 1.
+    Foreign { line: usize },
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    /// Where it was when the record was made.
+    path: PathBuf,
+    /// What showed that an earlier version made the folder, so that keepers of its sessions may lie in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    earlier_version: Option<Evidence>,
+}
+
+/// What shows that an earlier version made a state folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Evidence {
+    /// A note of the daemon in the home.
+    Note,
+    /// A living keeper in the folder that began before this version was first used.
+    Keeper,
+}
+
+const FOLDER: &str = "folder.json";
+const WRITTEN: &str = "written";
+const LINES: &str = "lines";
+/// The random id in the state folder that names its record.
+const ID: &str = "id";
+const SLOT_BYTES: usize = 512;
+const SLOTS: u64 = 3;
+/// Where the announced lines stand, behind the slots.
+const LINES_OFFSET: u64 = 4096;
+const LINE_BYTES: usize = 8;
+const FIRST_USE: &str = "first-use.json";
+const MAX_ID_BYTES: u64 = 64;
+/// How many folders are searched for a living keeper of an earlier version, and for how long.
+const MAX_SEARCHED: usize = 1_000;
+const MAX_SEARCH_TIME: Duration = Duration::from_secs(10);
+const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
+
+/// What makes a state folder without a record foreign. A `.gitignore` and the folders of named sessions do not.
+const CONTENTS: [&str; 7] =
+    [crate::memory::JOURNAL, "interaction.json", "executions", "sessions", "secrets", "lock", ID];
+
+impl StateFolder {
+    pub fn path(&self) -> PathBuf {
+        self.root.join(&self.relative)
+    }
+
+    /// Finds the folder's record, or makes one. A folder that is refused stays as it is.
+    pub(crate) fn locate(&self, on_foreign: OnForeign) -> Result<Located, Unusable> {
+        note_first_use(&self.records).map_err(|source| Unusable::io(&self.records, source))?;
+        let present = match StateDirectory::open(&self.root, &self.relative) {
+            Ok(state) => Some(state),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(state) = &present {
+            refuse_links(state)?;
+            if let Some(record) = self.find(state)? {
+                return Ok(Located { state: state.clone(), record, standing: Standing::Recorded });
+            }
+        }
+        let is_there =
+            |name: &&str| present.as_ref().is_some_and(|state| state.directory().metadata(name).is_ok());
+        let foreign = CONTENTS.into_iter().find(is_there);
+        let is_shown = || present.as_ref().is_some_and(|state| self.holds_former_keeper(state));
+        let (standing, evidence) = match (foreign, self.origin, on_foreign) {
+            (None, ..) => (Standing::New, None),
+            (Some(_), Origin::EarlierVersion, _) => (Standing::EarlierVersion, Some(Evidence::Note)),
+            (Some(_), Origin::Unknown, _) if is_shown() => (Standing::EarlierVersion, Some(Evidence::Keeper)),
+            (Some(_), Origin::Unknown, OnForeign::Adopt) => (Standing::Adopted, None),
+            (Some(name), Origin::Unknown, OnForeign::Refuse) => return Err(Unusable::Foreign { name }),
+        };
+        let state = StateDirectory::create(&self.root, &self.relative)?;
+        ignore_for_git(&state).map_err(|source| Unusable::io(state.path(), source))?;
+        match self.make_record(&state, standing, evidence) {
+            // Another process was faster, and its record is the one that counts.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let record = self.find(&state)?.ok_or(Unusable::Foreign { name: ID })?;
+                Ok(Located { state, record, standing: Standing::Recorded })
+            }
+            Ok(record) => Ok(Located { state, record, standing }),
+            Err(source) => Err(Unusable::io(state.path(), source)),
+        }
+    }
+
+    /// Which keepers of an earlier version may lie in the folder of this record.
+    pub(crate) fn former_sessions(&self, record: &Path) -> FormerSessions {
+        let bytes = fs::read(record.join(FOLDER)).unwrap_or_default();
+        let known = serde_json::from_slice::<Identity>(&bytes).ok();
+        match known.and_then(|known| known.earlier_version) {
+            None => FormerSessions::None,
+            Some(Evidence::Note) => FormerSessions::Served { started_before: None },
+            Some(Evidence::Keeper) => match first_use(&self.records) {
+                Some(first) => FormerSessions::Served { started_before: Some(first) },
+                None => FormerSessions::None,
+            },
+        }
+    }
+
+    /// Other records about a folder at this path. Their folders were deleted or moved away.
+    pub(crate) fn former_records(&self, own: &Path) -> Vec<PathBuf> {
+        let path = self.path();
+        let records = fs::read_dir(&self.records).into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_former = |record: &PathBuf| {
+            let bytes = fs::read(record.join(FOLDER)).unwrap_or_default();
+            let known = serde_json::from_slice::<Identity>(&bytes);
+            record != own && known.is_ok_and(|known| known.path == path)
+        };
+        records.filter(is_former).collect()
+    }
+
+    /// Whether a keeper lives in the folder that an earlier version started there.
+    fn holds_former_keeper(&self, state: &StateDirectory) -> bool {
+        let Some(first) = first_use(&self.records) else { return false };
+        let keepers = FormerKeepers { arguments: self.keeper_arguments.clone(), started_before: Some(first) };
+        let deadline = monotonic() + MAX_SEARCH_TIME;
+        // A session's keeper lies in its folder, that of a call one level deeper.
+        [("sessions", None), ("executions", Some("held"))].into_iter().any(|(folder, below)| {
+            let Ok(folder) = state.directory().directory(folder) else { return false };
+            let Ok(entries) = folder.entries() else { return false };
+            let in_time = entries.take(MAX_SEARCHED).take_while(|_| monotonic() < deadline);
+            let folders = in_time.flatten().filter(|entry| entry.kind == FileKind::Directory);
+            folders.into_iter().any(|entry| {
+                let place =
+                    below.map_or_else(|| entry.name.clone().into(), |name| Path::new(&entry.name).join(name));
+                folder.directory(place).is_ok_and(|place| keepers.attach(&place).is_some())
+            })
+        })
+    }
+
+    fn find(&self, state: &StateDirectory) -> Result<Option<PathBuf>, Unusable> {
+        let Some(id) = self.record_id.clone().or_else(|| read_id(state.directory())) else { return Ok(None) };
+        let record = self.records.join(id);
+        let path = record.join(FOLDER);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(Unusable::io(&path, source)),
+        };
+        let known: Identity =
+            serde_json::from_slice(&bytes).map_err(|error| Unusable::io(&path, error.into()))?;
+        Ok((state.identity()? == (known.device, known.inode)).then_some(record))
+    }
+
+    /// Makes a record about the folder that is there now.
+    fn make_record(
+        &self,
+        state: &StateDirectory,
+        standing: Standing,
+        earlier_version: Option<Evidence>,
+    ) -> io::Result<PathBuf> {
+        private::folder(&self.records)?;
+        let id = self.record_id.clone().unwrap_or_else(|| clock::fresh(24));
+        let record = self.records.join(&id);
+        // One of the same name is about a folder that is gone.
+        for name in [WRITTEN, LINES] {
+            remove(&record.join(name))?;
+        }
+        private::folder(&record)?;
+        let (device, inode) = state.identity()?;
+        let identity = Identity { device, inode, path: self.path(), earlier_version };
+        private::replace(&record.join(FOLDER), &serde_json::to_vec_pretty(&identity)?)?;
+        if self.record_id.is_none() {
+            if standing != Standing::New {
+                state.remove_file(ID)?;
+            }
+            let file = state.directory().create_file(ID, 0o600);
+            if file.is_err() {
+                remove_path(&record, MAX_REMOVAL_TIME)?.into_result()?;
+            }
+            let mut file = file?;
+            file.write_all(format!("{id}\n").as_bytes())?;
+            file.sync_all()?;
+        }
+        Ok(record)
+    }
+}
+
+/// Records which process first used this version in the home, unless one is recorded. Keepers that began after it are not
+/// of an earlier version.
+pub fn note_first_use(records: &Path) -> io::Result<()> {
+    let path = records.join(FIRST_USE);
+    if path.exists() {
+        return Ok(());
+    }
+    private::folder(records)?;
+    let part = records.join(format!("{FIRST_USE}.{}", std::process::id()));
+    private::replace(&part, &serde_json::to_vec(&ProcessIdentity::own())?)?;
+    let linked = fs::hard_link(&part, &path);
+    fs::remove_file(&part)?;
+    match linked {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// None if that is not known; then no keeper counts as one of an earlier version.
+fn first_use(records: &Path) -> Option<ProcessIdentity> {
+    serde_json::from_slice(&fs::read(records.join(FIRST_USE)).ok()?).ok()
+}
+
+/// Abide's own folders in a state folder are never links.
+fn refuse_links(state: &StateDirectory) -> Result<(), Unusable> {
+    let is_link = |name: &&str| {
+        state.directory().metadata(name).is_ok_and(|found| found.kind == FileKind::SymbolicLink)
+    };
+    match ["executions", "sessions"].into_iter().find(is_link) {
+        Some(link) => Err(Unusable::Link(state.path().join(link))),
+        None => Ok(()),
+    }
+}
+
+/// The id in the state folder, if it can be the name of a record.
+fn read_id(state: &Directory) -> Option<String> {
+    let id = String::from_utf8(state.read_bounded(ID, MAX_ID_BYTES).ok()?).ok()?.trim().to_owned();
+    let is_name = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_name.then_some(id)
+}
+
+impl Unusable {
+    fn io(path: &Path, source: io::Error) -> Self {
+        Self::Io { path: path.to_owned(), source }
+    }
+}
+
+impl From<OsError> for Unusable {
+    fn from(error: OsError) -> Self {
+        match error {
+            OsError::SymbolicLink { path } => Self::Link(path),
+            OsError::System { path, source, .. } => Self::Io { path, source },
+            OsError::NotRegular { .. } | OsError::TooLarge { .. } | OsError::InvalidPath { .. } => {
+                Self::Io { path: PathBuf::new(), source: error.into() }
+            }
+        }
+    }
+}
+
+impl Record {
+    /// Opens the files of a record. The caller holds its lock.
+    pub(crate) fn open(folder: &Path) -> io::Result<Self> {
+        let open = |name: &str| {
+            private::open(
+                private::options().create(true).truncate(false).read(true).write(true),
+                &folder.join(name),
+            )
+        };
+        let slots = open(WRITTEN)?;
+        let mut bytes = Vec::new();
+        io::Read::read_to_end(&mut io::Read::take(&slots, SLOTS * SLOT_BYTES as u64), &mut bytes)?;
+        let newest = bytes.chunks(SLOT_BYTES).filter_map(parse_slot).max_by_key(|(number, _)| *number);
+        let (number, written) = newest.unwrap_or((0, Written::default()));
+        let lines = open(LINES)?;
+        let line_count = lines.metadata()?.len() / LINE_BYTES as u64;
+        Ok(Self { slots, lines, number, written, hash: Sha256::new(), line_count })
+    }
+
+    /// Whether nothing was ever written, as far as is recorded.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.written.length == 0
+    }
+
+    /// Compares a journal with the record.
+    pub(crate) fn compare(&self, journal: &[u8]) -> Verdict {
+        let Written { length, sha256, announced } = &self.written;
+        let own = usize::try_from(*length).ok().and_then(|length| journal.split_at_checked(length));
+        let foreign = || Verdict::Foreign { line: self.first_difference(journal) };
+        let Some((own, rest)) = own else { return foreign() };
+        if *length > 0 && digest(own) != *sha256 {
+            return foreign();
+        }
+        let rest_length = rest.len() as u64;
+        match announced {
+            Some(announced) if announced.length == rest_length && announced.sha256 == digest(rest) => {
+                Verdict::Ours { length: journal.len() }
+            }
+            // Nothing was done about lines that were not confirmed, so a piece of them can go.
+            Some(announced) if self.is_torn_piece(rest, announced) => Verdict::Ours { length: own.len() },
+            None if rest.is_empty() => Verdict::Ours { length: own.len() },
+            Some(_) | None => foreign(),
+        }
+    }
+
+    /// Whether this can be what a kill or a power failure left of the announced lines: a beginning of them, perhaps with
+    /// zeros where blocks never reached the disk.
+    fn is_torn_piece(&self, rest: &[u8], announced: &Announced) -> bool {
+        if rest.len() as u64 > announced.length {
+            return false;
+        }
+        let mut lines = vec![0; usize::try_from(announced.length).unwrap_or_default()];
+        let is_kept =
+            self.slots.read_exact_at(&mut lines, LINES_OFFSET).is_ok() && digest(&lines) == announced.sha256;
+        // If the same power failure took the lines from the record, their length has to do. The piece is put aside.
+        !is_kept || rest.iter().zip(&lines).all(|(found, line)| found == line || *found == 0)
+    }
+
+    /// Takes this as the journal from now on.
+    pub(crate) fn restart(&mut self, journal: &[u8]) -> io::Result<()> {
+        self.hash = Sha256::new();
+        self.line_count = 0;
+        self.lines.set_len(0)?;
+        self.written.length = 0;
+        self.advance(journal)?;
+        self.save()?;
+        self.slots.sync_data()
+    }
+
+    /// Records what is about to be appended. It is durable when this returns.
+    pub(crate) fn announce(&mut self, lines: &[u8]) -> io::Result<()> {
+        self.slots.write_all_at(lines, LINES_OFFSET)?;
+        self.written.announced = Some(Announced { length: lines.len() as u64, sha256: digest(lines) });
+        self.save()?;
+        self.slots.sync_data()
+    }
+
+    /// Records that the announced lines were appended. Lost in a power failure, it is found out by comparing.
+    pub(crate) fn confirm(&mut self, lines: &[u8]) -> io::Result<()> {
+        self.advance(lines)?;
+        self.save()
+    }
+
+    fn advance(&mut self, lines: &[u8]) -> io::Result<()> {
+        self.hash.update(lines);
+        self.written.length += lines.len() as u64;
+        self.written.sha256 = hex(&self.hash.clone().finalize());
+        self.written.announced = None;
+        let short: Vec<u8> = split(lines).flat_map(short_digest).collect();
+        self.lines.write_all_at(&short, self.line_count * LINE_BYTES as u64)?;
+        self.line_count += (short.len() / LINE_BYTES) as u64;
+        Ok(())
+    }
+
+    fn save(&mut self) -> io::Result<()> {
+        self.number += 1;
+        let json = serde_json::to_string(&(self.number, &self.written))?;
+        let mut slot = format!("{} {json}", &digest(json.as_bytes())[..16]).into_bytes();
+        slot.resize(SLOT_BYTES - 1, b' ');
+        slot.push(b'\n');
+        self.slots.write_all_at(&slot, (self.number % SLOTS) * SLOT_BYTES as u64)
+    }
+
+    /// The number of the first line that is not the one that was written, from 1.
+    fn first_difference(&self, journal: &[u8]) -> usize {
+        let mut known = vec![0; usize::try_from(self.line_count).unwrap_or_default() * LINE_BYTES];
+        if self.lines.read_exact_at(&mut known, 0).is_err() {
+            known.clear();
+        }
+        let mut known = known.chunks(LINE_BYTES);
+        let same =
+            split(journal).take_while(|line| known.next().is_some_and(|known| known == short_digest(line)));
+        same.count() + 1
+    }
+}
+
+fn parse_slot(slot: &[u8]) -> Option<(u64, Written)> {
+    let (check, json) = std::str::from_utf8(slot).ok()?.trim_end().split_once(' ')?;
+    if digest(json.as_bytes())[..16] != *check {
+        return None;
+    }
+    serde_json::from_str(json).ok()
+}
+
+fn split(lines: &[u8]) -> impl Iterator<Item = &[u8]> {
+    lines.split_inclusive(|byte| *byte == b'\n')
+}
+
+fn short_digest(line: &[u8]) -> [u8; LINE_BYTES] {
+    let mut short = [0; LINE_BYTES];
+    short.copy_from_slice(&Sha256::digest(line)[..LINE_BYTES]);
+    short
+}
+
+fn digest(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// Keeps the state folder out of sight of version control.
+fn ignore_for_git(state: &StateDirectory) -> io::Result<()> {
+    match state.directory().create_file(".gitignore", 0o600) {
+        Ok(mut file) => file.write_all(b"*\n"),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! What people find about a session in the state folder: `sessions/<id>/` with `pid.txt` and copies of what the program
+//! printed (B4).
+//!
+//! Nothing is read back from here, because tools can write in the state folder. An error is ignored: the session runs, whatever becomes of its copies.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use abide_keeper::protocol::Stream;
+use abide_os::remove::remove;
+
+use super::record::is_id;
+use crate::state::{StateDirectory, Subfolder};
+use crate::tool::recorder::file_name;
+
+/// How much of each stream is copied. The folders of the calls have the rest.
+const MAX_COPY_BYTES: u64 = 32 << 20;
+
+const MAX_REMOVAL_TIME: Duration = Duration::from_secs(1);
+const SESSIONS: &str = "sessions";
+const PID: &str = "pid.txt";
+
+/// The folder of one session.
+#[derive(Debug)]
+pub(crate) struct Copies {
+    folder: Subfolder,
+    streams: [Option<File>; 2],
+}
+
+impl Copies {
+    /// Opens the folder of a session, which is made if there is none.
+    pub(crate) fn open(state: &StateDirectory, id: &str) -> io::Result<Self> {
+        if !is_id(id) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let folder = state.subfolder(format!("{SESSIONS}/{id}"));
+        folder.create()?;
+        Ok(Self { folder, streams: [None, None] })
+    }
+
+    pub(crate) fn write_pid(&self, pid: u32) -> io::Result<()> {
+        self.folder.replace(PID, format!("{pid}\n").as_bytes())
+    }
+
+    /// Appends what a program printed.
+    pub(crate) fn append(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
+        if self.streams[stream.index()].is_none() {
+            self.streams[stream.index()] = Some(self.folder.append(file_name(stream))?);
+        }
+        let Some(file) = &mut self.streams[stream.index()] else { return Ok(()) };
+        if file.metadata()?.len() >= MAX_COPY_BYTES {
+            return Ok(());
+        }
+        file.write_all(bytes)
+    }
+
+    /// Removes what this module makes for a session, and nothing else: the folder goes if it is empty then.
+    pub(crate) fn remove(state: &StateDirectory, id: &str) -> io::Result<()> {
+        if !is_id(id) {
+            return Ok(());
+        }
+        let sessions = state.directory().directory(SESSIONS)?;
+        let folder = sessions.directory(id)?;
+        for name in [PID, "stdout", "stderr"] {
+            match folder.unlink(name) {
+                Err(error) if !error.is_not_found() => return Err(error.into()),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        if folder.entries()?.next().is_some() {
+            return Ok(());
+        }
+        Ok(remove(&sessions, id.as_ref(), MAX_REMOVAL_TIME).into_result()?)
+    }
+}

@@ -1,0 +1,243 @@
+//! The state folder, opened once: everything in it is opened from its descriptor, and no link below the workspace is
+//! followed.
+//!
+//! Tools, other agents and cloned repositories can write in the state folder. Files are therefore regular or refused,
+//! reads are bounded, and the folder at the path is compared with the one that is open: it may be deleted or replaced while
+//! the agent works.
+//!
+//! Not here: files in the home (`private`), and what any file means.
+
+use std::{
+    fs::{File, Permissions},
+    io::{self, Write},
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::fs::PermissionsExt,
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use abide_os::{OsError, beneath::Directory};
+
+/// The state folder of an agent. Clones share the descriptor.
+#[derive(Clone, Debug)]
+pub struct StateDirectory(Arc<Opened>);
+
+#[derive(Debug)]
+struct Opened {
+    /// The workspace, which the caller trusts.
+    root: Directory,
+    relative: PathBuf,
+    directory: Directory,
+}
+
+/// A folder below the state folder. It need not exist yet.
+#[derive(Clone, Debug)]
+pub struct Subfolder {
+    state: StateDirectory,
+    relative: PathBuf,
+}
+
+const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+
+impl StateDirectory {
+    /// Opens the folder `relative` below the trusted directory `root`.
+    pub fn open(root: &Path, relative: &Path) -> Result<Self, OsError> {
+        let root = Directory::open(root)?;
+        let directory = root.directory(relative)?;
+        Ok(Self(Arc::new(Opened { root, relative: relative.to_owned(), directory })))
+    }
+
+    /// Opens the folder, and makes it and those that lead to it if they are missing. They are private (0700) from now on.
+    pub fn create(root: &Path, relative: &Path) -> Result<Self, OsError> {
+        Directory::open(root)?.create_directories(relative, FOLDER_MODE)?;
+        let created = Self::open(root, relative)?;
+        created.protect()?;
+        Ok(created)
+    }
+
+    /// Takes the rights of others away from the folder and those that lead to it.
+    pub(crate) fn protect(&self) -> Result<(), OsError> {
+        let folders = self.0.relative.ancestors().filter(|folder| !folder.as_os_str().is_empty());
+        folders.into_iter().try_for_each(|folder| make_private(&self.0.root, folder))
+    }
+
+    /// The path of the folder. It may have moved since.
+    pub fn path(&self) -> &Path {
+        self.0.directory.path()
+    }
+
+    /// Whether there is a journal, or something in its place.
+    pub fn has_journal(&self) -> bool {
+        self.directory().metadata(crate::memory::JOURNAL).is_ok()
+    }
+
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.0.directory
+    }
+
+    /// Device and inode.
+    pub(crate) fn identity(&self) -> Result<(u64, u64), OsError> {
+        self.0.directory.identity()
+    }
+
+    /// Whether the folder at the path is still the one that is open.
+    pub(crate) fn is_in_place(&self) -> bool {
+        let at_path = self.0.root.directory(&self.0.relative).and_then(|found| found.identity());
+        at_path.is_ok_and(|at_path| self.identity().is_ok_and(|own| own == at_path))
+    }
+
+    pub fn subfolder(&self, relative: impl Into<PathBuf>) -> Subfolder {
+        Subfolder { state: self.clone(), relative: relative.into() }
+    }
+
+    /// Opens a file for reading and appending, private, and makes it if it is missing.
+    pub(crate) fn append(&self, relative: impl AsRef<Path>) -> Result<File, OsError> {
+        let relative = relative.as_ref();
+        let file = self.directory().append_file(relative, FILE_MODE)?;
+        let narrowed = file.metadata().and_then(|found| {
+            if found.permissions().mode() & 0o077 == 0 {
+                return Ok(());
+            }
+            file.set_permissions(Permissions::from_mode(FILE_MODE))
+        });
+        match narrowed {
+            Ok(()) => Ok(file),
+            Err(source) => {
+                Err(OsError::System { action: "protect", path: self.path().join(relative), source })
+            }
+        }
+    }
+
+    /// Puts a whole file in the place of what may be there. A crash leaves the old one or the new one; a power failure may
+    /// leave neither.
+    pub(crate) fn replace(&self, relative: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
+        let relative = relative.as_ref();
+        let mut name = relative.file_name().unwrap_or_default().to_owned();
+        name.push(".part");
+        let part = relative.with_file_name(name);
+        self.remove_file(&part)?;
+        self.directory().create_file(&part, FILE_MODE)?.write_all(bytes)?;
+        Ok(self.directory().rename(&part, self.directory(), relative)?)
+    }
+
+    /// Removes a file or link; one that is missing is removed already.
+    pub(crate) fn remove_file(&self, relative: impl AsRef<Path>) -> Result<(), OsError> {
+        match self.directory().unlink(relative) {
+            Err(error) if !error.is_not_found() => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+impl Subfolder {
+    /// Makes the folder.
+    pub(crate) fn create(&self) -> Result<(), OsError> {
+        self.state.directory().create_directories(&self.relative, FOLDER_MODE).map(drop)
+    }
+
+    /// Whether the folder is there, and is no link.
+    pub(crate) fn exists(&self) -> bool {
+        self.open().is_ok()
+    }
+
+    pub(crate) fn open(&self) -> Result<Directory, OsError> {
+        self.state.directory().directory(&self.relative)
+    }
+
+    pub(crate) fn append(&self, name: &str) -> Result<File, OsError> {
+        self.state.append(self.relative.join(name))
+    }
+
+    pub(crate) fn open_file(&self, name: &str) -> Result<File, OsError> {
+        self.state.directory().open_file(self.relative.join(name))
+    }
+
+    pub(crate) fn read_bounded(&self, name: &str, max_bytes: u64) -> Result<Vec<u8>, OsError> {
+        self.state.directory().read_bounded(self.relative.join(name), max_bytes)
+    }
+
+    pub(crate) fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.state.replace(self.relative.join(name), bytes)
+    }
+
+    /// The size of a file; 0 if there is none.
+    pub(crate) fn file_bytes(&self, name: &str) -> u64 {
+        let size = self.open_file(name).ok().and_then(|file| Some(file.metadata().ok()?.len()));
+        size.unwrap_or_default()
+    }
+}
+
+/// Takes the rights of others to a folder away.
+fn make_private(root: &Directory, relative: &Path) -> Result<(), OsError> {
+    if root.metadata(relative)?.mode & 0o077 == 0 {
+        return Ok(());
+    }
+    let folder = root.directory(relative)?;
+    let path = || root.path().join(relative);
+    // The descriptor is of the kind that only names a directory; its entry in /proc leads to the same one.
+    let name = format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd());
+    std::fs::set_permissions(name, Permissions::from_mode(FOLDER_MODE)).map_err(|source| OsError::System {
+        action: "protect",
+        path: path(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_link_anywhere_below_the_workspace_is_refused_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let outside = folder.path().join("outside");
+        fs::create_dir_all(outside.join("native/1")).unwrap();
+        let work = folder.path().join("work");
+        fs::create_dir(&work).unwrap();
+        symlink(&outside, work.join(".abide")).unwrap();
+        for opened in [StateDirectory::open, StateDirectory::create] {
+            let refused = opened(&work, Path::new(".abide/native/1")).unwrap_err();
+            assert!(
+                matches!(&refused, OsError::SymbolicLink { path } if *path == work.join(".abide")),
+                "{refused}"
+            );
+        }
+        fs::remove_file(work.join(".abide")).unwrap();
+        let state = StateDirectory::create(&work, Path::new(".abide")).unwrap();
+        symlink(&outside, state.path().join("executions")).unwrap();
+        symlink(outside.join("file"), state.path().join("journal.jsonl")).unwrap();
+        assert!(matches!(state.append("journal.jsonl"), Err(OsError::SymbolicLink { .. })));
+        let calls = state.subfolder("executions/act_1");
+        assert!(matches!(calls.create(), Err(OsError::SymbolicLink { .. })));
+        assert!(calls.append("stdout").is_err() && !calls.exists());
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 1, "something was written outside");
+    }
+
+    #[test]
+    fn folders_and_files_are_private_and_a_replaced_folder_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join(".abide/native")).unwrap();
+        fs::set_permissions(folder.path().join(".abide"), Permissions::from_mode(0o755)).unwrap();
+        let state = StateDirectory::create(folder.path(), Path::new(".abide/native/1")).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        for name in [".abide", ".abide/native", ".abide/native/1"] {
+            assert_eq!(mode(&folder.path().join(name)), 0o700, "{name}");
+        }
+        fs::write(state.path().join("open"), "x").unwrap();
+        fs::set_permissions(state.path().join("open"), Permissions::from_mode(0o644)).unwrap();
+        for name in ["open", "new"] {
+            state.append(name).unwrap();
+            assert_eq!(mode(&state.path().join(name)), 0o600, "{name}");
+        }
+        assert!(state.is_in_place());
+        fs::rename(state.path(), folder.path().join("elsewhere")).unwrap();
+        assert!(!state.is_in_place());
+        fs::create_dir(state.path()).unwrap();
+        assert!(!state.is_in_place());
+    }
+}

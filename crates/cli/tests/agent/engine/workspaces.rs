@@ -1,0 +1,227 @@
+//! Workspaces in which others wrote: what they name is neither ended, deleted, read nor carried out (SECURITY 1 and 2).
+
+use std::{fs, os::unix::fs::symlink, path::Path};
+
+use abide_keeper::background::Background;
+use abide_testkit::model::Answer;
+use serde_json::json;
+
+use super::{House, LOOKS, ask};
+use crate::{
+    clones::forged,
+    stage::{script, sessions, shell},
+};
+
+#[test]
+fn the_end_of_a_run_neither_deletes_nor_kills_what_a_workspace_names() {
+    let (house, _daemon) = House::new(script([shell("x=1"), ask("Shall I?")]));
+    let run = house.begin("interactive", "count");
+    house.until(&run, "waiting_user");
+    let state = house.state(&run);
+    let record = house.home.path().join("agents").join(state.file_name().unwrap());
+    let ours = sessions(&state);
+    assert!(record.join("sessions").join(&ours[0].0).join("socket").exists(), "its keeper is in the home");
+    // What has no identity and is older than a minute would be swept in a folder of keepers.
+    let victim = house.home.path().join("victim");
+    let document = victim.join("Documents/letter.txt");
+    fs::create_dir_all(victim.join("Documents")).unwrap();
+    fs::write(&document, "precious").unwrap();
+    let long_ago = std::time::SystemTime::UNIX_EPOCH;
+    fs::File::open(victim.join("Documents")).unwrap().set_modified(long_ago).unwrap();
+    fs::remove_dir_all(state.join("sessions")).unwrap();
+    std::os::unix::fs::symlink(&victim, state.join("sessions")).unwrap();
+    house.post(&format!("/v1/runs/{run}/cancel"), &json!({}));
+    house.until(&run, "canceled");
+    house.until_gone(&ours);
+    for _ in 0..LOOKS {
+        if !record.exists() {
+            break;
+        }
+        house.feed.wait_shortly_beyond(house.feed.seen().len());
+    }
+    assert!(!record.exists(), "the record goes with the run");
+    assert_eq!(fs::read_to_string(document).unwrap(), "precious");
+}
+
+/// SECURITY 1, a to c, for a run of an earlier version: the note in the home names a folder in the workspace.
+#[test]
+fn the_end_of_a_run_of_an_earlier_version_ends_its_keepers_and_nothing_that_files_name() {
+    let (house, daemon) = House::new(script([ask("Shall I?")]));
+    let run = house.begin("interactive", "count");
+    house.until(&run, "waiting_user");
+    let state = house.state(&run);
+    daemon.kill();
+    // As an earlier version left it: the note names the folder in the workspace, and keepers lie there.
+    fs::remove_dir_all(house.home.path().join("agents")).unwrap();
+    let former = state.join("sessions");
+    let note = house.home.path().join("outliving").join(&run);
+    fs::write(&note, former.to_str().unwrap()).unwrap();
+    let ours = [("shell_former".to_owned(), keeper_of_sleep(&former.join("shell_former")))];
+    let bystander = Background {
+        program: "sleep".as_ref(),
+        arguments: &["71954".into()],
+        env: &[],
+        directory: Path::new("/"),
+        input: None,
+        output: None,
+        errors: None,
+    };
+    let mut bystander = bystander.start().unwrap();
+    // A folder that looks like that of a dead keeper whose child is the bystander, and one that is only old.
+    let forged = former.join("shell_forged");
+    fs::create_dir(&forged).unwrap();
+    for file in ["secret", "claim"] {
+        fs::copy(former.join(&ours[0].0).join(file), forged.join(file)).unwrap();
+    }
+    fs::write(forged.join("identity"), identity_of(bystander.id())).unwrap();
+    let old = former.join("old");
+    fs::create_dir(&old).unwrap();
+    fs::File::open(&old).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let _daemon = house.home.start();
+    house.post(&format!("/v1/runs/{run}/cancel"), &json!({}));
+    house.until(&run, "canceled");
+    house.until_gone(&ours);
+    for _ in 0..LOOKS {
+        if !note.exists() {
+            break;
+        }
+        house.feed.wait_shortly_beyond(house.feed.seen().len());
+    }
+    assert!(!note.exists(), "the note is settled");
+    assert!(bystander.try_wait().unwrap().is_none(), "a bystander was killed");
+    bystander.kill().unwrap();
+    bystander.wait().unwrap();
+    assert!(old.exists() && forged.exists(), "a folder was deleted that a keeper did not leave");
+}
+
+/// Starts a keeper in this place, and returns the pid of its child.
+fn keeper_of_sleep(place: &Path) -> u32 {
+    use abide_keeper::{
+        launch::Launcher,
+        place::Place,
+        protocol::{Overflow, Owner, Shape, Spec},
+    };
+    let launcher =
+        Launcher { program: env!("CARGO_BIN_EXE_abide").into(), arguments: vec!["__keeper".to_owned()] };
+    let spec = Spec {
+        argv: vec!["sleep".to_owned(), "71955".to_owned()],
+        env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+        cwd: "/".into(),
+        shape: Shape::Pipes,
+        retention: 1 << 20,
+        meta: Vec::new(),
+        owner: Owner::Home,
+        overflow: Overflow::DropOldest,
+    };
+    let mut keeper = launcher.start(Place::at(place.to_owned()), spec, None).unwrap();
+    let pid = keeper.status(20_000).unwrap().child.pid;
+    let mut process = keeper.take_process().unwrap();
+    std::thread::spawn(move || process.wait());
+    pid
+}
+
+/// The record of a keeper that is dead and of this child, as keepers write it.
+fn identity_of(pid: u32) -> Vec<u8> {
+    use abide_keeper::identity::ProcessIdentity;
+    let child = ProcessIdentity::of(pid).unwrap();
+    let keeper = ProcessIdentity { start_time: child.start_time + 1, ..child.clone() };
+    postcard::to_stdvec(&(keeper, child)).unwrap()
+}
+
+/// What a cloned repository brings along: a journal with an open call, a question, a secret, and links to a file and a
+/// folder outside.
+fn bring_state_along(workspace: &Path, outside: &Path) {
+    let state = workspace.join(".abide");
+    fs::create_dir_all(state.join("secrets")).unwrap();
+    fs::write(state.join("journal.jsonl"), forged()).unwrap();
+    fs::write(
+        state.join("interaction.json"),
+        r#"{"interaction_id":"act_5","kind":"open_text","prompt":"May I?"}"#,
+    )
+    .unwrap();
+    fs::write(state.join("secrets/x"), "private key").unwrap();
+    fs::create_dir_all(outside.join("folder")).unwrap();
+    fs::write(outside.join("file"), "precious").unwrap();
+    symlink(outside.join("file"), state.join("lock")).unwrap();
+    symlink(outside.join("folder"), state.join("sessions")).unwrap();
+    symlink(outside.join("folder"), state.join("executions")).unwrap();
+}
+
+fn assert_untouched(outside: &Path) {
+    assert_eq!(fs::read_to_string(outside.join("file")).unwrap(), "precious");
+    assert_eq!(fs::read_dir(outside.join("folder")).unwrap().count(), 0, "something was written outside");
+    assert_eq!(fs::read_dir(outside).unwrap().count(), 2, "something was written outside");
+}
+
+#[test]
+fn s2_a_run_in_a_clone_that_brings_state_along_carries_out_and_reads_nothing_of_it() {
+    let (house, _daemon) = House::new(script([Answer::say("done")]));
+    let outside = house.home.path().join("outside");
+    bring_state_along(&house.home.workspace("one"), &outside);
+    let run = house.begin("auto", "look: [secret x]");
+    house.until(&run, "succeeded");
+    let heard = house.model.heard();
+    assert_eq!(heard.len(), 1);
+    let raw = heard[0].raw.to_string();
+    assert!(!raw.contains("forged") && !raw.contains("private key"), "{raw}");
+    assert!(!house.home.workspace("one").join("notes.txt").exists());
+    assert_untouched(&outside);
+}
+
+#[test]
+fn s2_a_run_in_a_clone_whose_folder_of_states_is_a_link_is_refused() {
+    for name in [".abide", ".abide/native"] {
+        let (house, _daemon) = House::new(script([Answer::say("done")]));
+        let outside = house.home.path().join("outside");
+        fs::create_dir_all(outside.join("folder")).unwrap();
+        fs::write(outside.join("file"), "precious").unwrap();
+        let link = house.home.workspace("one").join(name);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink(&outside, &link).unwrap();
+        let run = house.begin("auto", "go");
+        let found = house.until_it(&run, "its end", |found| found["status"] == "failed");
+        assert!(found.to_string().contains(&format!("{name} is a link")), "{name}: {found:#}");
+        assert!(house.model.heard().is_empty());
+        assert_untouched(&outside);
+    }
+}
+
+#[test]
+fn s2_a_skill_in_a_clone_is_neither_read_nor_copied_through_links() {
+    let (house, _daemon) = House::new(script([]));
+    let outside = house.home.path().join("outside");
+    let workspace = house.home.workspace("two");
+    bring_state_along(&workspace, &outside);
+    let skill = workspace.join("skill");
+    fs::create_dir_all(&skill).unwrap();
+    fs::write(skill.join("SKILL.md"), "---\nname: skill\ndescription: d\n---\nwords\n").unwrap();
+    symlink(outside.join("file"), skill.join("leak.txt")).unwrap();
+    let attempt = |skill: &Path| {
+        let body = json!({
+            "engine": "parrot", "workspace": workspace, "execution_mode": "auto", "prompt": "append a\nsay done",
+            "skill": skill,
+        });
+        let run = house.post("/v1/runs", &body).text("/run_id").to_owned();
+        house.until_it(&run, "its end", |found| found["status"] == "failed" || found["status"] == "succeeded")
+    };
+    // A link in the skill that leaves it.
+    let found = attempt(&skill);
+    assert!(found["status"] == "failed" && found.to_string().contains("leak.txt"), "{found:#}");
+    // A link in place of the folder in which copies are made.
+    fs::remove_file(skill.join("leak.txt")).unwrap();
+    fs::remove_dir_all(workspace.join(".abide/skills")).unwrap();
+    symlink(outside.join("folder"), workspace.join(".abide/skills")).unwrap();
+    let found = attempt(&skill);
+    assert!(found["status"] == "failed" && found.to_string().contains(".abide/skills"), "{found:#}");
+    assert_untouched(&outside);
+    // A link in place of the skill.
+    fs::remove_file(workspace.join(".abide/skills")).unwrap();
+    symlink(&skill, workspace.join("linked")).unwrap();
+    let found = attempt(&workspace.join("linked"));
+    assert!(found["status"] == "failed" && found.to_string().contains("linked"), "{found:#}");
+    assert_untouched(&outside);
+    // Without them the skill is used.
+    let found = attempt(&skill);
+    assert_eq!(found["status"], "succeeded", "{found:#}");
+    assert_untouched(&outside);
+}

@@ -1,0 +1,97 @@
+//! Keepers that an earlier version started in a workspace, where agents can write.
+//!
+//! No file there proves anything: an agent can write a secret, an identity and a socket of its own, or link to those of
+//! another keeper. Facts of the kernel about the process behind the socket do:
+//!
+//! - it belongs to this user (`SO_PEERCRED`);
+//! - its working directory is the very directory in question, by device and inode. A keeper goes into its directory when
+//!   it begins, and no other process can be made to go there;
+//! - its command line is that of a keeper;
+//! - it is in this user namespace, and under no seccomp filter or `no_new_privs` that this process is without: a sandboxed
+//!   agent that starts a keeper cannot shed these;
+//! - it began before the present version was first used, if the caller asks for that;
+//! - it answers the secret in its directory with a status in which it is the keeper.
+//!
+//! Its program is not compared: the one of an earlier version was replaced, and an agent can run a copy of it. A keeper
+//! that passes is spoken to. Nothing is signalled or deleted from here.
+
+use std::{fs, os::unix::fs::MetadataExt};
+
+use abide_os::beneath::Directory;
+use rustix::net::sockopt::socket_peercred;
+
+use crate::{
+    identity::ProcessIdentity,
+    launch::{FIRST, Keeper},
+    link::Link,
+    place::{Place, connect_below},
+    protocol::{Act, Order, Status},
+};
+
+/// What a keeper of an earlier version must be like.
+#[derive(Clone, Debug)]
+pub struct FormerKeepers {
+    /// The arguments with which this program becomes a keeper, the same in all versions.
+    pub arguments: Vec<String>,
+    /// Only keepers that began before this process did.
+    pub started_before: Option<ProcessIdentity>,
+}
+
+/// How long a keeper may take for its status.
+const ANSWER_MS: u64 = 2_000;
+const SECRET_BYTES: u64 = 32;
+
+impl FormerKeepers {
+    /// Connects to the keeper of an earlier version in this directory. None if there is none, or if it is not proven to
+    /// be one.
+    pub fn attach(&self, directory: &Directory) -> Option<(Keeper, Status)> {
+        let secret = directory.read_bounded("secret", SECRET_BYTES).ok()?;
+        let socket = connect_below(directory).ok()?;
+        let peer = socket_peercred(&socket).ok()?;
+        let process = ProcessIdentity::of(u32::try_from(peer.pid.as_raw_nonzero().get()).ok()?)?;
+        if peer.uid != rustix::process::geteuid() || !self.is_proven(&process, directory) {
+            return None;
+        }
+        let mut link = Link::new(socket);
+        link.send(&Order { tag: FIRST, act: Act::Hello(secret) }).ok()?;
+        let mut keeper = Keeper::new(Place::at(directory.path().to_owned()), link);
+        let status = keeper.status(ANSWER_MS).ok()?;
+        (status.keeper == process && process.is_alive()).then_some((keeper, status))
+    }
+
+    /// Whether what the kernel says about a process fits a keeper in this directory.
+    fn is_proven(&self, process: &ProcessIdentity, directory: &Directory) -> bool {
+        let pid = process.pid;
+        let is_inside = fs::metadata(format!("/proc/{pid}/cwd")).is_ok_and(|found| {
+            directory.identity().is_ok_and(|identity| identity == (found.dev(), found.ino()))
+        });
+        let is_early = self
+            .started_before
+            .as_ref()
+            .is_none_or(|limit| process.boot_id == limit.boot_id && process.start_time <= limit.start_time);
+        is_inside && is_early && self.has_arguments(pid) && !is_confined_further(pid)
+    }
+
+    fn has_arguments(&self, pid: u32) -> bool {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = line.strip_suffix(b"\0").unwrap_or(&line);
+        line.split(|byte| *byte == 0).skip(1).eq(self.arguments.iter().map(String::as_bytes))
+    }
+}
+
+/// Whether a process is confined in a way in which this one is not. Unreadable counts as confined.
+fn is_confined_further(pid: u32) -> bool {
+    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).ok();
+    let confinement = |pid: &str| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let number = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+            line.trim().parse::<u32>().ok()
+        };
+        Some([number("NoNewPrivs")?, number("Seccomp")?])
+    };
+    let pid = pid.to_string();
+    let (Some(own), Some(other)) = (confinement("self"), confinement(&pid)) else { return true };
+    let is_same_namespace = namespace(&pid).is_some_and(|other| Some(other) == namespace("self"));
+    !is_same_namespace || other.iter().zip(own).any(|(other, own)| *other > own)
+}
