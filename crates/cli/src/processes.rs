@@ -24,7 +24,7 @@ use abide_domain::{
 use abide_keeper::{
     KeeperError,
     identity::ProcessIdentity,
-    launch::{Keeper, Launcher, Spare, Stage, child, kill, make_folder, prevent, stage, sweep},
+    launch::{Keeper, Launcher, Spare, Stage, child, kill, make_folder, prevent, resume, stage, sweep},
     place::{FinalRecord, Place},
     protocol::{Act, Answer, Exit as KeeperExit, News, Order, Overflow, Owner, Refusal, Shape, Spec, Status},
 };
@@ -166,18 +166,22 @@ impl Processes for Keepers {
 
     fn end(&self, name: &str) -> Result<Exit, Lost> {
         let place = self.place(name);
+        let end_without_keeper = || {
+            let run = name.rsplit_once('-').map_or(name, |(run, _)| run);
+            let spared = Outliving::beside(&self.directory).noted_for(run);
+            end_silent(&place, spared.as_deref()).map(|()| Exit::Unseen)
+        };
+        // An agent can stop its keeper (SECURITY 10).
+        resume(&place);
         let ended = match self.look_for(name, PATIENCE_MS) {
             Looked::Held(keeper, status) => {
                 // What it was started with says what is to outlive it.
                 let keepers = String::from_utf8(status.meta).unwrap_or_default();
                 let but = (!keepers.is_empty()).then_some(Act::EndExcept { keepers });
                 end(*keeper, but.unwrap_or(Act::End { force: false }), status.exit)
+                    .or_else(|_| end_without_keeper())
             }
-            Looked::Silent => {
-                let run = name.rsplit_once('-').map_or(name, |(run, _)| run);
-                let spared = Outliving::beside(&self.directory).noted_for(run);
-                end_silent(&place, spared.as_deref()).map(|()| Exit::Unseen)
-            }
+            Looked::Silent => end_without_keeper(),
             Looked::Recorded(..) | Looked::Gone | Looked::Never | Looked::Nothing => {
                 let recorded = place.exit_record();
                 if place.path().exists() && !sweep(&place) {
@@ -415,10 +419,14 @@ fn end_silent(place: &Place, spared: Option<&Path>) -> Result<(), Lost> {
 pub(crate) fn end_all(directory: &Path) -> bool {
     let mut none_left = true;
     for (_, place) in Place::all(directory) {
+        resume(&place);
         let keeper = Keeper::attach(place.clone()).ok();
-        none_left &= match keeper.and_then(|mut keeper| keeper.status(ANSWER_MS).is_ok().then_some(keeper)) {
-            Some(keeper) => end(keeper, Act::End { force: false }, None).is_ok(),
-            None => sweep(&place),
+        none_left &= match keeper.and_then(|mut keeper| keeper.status(PATIENCE_MS).is_ok().then_some(keeper))
+        {
+            Some(keeper) => {
+                end(keeper, Act::End { force: false }, None).is_ok() || end_silent(&place, None).is_ok()
+            }
+            None => sweep(&place) || end_silent(&place, None).is_ok(),
         };
     }
     none_left

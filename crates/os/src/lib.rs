@@ -1,17 +1,19 @@
-//! Linux mechanisms without product nouns: paths below a directory and removal of directory trees.
+//! Linux mechanisms without product nouns: paths below a directory, removal of directory trees, processes by identity.
 //!
-//! Both modules are made for trees that a hostile program can change at any time. A symbolic link is never followed, an
-//! open never blocks, and work is bounded in bytes, time, memory and open descriptors.
+//! The modules for files are made for trees that a hostile program can change at any time. A symbolic link is never
+//! followed, an open never blocks, and work is bounded in bytes, time, memory and open descriptors.
 //!
 //! - [`beneath`] opens a directory once. Everything below it is opened, created, read, renamed and deleted relative to
 //!   that descriptor.
 //! - [`remove`] deletes a directory tree.
+//! - [`process`] identifies a process and signals it through a pidfd.
 //! - [`clock`] measures time limits.
 //!
 //! Not here: what the files mean, and which directory may be deleted. The caller decides both.
 
 pub mod beneath;
 pub mod clock;
+pub mod process;
 pub mod remove;
 
 mod error;

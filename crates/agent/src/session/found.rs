@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::{Keeper, sweep};
+use abide_keeper::launch::{Keeper, kill, resume, sweep};
 use abide_keeper::leftovers::end_marked;
 use abide_keeper::place::Place;
 use abide_keeper::protocol::{Act, Answer, News, Order, Owner, Status};
@@ -123,6 +123,8 @@ pub(crate) fn end(sessions: &Path, ids: &[String]) -> Vec<Gone> {
         .map(|id| {
             let place = Place::new(sessions, id);
             let record = SessionRecord::read(place.path()).unwrap_or_default();
+            // What a session runs can stop its keeper (SECURITY 10).
+            resume(&place);
             let mut keeper = attach(&place);
             if let Some(keeper) = &mut keeper {
                 // One that is gone by now needs no order.
@@ -143,6 +145,10 @@ fn finish(place: &Place, record: &SessionRecord, keeper: Option<Keeper>) -> Gone
             && answer.tag != END
         {}
         reap(&mut keeper);
+        if !keeper.link.is_closed() {
+            kill(place, None);
+            reap(&mut keeper);
+        }
     }
     let wholly = !place.path().exists() || sweep(place);
     if wholly && !record.mark.is_empty() {
