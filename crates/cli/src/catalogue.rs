@@ -17,6 +17,8 @@ pub struct EngineConfig {
     pub args: Vec<String>,
     /// Set on top of the environment.
     pub env: BTreeMap<String, String>,
+    /// Which variables of the environment it gets, in place of the engine's own choice.
+    pub pass_env: Option<Vec<String>>,
     /// Switched off.
     pub disabled: bool,
     /// The protocol of an engine that is not built in.
@@ -63,6 +65,9 @@ impl EngineCatalogue {
             }
             installation.args.extend(config.args);
             installation.env.extend(config.env);
+            if let Some(pass_env) = config.pass_env {
+                installation.pass_env = pass_env;
+            }
             (!config.disabled).then(|| Entry {
                 engine: Arc::from(asking::instructed(engine)),
                 installation,

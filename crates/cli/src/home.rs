@@ -53,11 +53,28 @@ pub(crate) fn environment() -> Vec<(String, String)> {
         .collect()
 }
 
-/// The same without what is only ours: settings, which may hold the store's password, and the token. Whoever has that
-/// could answer the questions that are meant for a person.
+/// The same without what is only ours: settings, which may hold the store's password, the token, which answers the
+/// questions that are meant for a person, and the service manager's variables, with which a child could speak for us.
 pub(crate) fn environment_of_children() -> Vec<(String, String)> {
-    let own = |name: &str| name == TOKEN || config::is_setting(name);
-    environment().into_iter().filter(|(name, _)| !own(name)).collect()
+    environment().into_iter().filter(|(name, _)| !is_own(name)).collect()
+}
+
+/// Whether a variable is meant for this process alone: its settings and token, and what a service manager told it.
+fn is_own(name: &str) -> bool {
+    const MANAGER: [&str; 7] = [
+        "NOTIFY_SOCKET",
+        "INVOCATION_ID",
+        "JOURNAL_STREAM",
+        "SYSTEMD_EXEC_PID",
+        "MANAGERPID",
+        "CREDENTIALS_DIRECTORY",
+        "MAINPID",
+    ];
+    const MANAGER_FAMILIES: [&str; 3] = ["LISTEN_", "WATCHDOG_", "MEMORY_PRESSURE_"];
+    name == TOKEN
+        || config::is_setting(name)
+        || MANAGER.contains(&name)
+        || MANAGER_FAMILIES.iter().any(|family| name.starts_with(family))
 }
 
 /// The variable with the token of the interface.

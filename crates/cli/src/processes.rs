@@ -8,6 +8,7 @@
 mod files;
 mod follow;
 mod outliving;
+mod variables;
 
 use std::{
     fs, io,
@@ -45,7 +46,7 @@ pub struct Keepers {
     pub directory: PathBuf,
     /// How this program becomes a keeper.
     pub launcher: Launcher,
-    /// What every process finds in its environment.
+    /// The environment that processes get a part of: what every process gets, and what its engine is passed.
     pub env: Vec<(String, String)>,
     /// How many bytes of output are kept of each.
     pub retention: u64,
@@ -340,7 +341,8 @@ impl Keepers {
             launch.without_env.iter().any(|gone| gone == name)
                 || launch.env.iter().any(|(set, _)| set == name)
         };
-        let inherited = self.env.iter().filter(|(name, _)| !replaced(name));
+        let inherited = self.env.iter().filter(|(name, _)| variables::is_passed(name, start.pass_env));
+        let inherited = inherited.filter(|(name, _)| !replaced(name));
         let mut env: Vec<(String, String)> = inherited.chain(&launch.env).cloned().collect();
         for (name, more) in &launch.appended_env {
             match env.iter_mut().find(|(set, _)| set == name) {

@@ -55,7 +55,8 @@ fn start_script(
 ) -> Result<u32, StartError> {
     let launch = script(text);
     let folder = home.path().to_string_lossy().into_owned();
-    let started = keepers.start(name, &Start { launch: &launch, workspace: &folder, private: &folder });
+    let started =
+        keepers.start(name, &Start { launch: &launch, workspace: &folder, private: &folder, pass_env: &[] });
     started.map(|process| process.pid)
 }
 
@@ -91,7 +92,17 @@ fn a_variable_that_is_added_to_keeps_what_the_owner_set() {
         ..script("echo \"$INHERITED, $SET, $NEW\"; exit 7")
     };
     let folder = home.path().to_string_lossy().into_owned();
-    keepers.start("run-1", &Start { launch: &launch, workspace: &folder, private: &folder }).unwrap();
+    keepers
+        .start(
+            "run-1",
+            &Start {
+                launch: &launch,
+                workspace: &folder,
+                private: &folder,
+                pass_env: &["INHERITED".to_owned()],
+            },
+        )
+        .unwrap();
     let mut follow = keepers.follow("run-1", Offsets::START).unwrap();
     let mut said = Vec::new();
     loop {
@@ -107,6 +118,45 @@ fn a_variable_that_is_added_to_keeps_what_the_owner_set() {
     // Its end is told to whoever ends it, however late.
     assert_eq!(keepers.end("run-1"), Ok(Exit::Code(7)));
     assert_eq!(keepers.end("run-1"), Ok(Exit::Unseen), "nothing of it is left");
+}
+
+#[test]
+fn security_24_a_process_gets_the_variables_of_a_list_and_no_others() {
+    let home = tempfile::tempdir().unwrap();
+    let mut keepers = keepers(&home);
+    for name in [
+        "HOME",
+        "LC_ALL",
+        "https_proxy",
+        "XDG_CONFIG_HOME",
+        "GITHUB_TOKEN",
+        "MY_KEY",
+        "MY_OTHER",
+        "OURS",
+        "OURSELVES",
+    ] {
+        keepers.env.push((name.to_owned(), "x".to_owned()));
+    }
+    let launch =
+        Launch { env: vec![("SET".to_owned(), "y".to_owned())], ..script("env | cut -d= -f1 | sort") };
+    let folder = home.path().to_string_lossy().into_owned();
+    let pass_env = ["MY_*", "OURS"].map(str::to_owned);
+    let start = Start { launch: &launch, workspace: &folder, private: &folder, pass_env: &pass_env };
+    keepers.start("run-1", &start).unwrap();
+    let mut follow = keepers.follow("run-1", Offsets::START).unwrap();
+    let mut printed = Vec::new();
+    while let Heard::Stdout(bytes) = follow.next(Some(std::time::Duration::from_secs(60))).unwrap() {
+        printed.extend(bytes);
+    }
+    let printed = String::from_utf8_lossy(&printed);
+    // The shell adds these two.
+    let names: Vec<&str> =
+        printed.lines().filter(|name| !["PWD", "SHLVL", "_", "OLDPWD"].contains(name)).collect();
+    assert_eq!(
+        names,
+        ["HOME", "LC_ALL", "MY_KEY", "MY_OTHER", "OURS", "PATH", "SET", "XDG_CONFIG_HOME", "https_proxy"]
+    );
+    keepers.end("run-1").unwrap();
 }
 
 #[test]
@@ -216,8 +266,8 @@ fn security_10_an_agent_that_stops_its_keeper_is_ended_with_everything_below_it(
     for (number, script) in scripts.iter().enumerate() {
         let home = tempfile::tempdir().unwrap();
         let mut keepers = keepers(&home);
-        let entry = format!("HOSTILE={}", home.path().display());
-        keepers.env.push(("HOSTILE".to_owned(), home.path().display().to_string()));
+        let entry = format!("LC_HOSTILE={}", home.path().display());
+        keepers.env.push(("LC_HOSTILE".to_owned(), home.path().display().to_string()));
         let bystander = start(&keepers, &home, "run-2").unwrap();
         // The last script may have stopped its keeper before that could answer.
         let started = start_script(&keepers, &home, "run-1", script);

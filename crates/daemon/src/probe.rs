@@ -149,7 +149,8 @@ fn observe(
         outliving: None,
     };
     let directory = examination.directory;
-    let start = Start { launch: &launch, workspace: directory, private: directory };
+    let pass_env = &entry.installation.pass_env;
+    let start = Start { launch: &launch, workspace: directory, private: directory, pass_env };
     let wanted = Duration::from_millis(check.patience_ms);
     let patience = examination.patience.map_or(wanted, |most| most.min(wanted));
     let until = deadline.min(now() + patience);

@@ -341,7 +341,7 @@ async fn started_by_hand(desk: &Desk, actors: &Actors, run_id: RunId) {
         not_before: None,
         outliving: None,
     };
-    let start = Start { launch: &launch, workspace: "w", private: "p" };
+    let start = Start { launch: &launch, workspace: "w", private: "p", pass_env: &[] };
     let process = actors.start(&format!("{run_id}-1"), &start).expect("it starts");
     desk.take(run_id, Event::AttemptStarted { attempt: Attempt(1), process }).await.expect("it is taken");
 }

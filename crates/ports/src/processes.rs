@@ -79,6 +79,8 @@ pub struct Start<'a> {
     pub workspace: &'a str,
     /// The directory for [`Launch::files`].
     pub private: &'a str,
+    /// Which variables of the environment it gets besides those that every process gets ([`Installation::pass_env`]).
+    pub pass_env: &'a [String],
 }
 
 /// Bytes for a standard input.

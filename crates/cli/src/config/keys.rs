@@ -194,6 +194,7 @@ mod tests {
             engines.*.command Words { least: 1 }
             engines.*.enabled Switch
             engines.*.env Variables
+            engines.*.pass_env Words { least: 0 }
             engines.*.protocol Choice(["acp"])
             http.allow_remote Switch
             http.allowed_hosts Words { least: 0 }

@@ -142,8 +142,13 @@ pub struct Engine {
     pub command: Option<Vec<String>>,
     /// Arguments for every turn.
     pub args: Vec<String>,
-    /// Environment variables on top of the inherited ones. Their values are never shown.
+    /// Environment variables on top of those that are passed. Their values are never shown.
     pub env: BTreeMap<String, String>,
+    /// Which variables of the daemon's environment it gets besides PATH, HOME, the language, proxies and certificates: names,
+    /// or beginnings followed by `*`. Unless set, the engine's own, such as ANTHROPIC_* for claude.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<String>")]
+    pub pass_env: Option<Vec<String>>,
     /// Whether it can be used.
     pub enabled: bool,
     /// The protocol of an engine that is not built in, which also needs a command.
@@ -278,6 +283,7 @@ impl Config {
             command: engine.command.clone(),
             args: engine.args.clone(),
             env: engine.env.clone(),
+            pass_env: engine.pass_env.clone(),
             disabled: !engine.enabled,
             protocol: engine.protocol.map(|protocol| match protocol {
                 Protocol::Acp => Spoken::Acp,
@@ -302,7 +308,14 @@ impl Terminal {
 
 impl Default for Engine {
     fn default() -> Self {
-        Self { command: None, args: vec![], env: BTreeMap::new(), enabled: true, protocol: None }
+        Self {
+            command: None,
+            args: vec![],
+            env: BTreeMap::new(),
+            pass_env: None,
+            enabled: true,
+            protocol: None,
+        }
     }
 }
 

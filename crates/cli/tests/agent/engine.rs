@@ -407,7 +407,9 @@ fn the_key_of_the_model_reaches_the_model_and_neither_tools_nor_files() {
     let config = fs::read_to_string(&path).unwrap();
     fs::write(path, config.replace("  name: loopback", "  name: loopback\n  api_key_env: T_KEY")).unwrap();
     daemon.kill();
-    let _daemon = house.home.start_with(&[("T_KEY", key), ("T_COPY", key), ("T_OTHER", "1")]);
+    // Without this setting the agent gets none of them (SECURITY 24).
+    let passed = ("ABIDE_ENGINES_NATIVE_PASS_ENV", "ABIDE_HOME T_*");
+    let _daemon = house.home.start_with(&[passed, ("T_KEY", key), ("T_COPY", key), ("T_OTHER", "1")]);
     let run = house.begin("interactive", "look");
     house.until(&run, "succeeded");
     assert_eq!(house.model.heard()[0].key.as_deref(), Some(key));

@@ -133,8 +133,12 @@ impl Starting {
         if processes.find(&self.name) == Found::Never {
             workspaces.prepare(&self.launched.preparation(&self.run)).map_err(Trouble::Workspace)?;
         }
-        let start =
-            Start { launch: &self.launch, workspace: &self.launched.workspace, private: &self.private };
+        let start = Start {
+            launch: &self.launch,
+            workspace: &self.launched.workspace,
+            private: &self.private,
+            pass_env: &self.installation.pass_env,
+        };
         processes.start(&self.name, &start).map_err(Trouble::Process)
     }
 }

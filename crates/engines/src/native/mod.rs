@@ -42,7 +42,7 @@ impl Engine for Native {
 
     fn installation(&self) -> Installation {
         // The path of the running program is not known here: whoever plugs the engines in puts it in its place.
-        Installation::named("abide")
+        Installation::named("abide").passing(&["ABIDE_HOME", "ABIDE_MODEL*", "OPENAI_API_KEY"])
     }
 
     fn checks(&self, installation: &Installation) -> Vec<Check> {

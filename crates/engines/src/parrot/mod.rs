@@ -57,7 +57,8 @@ impl Engine for Parrot {
 
     fn installation(&self) -> Installation {
         // The path of the running program is not known here: whoever plugs the engines in puts it in its place.
-        Installation { command: vec!["abide".to_owned(), "__parrot".to_owned()], ..Installation::default() }
+        let command = vec!["abide".to_owned(), "__parrot".to_owned()];
+        Installation { command, ..Installation::default() }.passing(&["ABIDE_HOME", "PARROT_*"])
     }
 
     fn checks(&self, installation: &Installation) -> Vec<Check> {

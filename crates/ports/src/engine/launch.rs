@@ -20,12 +20,22 @@ pub struct Installation {
     pub args: Vec<String>,
     /// Set on top of the environment.
     pub env: BTreeMap<String, String>,
+    /// Which variables of the environment it gets besides those that every process gets: names, or beginnings followed by
+    /// `*`.
+    pub pass_env: Vec<String>,
 }
 
 impl Installation {
     /// A program that is found by its name.
     pub fn named(program: &str) -> Self {
         Self { command: vec![program.to_owned()], ..Self::default() }
+    }
+
+    /// The same program with these variables of the environment.
+    #[must_use]
+    pub fn passing(mut self, pass_env: &[&str]) -> Self {
+        self.pass_env = pass_env.iter().map(|name| (*name).to_owned()).collect();
+        self
     }
 }
 
@@ -156,9 +166,10 @@ pub enum Stdin {
 
 impl fmt::Debug for Installation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { command, args, env } = self;
+        let Self { command, args, env, pass_env } = self;
         let mut shown = f.debug_struct("Installation");
-        shown.field("command", command).field("args", args).field("env", &masked(env)).finish()
+        shown.field("command", command).field("args", args).field("env", &masked(env));
+        shown.field("pass_env", pass_env).finish()
     }
 }
 
