@@ -1,12 +1,12 @@
 //! The home directory and the environment: read here, passed on as plain values.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use abide_keeper::launch::Launcher;
 use abide_terminal::Config;
 use anyhow::Context;
 
-use crate::{config, private};
+use crate::{config, isolation::Isolator, private};
 
 /// The hidden subcommand by which this program becomes a keeper.
 pub(crate) const KEEPER: &str = "__keeper";
@@ -44,6 +44,12 @@ pub(crate) fn launcher() -> anyhow::Result<Launcher> {
         program: std::env::current_exe().context("cannot find this program")?,
         arguments: vec![KEEPER.to_owned()],
     })
+}
+
+/// How programs are kept from the files of this home.
+pub(crate) fn isolator(home: &Path) -> anyhow::Result<Isolator> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    Ok(Isolator::new(home, &program, &variable("PATH").unwrap_or_default()))
 }
 
 /// The environment, as far as it is text.

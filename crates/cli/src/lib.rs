@@ -12,6 +12,7 @@ mod exit;
 #[cfg(feature = "failpoints")]
 mod failpoints;
 mod home;
+pub mod isolation;
 mod logs;
 mod machine;
 mod mcp;

@@ -24,6 +24,7 @@ use abide_domain::{
 };
 use abide_keeper::{
     KeeperError,
+    confine::Confinement,
     identity::ProcessIdentity,
     launch::{Keeper, Launcher, Spare, Stage, child, kill, make_folder, prevent, resume, stage, sweep},
     place::{FinalRecord, Place},
@@ -35,7 +36,10 @@ use abide_ports::{
 };
 use follow::{FileReader, Reader};
 
-use crate::private;
+use crate::{
+    isolation::{Isolator, Plan, Subject},
+    private,
+};
 
 pub(crate) use outliving::Outliving;
 
@@ -48,6 +52,8 @@ pub struct Keepers {
     pub launcher: Launcher,
     /// The environment that processes get a part of: what every process gets, and what its engine is passed.
     pub env: Vec<(String, String)>,
+    /// How processes are isolated. None in programs that start only checks.
+    pub isolator: Option<Isolator>,
     /// How many bytes of output are kept of each.
     pub retention: u64,
     /// Keepers that are children of this process, to be reaped when they are over.
@@ -111,6 +117,10 @@ impl Processes for Keepers {
         // Not before: the start of the next keeper would take the processor from this one's.
         self.readiness.refill(&self.launcher);
         started
+    }
+
+    fn warning(&self, start: &Start<'_>) -> Option<String> {
+        self.plan(start).ok()?.warning
     }
 
     fn find(&self, name: &str) -> Found {
@@ -255,7 +265,9 @@ impl Keepers {
             .and_then(|()| self.note_outliving(name, start))
             .and_then(|()| make_folder(&self.folder()));
         noted.map_err(|error| StartError::System(error.to_string()))?;
-        let started = self.launcher.start(self.place(name), self.spec(name, start), self.readiness.take());
+        let plan = self.plan(start).map_err(StartError::Isolation)?;
+        let spec = self.spec(name, start, plan.confinement);
+        let started = self.launcher.start(self.place(name), spec, self.readiness.take());
         let mut keeper = started.map_err(start_error)?;
         let status = keeper.status(PATIENCE_MS);
         self.adopt(keeper.take_process());
@@ -335,7 +347,18 @@ impl Keepers {
         }
     }
 
-    fn spec(&self, name: &str, start: &Start<'_>) -> Spec {
+    /// How a process is isolated.
+    fn plan(&self, start: &Start<'_>) -> Result<Plan, String> {
+        let Some(isolator) = &self.isolator else { return Ok(Plan::default()) };
+        // A program that lies in the home itself must be seen to be executed.
+        let program = start.launch.argv.first().map(PathBuf::from).filter(|program| program.is_absolute());
+        let shown: Vec<PathBuf> = [PathBuf::from(start.private)].into_iter().chain(program).collect();
+        let (isolation, workspace) = (start.isolation, Path::new(start.workspace));
+        // Every engine that runs as a process of its own has a sandbox of its own.
+        isolator.plan(&Subject { isolation, sandbox: None, workspace, shown: &shown })
+    }
+
+    fn spec(&self, name: &str, start: &Start<'_>, confinement: Option<Confinement>) -> Spec {
         let launch = start.launch;
         let replaced = |name: &str| {
             launch.without_env.iter().any(|gone| gone == name)
@@ -360,6 +383,7 @@ impl Keepers {
             owner: Owner::Home,
             // The output of a check is read once, and nobody takes a checkpoint.
             overflow: if name.starts_with(CHECK) { Overflow::DropOldest } else { Overflow::Block },
+            confinement: confinement.map(|confinement| confinement.encode()).unwrap_or_default(),
         }
     }
 }

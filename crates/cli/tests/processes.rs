@@ -10,7 +10,7 @@ use abide_keeper::{
     protocol::{Overflow, Owner, Shape, Spec},
 };
 use abide_ports::{
-    engine::{Launch, Stdin},
+    engine::{Isolation, Launch, Stdin},
     processes::{Found, Heard, Offsets, Processes, Start, StartError},
 };
 use abide_testkit::wait;
@@ -24,6 +24,7 @@ fn keepers(home: &tempfile::TempDir) -> Keepers {
             arguments: vec!["__keeper".to_owned()],
         },
         env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+        isolator: None,
         retention: 1 << 20,
         children: Mutex::default(),
         readiness: Readiness::None,
@@ -55,8 +56,16 @@ fn start_script(
 ) -> Result<u32, StartError> {
     let launch = script(text);
     let folder = home.path().to_string_lossy().into_owned();
-    let started =
-        keepers.start(name, &Start { launch: &launch, workspace: &folder, private: &folder, pass_env: &[] });
+    let started = keepers.start(
+        name,
+        &Start {
+            launch: &launch,
+            workspace: &folder,
+            private: &folder,
+            pass_env: &[],
+            isolation: Isolation::Off,
+        },
+    );
     started.map(|process| process.pid)
 }
 
@@ -100,6 +109,7 @@ fn a_variable_that_is_added_to_keeps_what_the_owner_set() {
                 workspace: &folder,
                 private: &folder,
                 pass_env: &["INHERITED".to_owned()],
+                isolation: Isolation::Off,
             },
         )
         .unwrap();
@@ -141,7 +151,13 @@ fn security_24_a_process_gets_the_variables_of_a_list_and_no_others() {
         Launch { env: vec![("SET".to_owned(), "y".to_owned())], ..script("env | cut -d= -f1 | sort") };
     let folder = home.path().to_string_lossy().into_owned();
     let pass_env = ["MY_*", "OURS"].map(str::to_owned);
-    let start = Start { launch: &launch, workspace: &folder, private: &folder, pass_env: &pass_env };
+    let start = Start {
+        launch: &launch,
+        workspace: &folder,
+        private: &folder,
+        pass_env: &pass_env,
+        isolation: Isolation::Off,
+    };
     keepers.start("run-1", &start).unwrap();
     let mut follow = keepers.follow("run-1", Offsets::START).unwrap();
     let mut printed = Vec::new();
@@ -341,6 +357,7 @@ fn what_an_earlier_version_started_among_the_sessions_is_found_by_its_name() {
         meta: vec![],
         owner: Owner::Home,
         overflow: Overflow::DropOldest,
+        confinement: vec![],
     };
     // Where it lay before there was a folder for runs.
     let mut keeper = keepers.launcher.start(Place::new(&keepers.directory, name), spec, None).unwrap();

@@ -68,6 +68,9 @@ pub struct EngineCommand {
     /// passed the whole environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pass_env: Option<Vec<String>>,
+    /// How it is isolated unless the run says so itself. None in journals of versions that isolated nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<String>,
 }
 
 /// Whether an engine can resume (A3), and how that was found out.

@@ -205,7 +205,7 @@ impl Holder {
         // Before it is started: until here it has waited for us, from here on it has its own time.
         let now = unix_micros();
         let (pid, hold) = match &spec.shape {
-            Shape::Pipes => spawn_piped(&spec, writers)?,
+            Shape::Pipes => spawn_piped(&spec, &place, writers)?,
             Shape::Shell(script) => {
                 let shell = prompter.insert(Prompter::new(script.clone(), false).map_err(io)?);
                 shell.begin().map_err(io)?;
@@ -216,7 +216,7 @@ impl Holder {
                 if let Some(script) = script {
                     prompter = Some(Prompter::new(script.clone(), true).map_err(io)?);
                 }
-                spawn_on_pty(&spec, *rows, *cols)?
+                spawn_on_pty(&spec, &place, *rows, *cols)?
             }
         };
         let child_fd = ChildFd::of(pid);

@@ -1,5 +1,6 @@
 //! How a client starts a keeper, finds one again, and clears away one that died.
 
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::spawn_keeper;
 use crate::clock::ticks;
+use crate::confine::Report;
 use crate::error::KeeperError;
 use crate::identity::ProcessIdentity;
 use crate::link::{Link, pair};
@@ -60,7 +62,11 @@ impl Launcher {
     pub fn start(&self, place: Place, spec: Spec, spare: Option<Spare>) -> Result<Keeper, KeeperError> {
         place.create()?;
         let start = Start { directory: place.path().to_owned(), spec };
-        let started = self.tell(&start, spare);
+        let started = if start.spec.is_confined_with_keeper() {
+            self.start_confined(&start)
+        } else {
+            self.tell(&start, spare)
+        };
         if started.is_err() {
             let _nothing_to_keep = place.remove();
         }
@@ -81,11 +87,33 @@ impl Launcher {
         Ok(fresh)
     }
 
+    /// Starts a keeper that is confined together with what it will hold.
+    fn start_confined(&self, start: &Start) -> Result<Spare, KeeperError> {
+        let report = Report::new(&start.directory)
+            .map_err(|error| KeeperError::system("cannot make the report of the exec helper", error))?;
+        let mut arguments = report.prefix_of_keeper(&start.spec.confinement, &start.directory);
+        arguments.push(self.program.clone().into_os_string());
+        arguments.extend(self.arguments.iter().map(Into::into));
+        let mut spare = self.spawn(&arguments)?;
+        if let Err(refusal) = report.wait(spare.process.id()) {
+            // It has ended, or never will by itself.
+            spare.process.kill().ok();
+            spare.process.wait().ok();
+            return Err(KeeperError::Refused(refusal));
+        }
+        spare.link.send(start)?;
+        Ok(spare)
+    }
+
     /// Starts a keeper that waits to be told what to hold.
     pub fn prepare(&self) -> Result<Spare, KeeperError> {
+        self.spawn(&self.arguments)
+    }
+
+    fn spawn(&self, arguments: &[impl AsRef<OsStr>]) -> Result<Spare, KeeperError> {
         let (ours, theirs) =
             pair().map_err(|error| KeeperError::system("cannot make a socket pair", error))?;
-        let process = spawn_keeper(&self.program, &self.arguments, theirs).map_err(|error| {
+        let process = spawn_keeper(&self.program, arguments, theirs).map_err(|error| {
             KeeperError::system(format!("cannot start {}", self.program.display()), error)
         })?;
         Ok(Spare { link: Link::new(ours), process })

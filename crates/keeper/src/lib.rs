@@ -9,6 +9,7 @@
 //! the keeper itself (`holder`).
 
 pub mod background;
+pub mod confine;
 pub mod identity;
 pub mod launch;
 pub mod leftovers;

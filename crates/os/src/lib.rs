@@ -1,4 +1,5 @@
-//! Linux mechanisms without product nouns: paths below a directory, removal of directory trees, processes by identity.
+//! Linux mechanisms without product nouns: paths below a directory, removal of directory trees, processes by identity,
+//! confinement.
 //!
 //! The modules for files are made for trees that a hostile program can change at any time. A symbolic link is never
 //! followed, an open never blocks, and work is bounded in bytes, time, memory and open descriptors.
@@ -6,6 +7,7 @@
 //! - [`beneath`] opens a directory once. Everything below it is opened, created, read, renamed and deleted relative to
 //!   that descriptor.
 //! - [`remove`] deletes a directory tree.
+//! - [`confine`] hides a directory from a process and restricts what it writes.
 //! - [`process`] identifies a process and signals it through a pidfd.
 //! - [`clock`] measures time limits.
 //!
@@ -13,6 +15,7 @@
 
 pub mod beneath;
 pub mod clock;
+pub mod confine;
 pub mod process;
 pub mod remove;
 

@@ -32,6 +32,8 @@ pub struct Once<'a> {
     pub stdin: Vec<u8>,
     /// When it is stopped.
     pub timeout_ms: u64,
+    /// How it is confined ([`Spec::confinement`]).
+    pub confinement: Vec<Vec<u8>>,
     /// Where its keeper lies.
     pub place: &'a Path,
 }
@@ -81,6 +83,7 @@ impl Once<'_> {
             meta: Vec::new(),
             owner: Owner::Process(ProcessIdentity::own()),
             overflow: Overflow::DropOldest,
+            confinement: self.confinement,
         };
         let place = Place::at(self.place.to_owned());
         let mut keeper = launcher.start(place, spec, None)?;

@@ -51,6 +51,8 @@ pub struct Setup {
     pub secrets: Vec<String>,
     /// What becomes of processes whose keeper was killed.
     pub orphans: Orphans,
+    /// How tools are confined ([`abide_keeper::protocol::Spec::confinement`]).
+    pub confinement: Vec<Vec<u8>>,
 }
 
 /// Whose children processes become when their keeper was killed.
@@ -271,6 +273,7 @@ impl Workbench {
             shape: size.map_or(Shape::Pipes, |Size { rows, cols }| Shape::Pty { rows, cols, script: None }),
             stdin,
             timeout_ms: timeout_sec.saturating_mul(1_000),
+            confinement: setup.confinement.clone(),
             place: &execution.held(),
         };
         let ended = once.run(&setup.launcher, &mut recorder, &setup.stop)?;

@@ -11,6 +11,7 @@ use std::{
 
 use abide_domain::deadline::RECOVERY_BOUND;
 use abide_engines::asking::patch::ARTIFACTS;
+use abide_ports::engine::Isolation as Mechanism;
 use abide_terminal::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,8 @@ pub struct Config {
     pub slots: Slots,
     /// Terminal sessions.
     pub terminal: Terminal,
+    /// How agents are kept from Abide's own files.
+    pub sandbox: Sandbox,
     /// The agent programs, by name.
     pub engines: BTreeMap<String, Engine>,
     /// What is logged.
@@ -132,6 +135,39 @@ pub struct Terminal {
     pub shell: String,
 }
 
+/// How agents are kept from Abide's own files: its token, its database, the keepers of other runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sandbox {
+    /// The mechanism, for engines and runs that name none; auto unless set.
+    pub isolation: Isolation,
+}
+
+/// A mechanism that hides the home from agents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// A namespace where the machine allows one; otherwise none, with a warning.
+    Auto,
+    /// A namespace, or no run.
+    Namespace,
+    /// Landlock, or no run.
+    Landlock,
+    /// None.
+    Off,
+}
+
+impl Isolation {
+    fn mechanism(self) -> Mechanism {
+        match self {
+            Self::Auto => Mechanism::Auto,
+            Self::Namespace => Mechanism::Namespace,
+            Self::Landlock => Mechanism::Landlock,
+            Self::Off => Mechanism::Off,
+        }
+    }
+}
+
 /// An agent program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -149,6 +185,10 @@ pub struct Engine {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>")]
     pub pass_env: Option<Vec<String>>,
+    /// How it is kept from Abide's own files, over `sandbox.isolation`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Isolation")]
+    pub isolation: Option<Isolation>,
     /// Whether it can be used.
     pub enabled: bool,
     /// The protocol of an engine that is not built in, which also needs a command.
@@ -268,6 +308,7 @@ impl Config {
                 housekeeping_ms,
                 shell: "/bin/sh".to_owned(),
             },
+            sandbox: Sandbox { isolation: Isolation::Auto },
             engines: BTreeMap::new(),
             log: Log { level: Level::Info, format: Format::Text, max_bytes: 10 << 20, files: 5 },
             stall_after_sec: 600,
@@ -277,6 +318,11 @@ impl Config {
         }
     }
 
+    /// How engines are isolated that say nothing about it.
+    pub fn isolation(&self) -> Mechanism {
+        self.sandbox.isolation.mechanism()
+    }
+
     /// What is said about engines, as the catalogue takes it.
     pub fn engines(&self) -> BTreeMap<String, EngineConfig> {
         let taken = |engine: &Engine| EngineConfig {
@@ -284,6 +330,7 @@ impl Config {
             args: engine.args.clone(),
             env: engine.env.clone(),
             pass_env: engine.pass_env.clone(),
+            isolation: engine.isolation.map(Isolation::mechanism),
             disabled: !engine.enabled,
             protocol: engine.protocol.map(|protocol| match protocol {
                 Protocol::Acp => Spoken::Acp,
@@ -313,6 +360,7 @@ impl Default for Engine {
             args: vec![],
             env: BTreeMap::new(),
             pass_env: None,
+            isolation: None,
             enabled: true,
             protocol: None,
         }

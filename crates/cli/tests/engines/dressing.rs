@@ -106,6 +106,7 @@ pub(crate) fn dress(program: &Program, home: &Path, model: &str) -> EngineConfig
         args,
         env,
         pass_env: None,
+        isolation: None,
         disabled: false,
         protocol,
     }

@@ -92,7 +92,7 @@ impl Holder {
                 };
                 let (rows, cols) = size.map_or((*rows, *cols), |size| (size.ws_row, size.ws_col));
                 let prompter = Prompter::new(script, true).map_err(io)?;
-                let (pid, hold) = spawn_on_pty(&self.spec, rows, cols)?;
+                let (pid, hold) = spawn_on_pty(&self.spec, &self.place, rows, cols)?;
                 Ok(Started { pid, hold, lane: None, prompter })
             }
         }
