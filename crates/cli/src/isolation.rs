@@ -137,10 +137,9 @@ impl Isolator {
         let workspace = fs::canonicalize(subject.workspace).unwrap_or_else(|_| subject.workspace.to_owned());
         let below = workspace.strip_prefix(&self.home).ok();
         let shows_too_much = |below: &Path| {
-            let is_private = |name: &&str| below.starts_with(name);
             below.as_os_str().is_empty()
                 || below == Path::new(WORKSPACES)
-                || PRIVATE.iter().any(|name| is_private(&name))
+                || PRIVATE.iter().any(|name| below.starts_with(name))
         };
         if below.is_some_and(shows_too_much) {
             return Err(format!(

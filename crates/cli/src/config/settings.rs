@@ -181,7 +181,7 @@ pub struct Engine {
     /// Environment variables on top of those that are passed. Their values are never shown.
     pub env: BTreeMap<String, String>,
     /// Which variables of the daemon's environment it gets besides PATH, HOME, the language, proxies and certificates: names,
-    /// or beginnings followed by `*`. Unless set, the engine's own, such as ANTHROPIC_* for claude.
+    /// or beginnings followed by `*`. Unless set, those with the engine's own keys and settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>")]
     pub pass_env: Option<Vec<String>>,
