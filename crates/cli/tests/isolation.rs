@@ -32,17 +32,18 @@ struct Home {
 
 impl Home {
     fn new(path: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().expect("the test machine allows it");
         let at = |name: &str| folder.path().join(name);
         for name in ["keepers/runs/other", "workspaces/mine", "runs/mine"] {
-            fs::create_dir_all(at(name)).unwrap();
+            fs::create_dir_all(at(name)).expect("the test machine allows it");
         }
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700))
+            .expect("the test machine allows it");
         for name in ["token", "abide.db", "keepers/runs/other/secret"] {
-            fs::write(at(name), "SECRET").unwrap();
+            fs::write(at(name), "SECRET").expect("the test machine allows it");
         }
-        fs::write(at("runs/mine/settings"), "PRIVATE").unwrap();
-        let door = UnixListener::bind(at("keepers/runs/other/socket")).unwrap();
+        fs::write(at("runs/mine/settings"), "PRIVATE").expect("the test machine allows it");
+        let door = UnixListener::bind(at("keepers/runs/other/socket")).expect("the test machine allows it");
         let binary = PathBuf::from(env!("CARGO_BIN_EXE_abide"));
         let keepers = Keepers {
             directory: at("keepers"),
@@ -77,17 +78,17 @@ impl Home {
         let start =
             Start { launch: &launch, workspace: &workspace, private: &private, pass_env: &[], isolation };
         let process = self.keepers.start("run-1", &start)?;
-        let mut follow = self.keepers.follow("run-1", Offsets::START).unwrap();
+        let mut follow = self.keepers.follow("run-1", Offsets::START).expect("the test machine allows it");
         let mut printed = Vec::new();
         let exit = loop {
-            match follow.next(Some(Duration::from_secs(60))).unwrap() {
+            match follow.next(Some(Duration::from_secs(60))).expect("the test machine allows it") {
                 Heard::Stdout(bytes) | Heard::Stderr(bytes) => printed.extend(bytes),
                 Heard::Exited(exit) => break exit,
                 other @ (Heard::Missing(_) | Heard::Nothing) => panic!("{other:?}"),
             }
         };
         drop(process);
-        self.keepers.end("run-1").unwrap();
+        self.keepers.end("run-1").expect("the test machine allows it");
         Ok((String::from_utf8_lossy(&printed).into_owned(), exit))
     }
 
@@ -131,9 +132,9 @@ true
 
 /// The test below, started as a program of its own.
 fn connects(home: &Home, isolation: Isolation) -> bool {
-    let own = std::env::current_exe().unwrap().to_string_lossy().into_owned();
+    let own = std::env::current_exe().expect("the test machine allows it").to_string_lossy().into_owned();
     let argv = [own.as_str(), "--exact", "a_program_that_connects", "--ignored", "--nocapture"];
-    let (printed, _) = home.run(isolation, &argv).unwrap();
+    let (printed, _) = home.run(isolation, &argv).expect("the test machine allows it");
     assert!(printed.contains("CONNECTED") != printed.contains("REFUSED"), "{printed}");
     printed.contains("CONNECTED")
 }
@@ -141,7 +142,10 @@ fn connects(home: &Home, isolation: Isolation) -> bool {
 #[test]
 #[ignore = "the program of other tests"]
 fn a_program_that_connects() {
-    let home = std::env::vars().find(|(name, _)| name == "HIDDEN").map(|(_, home)| home).unwrap();
+    let home = std::env::vars()
+        .find(|(name, _)| name == "HIDDEN")
+        .map(|(_, home)| home)
+        .expect("the test machine allows it");
     let socket = Path::new(&home).join("keepers/runs/other/socket");
     match std::os::unix::net::UnixStream::connect(socket) {
         Ok(_) => println!("CONNECTED"),
@@ -152,11 +156,11 @@ fn a_program_that_connects() {
 #[test]
 fn an_isolated_program_finds_no_token_no_database_no_secret_and_no_socket() {
     let home = Home::new("/usr/bin:/bin");
-    let (found, _) = home.script(Isolation::Off, SEARCH).unwrap();
+    let (found, _) = home.script(Isolation::Off, SEARCH).expect("the test machine allows it");
     assert!(found.contains("SECRET"), "without isolation all of it is there: {found}");
     assert!(connects(&home, Isolation::Off));
     for isolation in [Isolation::Namespace, Isolation::Auto] {
-        let (found, exit) = home.script(isolation, SEARCH).unwrap();
+        let (found, exit) = home.script(isolation, SEARCH).expect("the test machine allows it");
         assert_eq!((found.as_str(), exit), ("", Exit::Code(0)), "{isolation:?}");
         assert!(!connects(&home, isolation));
         assert_eq!(home.warning(isolation), None);
@@ -168,18 +172,20 @@ fn an_isolated_program_works_in_its_workspace_as_itself() {
     let home = Home::new("/usr/bin:/bin");
     let work = "id -u; id -g; cat ../../runs/mine/settings; echo; echo kept > made; pwd; kill -0 $PPID && echo seen; \
                 touch \"$HIDDEN/made\" 2>/dev/null || echo refused; exit 7";
-    let (printed, exit) = home.script(Isolation::Namespace, work).unwrap();
+    let (printed, exit) = home.script(Isolation::Namespace, work).expect("the test machine allows it");
     let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let workspace = home.path().join("workspaces/mine");
     let expected = format!("{user}\n{group}\nPRIVATE\n{}\nseen\nrefused\n", workspace.display());
     assert_eq!((printed, exit), (expected, Exit::Code(7)));
-    assert_eq!(fs::read_to_string(workspace.join("made")).unwrap(), "kept\n");
+    assert_eq!(fs::read_to_string(workspace.join("made")).expect("the test machine allows it"), "kept\n");
 }
 
 #[test]
 fn an_isolated_program_gains_no_privileges_and_a_missing_one_is_named() {
     let home = Home::new("/usr/bin:/bin");
-    let (printed, _) = home.script(Isolation::Namespace, "grep NoNewPrivs /proc/self/status").unwrap();
+    let (printed, _) = home
+        .script(Isolation::Namespace, "grep NoNewPrivs /proc/self/status")
+        .expect("the test machine allows it");
     assert_eq!(printed.split_ascii_whitespace().last(), Some("1"), "{printed}");
     let missing = home.run(Isolation::Namespace, &["no-such-program"]);
     assert!(matches!(missing, Err(StartError::Program(_))), "{missing:?}");
@@ -190,7 +196,7 @@ fn with_landlock_alone_secrets_cannot_be_read_and_the_workspace_can_be_written()
     let home = Home::new("/usr/bin:/bin");
     let text = "cat \"$HIDDEN/token\" \"$HIDDEN/abide.db\" \"$HIDDEN/keepers/runs/other/secret\" ../../token 2>/dev/null; \
                 cat ../../runs/mine/settings; echo kept > made && cat made";
-    let (printed, _) = home.script(Isolation::Landlock, text).unwrap();
+    let (printed, _) = home.script(Isolation::Landlock, text).expect("the test machine allows it");
     assert_eq!(printed, "PRIVATEkept\n");
 }
 
@@ -226,15 +232,16 @@ fn without<T: Send>(calls: &[i64], what: impl FnOnce() -> T + Send) -> T {
         rules,
         seccompiler::SeccompAction::Allow,
         seccompiler::SeccompAction::Errno(NO_SUCH_CALL),
-        std::env::consts::ARCH.try_into().unwrap(),
+        std::env::consts::ARCH.try_into().expect("the test machine allows it"),
     );
-    let program: seccompiler::BpfProgram = filter.unwrap().try_into().unwrap();
+    let program: seccompiler::BpfProgram =
+        filter.expect("the test machine allows it").try_into().expect("the test machine allows it");
     std::thread::scope(|scope| {
         let filtered = scope.spawn(move || {
-            seccompiler::apply_filter(&program).unwrap();
+            seccompiler::apply_filter(&program).expect("the test machine allows it");
             what()
         });
-        filtered.join().unwrap()
+        filtered.join().expect("the test machine allows it")
     })
 }
 
@@ -245,16 +252,20 @@ const UNSHARE: i64 = if cfg!(target_arch = "x86_64") { 272 } else { 97 };
 fn without_namespaces_auto_runs_with_a_warning_and_a_named_mechanism_refuses() {
     without(&[UNSHARE], || {
         let home = Home::new("");
-        let warning = home.warning(Isolation::Auto).unwrap();
+        let warning = home.warning(Isolation::Auto).expect("the test machine allows it");
         assert!(warning.contains("not isolated") && warning.contains("namespace"), "{warning}");
-        assert_eq!(home.script(Isolation::Auto, "echo here").unwrap().0, "here\n");
+        assert_eq!(
+            home.script(Isolation::Auto, "echo here").expect("the test machine allows it").0,
+            "here\n"
+        );
         let refused = home.script(Isolation::Namespace, "echo here");
         assert!(
             matches!(&refused, Err(StartError::Isolation(why)) if why.contains("namespace")),
             "{refused:?}"
         );
-        let (printed, _) =
-            home.script(Isolation::Landlock, "cat \"$HIDDEN/token\" 2>/dev/null; echo here").unwrap();
+        let (printed, _) = home
+            .script(Isolation::Landlock, "cat \"$HIDDEN/token\" 2>/dev/null; echo here")
+            .expect("the test machine allows it");
         assert_eq!(printed, "here\n");
     });
 }
@@ -263,7 +274,7 @@ fn without_namespaces_auto_runs_with_a_warning_and_a_named_mechanism_refuses() {
 fn without_landlock_namespaces_still_hide_and_landlock_refuses() {
     without(&[LANDLOCK_CREATE_RULESET], || {
         let home = Home::new("/usr/bin:/bin");
-        assert_eq!(home.script(Isolation::Auto, SEARCH).unwrap().0, "");
+        assert_eq!(home.script(Isolation::Auto, SEARCH).expect("the test machine allows it").0, "");
         let refused = home.script(Isolation::Landlock, "echo here");
         assert!(
             matches!(&refused, Err(StartError::Isolation(why)) if why.contains("andlock")),
@@ -275,7 +286,7 @@ fn without_landlock_namespaces_still_hide_and_landlock_refuses() {
 #[test]
 fn without_bubblewrap_the_helper_makes_the_namespace() {
     let home = Home::new("");
-    assert_eq!(home.script(Isolation::Namespace, SEARCH).unwrap().0, "");
+    assert_eq!(home.script(Isolation::Namespace, SEARCH).expect("the test machine allows it").0, "");
 }
 
 #[test]
@@ -285,8 +296,14 @@ fn where_the_helper_may_not_make_namespaces_bubblewrap_does() {
         let home = Home::new(&folder.to_string_lossy());
         assert_eq!(home.warning(Isolation::Auto), None);
         let text = "cat \"$HIDDEN/token\" ../../token 2>/dev/null; cat ../../runs/mine/settings; echo kept > made; exit 7";
-        assert_eq!(home.script(Isolation::Namespace, text).unwrap(), ("PRIVATE".to_owned(), Exit::Code(7)));
-        assert_eq!(fs::read_to_string(home.path().join("workspaces/mine/made")).unwrap(), "kept\n");
+        assert_eq!(
+            home.script(Isolation::Namespace, text).expect("the test machine allows it"),
+            ("PRIVATE".to_owned(), Exit::Code(7))
+        );
+        assert_eq!(
+            fs::read_to_string(home.path().join("workspaces/mine/made")).expect("the test machine allows it"),
+            "kept\n"
+        );
     });
 }
 
@@ -302,10 +319,10 @@ fn the_sandboxes_of_codex_and_claude_work_inside() {
     match codex() {
         Some(codex) => {
             let state = format!("CODEX_HOME={folder}/codex");
-            fs::create_dir_all(workspace.join("codex")).unwrap();
+            fs::create_dir_all(workspace.join("codex")).expect("the test machine allows it");
             let text = format!("{try_to_write} 2>/dev/null");
             let argv = ["env", &state, &codex, "sandbox", "--", "sh", "-c", &format!("({text}) 2>/dev/null")];
-            let (printed, exit) = home.run(Isolation::Namespace, &argv).unwrap();
+            let (printed, exit) = home.run(Isolation::Namespace, &argv).expect("the test machine allows it");
             let said =
                 printed.lines().filter(|line| !line.starts_with("WARNING")).map(|line| format!("{line}\n"));
             assert_eq!((said.collect::<String>(), exit), expected);
@@ -321,7 +338,7 @@ fn the_sandboxes_of_codex_and_claude_work_inside() {
             argv.extend(["--proc", "/proc", "--bind", &folder, &folder, "--", "sh", "-c"]);
             let text = format!("({try_to_write}) 2>/dev/null");
             argv.push(&text);
-            assert_eq!(home.run(Isolation::Namespace, &argv).unwrap(), expected);
+            assert_eq!(home.run(Isolation::Namespace, &argv).expect("the test machine allows it"), expected);
             assert!(workspace.join("made").exists());
         }
         None => skip("no bubblewrap is installed"),
@@ -356,7 +373,7 @@ fn an_unprivileged_user_is_isolated_too() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let own = std::env::current_exe().unwrap();
+    let own = std::env::current_exe().expect("the test machine allows it");
     for test in [
         "an_isolated_program_finds_no_token_no_database_no_secret_and_no_socket",
         "an_isolated_program_works_in_its_workspace_as_itself",
@@ -367,7 +384,7 @@ fn an_unprivileged_user_is_isolated_too() {
             .args(["--exact", test])
             .env("TMPDIR", "/tmp")
             .output()
-            .unwrap();
+            .expect("the test machine allows it");
         let text =
             String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && text.contains("1 passed"), "{test}: {text}");
