@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 use abide_engines::{asking, registry};
 use abide_ports::{
     catalogue::{Catalogue, Entry},
-    engine::{Engine, Installation},
+    engine::{Engine, Installation, Isolation},
 };
 
 /// What the owner says about an engine: `[engines.NAME]`.
@@ -17,6 +17,10 @@ pub struct EngineConfig {
     pub args: Vec<String>,
     /// Set on top of the environment.
     pub env: BTreeMap<String, String>,
+    /// Which variables of the environment it gets, in place of the engine's own choice.
+    pub pass_env: Option<Vec<String>>,
+    /// How it is isolated, over what holds for all.
+    pub isolation: Option<Isolation>,
     /// Switched off.
     pub disabled: bool,
     /// The protocol of an engine that is not built in.
@@ -37,8 +41,9 @@ pub struct EngineCatalogue {
 }
 
 impl EngineCatalogue {
-    /// The built-in engines and those of the configuration. `own` is this program, which is also an engine.
-    pub fn new(configured: &BTreeMap<String, EngineConfig>, own: &Path) -> Self {
+    /// The built-in engines and those of the configuration. `own` is this program, which is also an engine; `isolation` is
+    /// for engines that say nothing about it.
+    pub fn new(configured: &BTreeMap<String, EngineConfig>, own: &Path, isolation: Isolation) -> Self {
         let built_in = registry::built_in();
         let is_built_in = |name: &str| built_in.iter().any(|engine| engine.name() == name);
         let added: Vec<Box<dyn Engine>> = configured
@@ -63,6 +68,10 @@ impl EngineCatalogue {
             }
             installation.args.extend(config.args);
             installation.env.extend(config.env);
+            installation.isolation = config.isolation.unwrap_or(isolation);
+            if let Some(pass_env) = config.pass_env {
+                installation.pass_env = pass_env;
+            }
             (!config.disabled).then(|| Entry {
                 engine: Arc::from(asking::instructed(engine)),
                 installation,

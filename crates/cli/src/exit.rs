@@ -22,6 +22,9 @@ pub fn main() -> ExitCode {
     if first.as_ref().is_some_and(|word| word == crate::home::KEEPER) {
         return if abide_keeper::main().is_ok() { SUCCEEDED } else { FAILED };
     }
+    if first.as_ref().is_some_and(|word| word == abide_keeper::confine::SUBCOMMAND) {
+        return abide_keeper::confine::main(words);
+    }
     if first.as_ref().is_some_and(|word| word == parrot::PARROT) {
         return parrot::main(words);
     }

@@ -1,12 +1,12 @@
 //! The home directory and the environment: read here, passed on as plain values.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use abide_keeper::launch::Launcher;
 use abide_terminal::Config;
 use anyhow::Context;
 
-use crate::{config, private};
+use crate::{config, isolation::Isolator, private};
 
 /// The hidden subcommand by which this program becomes a keeper.
 pub(crate) const KEEPER: &str = "__keeper";
@@ -46,6 +46,12 @@ pub(crate) fn launcher() -> anyhow::Result<Launcher> {
     })
 }
 
+/// How programs are kept from the files of this home.
+pub(crate) fn isolator(home: &Path) -> anyhow::Result<Isolator> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    Ok(Isolator::new(home, &program, &variable("PATH").unwrap_or_default()))
+}
+
 /// The environment, as far as it is text.
 pub(crate) fn environment() -> Vec<(String, String)> {
     std::env::vars_os()
@@ -53,11 +59,28 @@ pub(crate) fn environment() -> Vec<(String, String)> {
         .collect()
 }
 
-/// The same without what is only ours: settings, which may hold the store's password, and the token. Whoever has that
-/// could answer the questions that are meant for a person.
+/// The same without what is only ours: settings, which may hold the store's password, the token, which answers the
+/// questions that are meant for a person, and the service manager's variables, with which a child could speak for us.
 pub(crate) fn environment_of_children() -> Vec<(String, String)> {
-    let own = |name: &str| name == TOKEN || config::is_setting(name);
-    environment().into_iter().filter(|(name, _)| !own(name)).collect()
+    environment().into_iter().filter(|(name, _)| !is_own(name)).collect()
+}
+
+/// Whether a variable is meant for this process alone: its settings and token, and what a service manager told it.
+fn is_own(name: &str) -> bool {
+    const MANAGER: [&str; 7] = [
+        "NOTIFY_SOCKET",
+        "INVOCATION_ID",
+        "JOURNAL_STREAM",
+        "SYSTEMD_EXEC_PID",
+        "MANAGERPID",
+        "CREDENTIALS_DIRECTORY",
+        "MAINPID",
+    ];
+    const MANAGER_FAMILIES: [&str; 3] = ["LISTEN_", "WATCHDOG_", "MEMORY_PRESSURE_"];
+    name == TOKEN
+        || config::is_setting(name)
+        || MANAGER.contains(&name)
+        || MANAGER_FAMILIES.iter().any(|family| name.starts_with(family))
 }
 
 /// The variable with the token of the interface.

@@ -14,6 +14,7 @@ mod exit;
 #[cfg(feature = "failpoints")]
 mod failpoints;
 mod home;
+pub mod isolation;
 mod logs;
 mod machine;
 mod made;

@@ -8,6 +8,7 @@
 mod files;
 mod follow;
 mod outliving;
+mod variables;
 
 use std::{
     fs, io,
@@ -23,8 +24,9 @@ use abide_domain::{
 };
 use abide_keeper::{
     KeeperError,
+    confine::Confinement,
     identity::ProcessIdentity,
-    launch::{Keeper, Launcher, Spare, Stage, child, kill, make_folder, prevent, stage, sweep},
+    launch::{Keeper, Launcher, Spare, Stage, child, kill, make_folder, prevent, resume, stage, sweep},
     place::{FinalRecord, Place},
     protocol::{Act, Answer, Exit as KeeperExit, News, Order, Overflow, Owner, Refusal, Shape, Spec, Status},
 };
@@ -35,6 +37,7 @@ use abide_ports::{
 use follow::{FileReader, Reader};
 
 use crate::{
+    isolation::{Isolator, Plan, Subject},
     made::{self, Purpose},
     private,
 };
@@ -48,8 +51,10 @@ pub struct Keepers {
     pub directory: PathBuf,
     /// How this program becomes a keeper.
     pub launcher: Launcher,
-    /// What every process finds in its environment.
+    /// The environment that processes get a part of: what every process gets, and what its engine is passed.
     pub env: Vec<(String, String)>,
+    /// How processes are isolated. None in programs that start only checks.
+    pub isolator: Option<Isolator>,
     /// How many bytes of output are kept of each.
     pub retention: u64,
     /// Keepers that are children of this process, to be reaped when they are over.
@@ -115,6 +120,10 @@ impl Processes for Keepers {
         started
     }
 
+    fn warning(&self, start: &Start<'_>) -> Option<String> {
+        self.plan(start).ok()?.warning
+    }
+
     fn find(&self, name: &str) -> Found {
         match self.look(name) {
             Looked::Held(_, status) => Found::Held(process(name, &status.child)),
@@ -169,18 +178,22 @@ impl Processes for Keepers {
 
     fn end(&self, name: &str) -> Result<Exit, Lost> {
         let place = self.place(name);
+        let end_without_keeper = || {
+            let run = name.rsplit_once('-').map_or(name, |(run, _)| run);
+            let spared = self.outliving_notes().noted_for(run);
+            end_silent(&place, spared.as_deref()).map(|()| Exit::Unseen)
+        };
+        // An agent can stop its keeper (SECURITY 10).
+        resume(&place);
         let ended = match self.look_for(name, PATIENCE_MS) {
             Looked::Held(keeper, status) => {
                 // What it was started with says what is to outlive it.
                 let keepers = String::from_utf8(status.meta).unwrap_or_default();
                 let but = (!keepers.is_empty()).then_some(Act::EndExcept { keepers });
                 end(*keeper, but.unwrap_or(Act::End { force: false }), status.exit)
+                    .or_else(|_| end_without_keeper())
             }
-            Looked::Silent => {
-                let run = name.rsplit_once('-').map_or(name, |(run, _)| run);
-                let spared = self.outliving_notes().noted_for(run);
-                end_silent(&place, spared.as_deref()).map(|()| Exit::Unseen)
-            }
+            Looked::Silent => end_without_keeper(),
             Looked::Recorded(..) | Looked::Gone | Looked::Never | Looked::Nothing => {
                 let recorded = place.exit_record();
                 if place.path().exists() && !sweep(&place) {
@@ -253,7 +266,9 @@ impl Keepers {
             .and_then(|()| self.note_outliving(name, start))
             .and_then(|()| make_folder(&self.folder()));
         noted.map_err(|error| StartError::System(error.to_string()))?;
-        let started = self.launcher.start(self.place(name), self.spec(name, start), self.readiness.take());
+        let plan = self.plan(start).map_err(StartError::Isolation)?;
+        let spec = self.spec(name, start, plan.confinement);
+        let started = self.launcher.start(self.place(name), spec, self.readiness.take());
         let mut keeper = started.map_err(start_error)?;
         let status = keeper.status(PATIENCE_MS);
         self.adopt(keeper.take_process());
@@ -343,13 +358,25 @@ impl Keepers {
         noted.and_then(|noted| self.outliving_notes().directory(noted)).unwrap_or_default()
     }
 
-    fn spec(&self, name: &str, start: &Start<'_>) -> Spec {
+    /// How a process is isolated.
+    fn plan(&self, start: &Start<'_>) -> Result<Plan, String> {
+        let Some(isolator) = &self.isolator else { return Ok(Plan::default()) };
+        // A program that lies in the home itself must be seen to be executed.
+        let program = start.launch.argv.first().map(PathBuf::from).filter(|program| program.is_absolute());
+        let shown: Vec<PathBuf> = [PathBuf::from(start.private)].into_iter().chain(program).collect();
+        let (isolation, workspace) = (start.isolation, Path::new(start.workspace));
+        // Every engine that runs as a process of its own has a sandbox of its own.
+        isolator.plan(&Subject { isolation, sandbox: None, workspace, shown: &shown })
+    }
+
+    fn spec(&self, name: &str, start: &Start<'_>, confinement: Option<Confinement>) -> Spec {
         let launch = start.launch;
         let replaced = |name: &str| {
             launch.without_env.iter().any(|gone| gone == name)
                 || launch.env.iter().any(|(set, _)| set == name)
         };
-        let inherited = self.env.iter().filter(|(name, _)| !replaced(name));
+        let inherited = self.env.iter().filter(|(name, _)| variables::is_passed(name, start.pass_env));
+        let inherited = inherited.filter(|(name, _)| !replaced(name));
         let mut env: Vec<(String, String)> = inherited.chain(&launch.env).cloned().collect();
         for (name, more) in &launch.appended_env {
             match env.iter_mut().find(|(set, _)| set == name) {
@@ -372,6 +399,7 @@ impl Keepers {
             owner: Owner::Home,
             // The output of a check is read once, and nobody takes a checkpoint.
             overflow: if name.starts_with(CHECK) { Overflow::DropOldest } else { Overflow::Block },
+            confinement: confinement.map(|confinement| confinement.encode()).unwrap_or_default(),
         }
     }
 }
@@ -433,10 +461,14 @@ fn end_silent(place: &Place, spared: Option<&Path>) -> Result<(), Lost> {
 pub(crate) fn end_all(directory: &Path) -> bool {
     let mut none_left = true;
     for (_, place) in Place::all(directory) {
+        resume(&place);
         let keeper = Keeper::attach(place.clone()).ok();
-        none_left &= match keeper.and_then(|mut keeper| keeper.status(ANSWER_MS).is_ok().then_some(keeper)) {
-            Some(keeper) => end(keeper, Act::End { force: false }, None).is_ok(),
-            None => sweep(&place),
+        none_left &= match keeper.and_then(|mut keeper| keeper.status(PATIENCE_MS).is_ok().then_some(keeper))
+        {
+            Some(keeper) => {
+                end(keeper, Act::End { force: false }, None).is_ok() || end_silent(&place, None).is_ok()
+            }
+            None => sweep(&place) || end_silent(&place, None).is_ok(),
         };
     }
     none_left

@@ -2,14 +2,10 @@
 //!
 //! Neither starts one: who asks whether it runs, or wants it gone, does not want a new one.
 
-use std::{io::Write, process::ExitCode};
+use std::{io::Write, process::ExitCode, time::Duration};
 
 use abide_keeper::identity::ProcessIdentity;
 use abide_wire::service::{Status, StopRequest, StoppedRun, Stopping};
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    process::{Pid, PidfdFlags, pidfd_open},
-};
 
 use crate::{
     args::{Down, Output},
@@ -151,18 +147,9 @@ fn became(run: &StoppedRun) -> String {
 }
 
 /// How long a daemon that was told to stop may take to go.
-const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits for the end of a process. Whether it came.
 fn ends(process: &ProcessIdentity) -> bool {
-    let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
-    // It is opened first and looked at then: who is alive after that is the one that we hold.
-    if let Some(pid) = pid
-        && let Ok(held) = pidfd_open(pid, PidfdFlags::empty())
-        && process.is_alive()
-    {
-        let mut fds = [PollFd::new(&held, PollFlags::IN)];
-        let _looked_at_below = poll(&mut fds, Some(&PATIENCE));
-    }
-    !process.is_alive()
+    process.open().is_none_or(|process| process.wait(PATIENCE))
 }

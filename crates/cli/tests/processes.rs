@@ -10,7 +10,7 @@ use abide_keeper::{
     protocol::{Overflow, Owner, Shape, Spec},
 };
 use abide_ports::{
-    engine::{Launch, Stdin},
+    engine::{Isolation, Launch, Stdin},
     processes::{Found, Heard, Offsets, Processes, Start, StartError},
 };
 use abide_testkit::wait;
@@ -24,6 +24,7 @@ fn keepers(home: &tempfile::TempDir) -> Keepers {
             arguments: vec!["__keeper".to_owned()],
         },
         env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+        isolator: None,
         retention: 1 << 20,
         children: Mutex::default(),
         readiness: Readiness::None,
@@ -55,7 +56,16 @@ fn start_script(
 ) -> Result<u32, StartError> {
     let launch = script(text);
     let folder = home.path().to_string_lossy().into_owned();
-    let started = keepers.start(name, &Start { launch: &launch, workspace: &folder, private: &folder });
+    let started = keepers.start(
+        name,
+        &Start {
+            launch: &launch,
+            workspace: &folder,
+            private: &folder,
+            pass_env: &[],
+            isolation: Isolation::Off,
+        },
+    );
     started.map(|process| process.pid)
 }
 
@@ -91,7 +101,18 @@ fn a_variable_that_is_added_to_keeps_what_the_owner_set() {
         ..script("echo \"$INHERITED, $SET, $NEW\"; exit 7")
     };
     let folder = home.path().to_string_lossy().into_owned();
-    keepers.start("run-1", &Start { launch: &launch, workspace: &folder, private: &folder }).unwrap();
+    keepers
+        .start(
+            "run-1",
+            &Start {
+                launch: &launch,
+                workspace: &folder,
+                private: &folder,
+                pass_env: &["INHERITED".to_owned()],
+                isolation: Isolation::Off,
+            },
+        )
+        .unwrap();
     let mut follow = keepers.follow("run-1", Offsets::START).unwrap();
     let mut said = Vec::new();
     loop {
@@ -107,6 +128,51 @@ fn a_variable_that_is_added_to_keeps_what_the_owner_set() {
     // Its end is told to whoever ends it, however late.
     assert_eq!(keepers.end("run-1"), Ok(Exit::Code(7)));
     assert_eq!(keepers.end("run-1"), Ok(Exit::Unseen), "nothing of it is left");
+}
+
+#[test]
+fn security_24_a_process_gets_the_variables_of_a_list_and_no_others() {
+    let home = tempfile::tempdir().unwrap();
+    let mut keepers = keepers(&home);
+    for name in [
+        "HOME",
+        "LC_ALL",
+        "https_proxy",
+        "XDG_CONFIG_HOME",
+        "GITHUB_TOKEN",
+        "MY_KEY",
+        "MY_OTHER",
+        "OURS",
+        "OURSELVES",
+    ] {
+        keepers.env.push((name.to_owned(), "x".to_owned()));
+    }
+    let launch =
+        Launch { env: vec![("SET".to_owned(), "y".to_owned())], ..script("env | cut -d= -f1 | sort") };
+    let folder = home.path().to_string_lossy().into_owned();
+    let pass_env = ["MY_*", "OURS"].map(str::to_owned);
+    let start = Start {
+        launch: &launch,
+        workspace: &folder,
+        private: &folder,
+        pass_env: &pass_env,
+        isolation: Isolation::Off,
+    };
+    keepers.start("run-1", &start).unwrap();
+    let mut follow = keepers.follow("run-1", Offsets::START).unwrap();
+    let mut printed = Vec::new();
+    while let Heard::Stdout(bytes) = follow.next(Some(std::time::Duration::from_secs(60))).unwrap() {
+        printed.extend(bytes);
+    }
+    let printed = String::from_utf8_lossy(&printed);
+    // The shell adds these two.
+    let names: Vec<&str> =
+        printed.lines().filter(|name| !["PWD", "SHLVL", "_", "OLDPWD"].contains(name)).collect();
+    assert_eq!(
+        names,
+        ["HOME", "LC_ALL", "MY_KEY", "MY_OTHER", "OURS", "PATH", "SET", "XDG_CONFIG_HOME", "https_proxy"]
+    );
+    keepers.end("run-1").unwrap();
 }
 
 #[test]
@@ -185,6 +251,98 @@ fn a_keeper_that_does_not_answer_is_neither_gone_nor_started_again_and_can_be_en
     );
 }
 
+/// Every process that was started with this entry in its environment.
+fn marked(entry: &str) -> Vec<u32> {
+    let all = fs::read_dir("/proc").expect("processes are listed").flatten();
+    let pids = all.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    let is_marked = |pid: &u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|line| line == entry.as_bytes())
+    };
+    pids.filter(is_marked).collect()
+}
+
+fn state(pid: Pid) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+#[test]
+fn security_10_an_agent_that_stops_its_keeper_is_ended_with_everything_below_it() {
+    // What it leaves behind: a process in its own session, one without a parent, and one that forks for ever.
+    let offspring = "setsid sleep 1001 & (sleep 1002 & sleep 1003 &); (while :; do (:) ; done) & ";
+    let scripts = [
+        // Stopped once, when the daemon has seen it start.
+        format!("{offspring} while [ ! -e go ]; do sleep 0.01; done; kill -STOP $PPID; exec sleep 1000"),
+        // Stopped again whenever it is continued.
+        format!("{offspring} while [ ! -e go ]; do sleep 0.01; done; while :; do kill -STOP $PPID; done"),
+        // Stopped before the keeper could record what it holds.
+        format!("kill -STOP $PPID; {offspring} exec sleep 1000"),
+    ];
+    for (number, script) in scripts.iter().enumerate() {
+        let home = tempfile::tempdir().unwrap();
+        let mut keepers = keepers(&home);
+        let entry = format!("LC_HOSTILE={}", home.path().display());
+        keepers.env.push(("LC_HOSTILE".to_owned(), home.path().display().to_string()));
+        let bystander = start(&keepers, &home, "run-2").unwrap();
+        // The last script may have stopped its keeper before that could answer.
+        let started = start_script(&keepers, &home, "run-1", script);
+        assert!(started.is_ok() || (number == 2 && started == Err(StartError::Silent)), "{started:?}");
+        let keeper = keeper_in(&keepers.directory.join("runs/run-1"));
+        fs::write(home.path().join("go"), "").unwrap();
+        wait::until("the keeper is stopped", || state(keeper) == Some('T'));
+        keepers.end("run-1").unwrap();
+        assert_eq!(keepers.find("run-1"), Found::Never);
+        wait::until("only the other run is left", || marked(&entry) == [bystander]);
+        assert!(matches!(keepers.find("run-2"), Found::Held(_)), "another run is unaffected");
+        keepers.end("run-2").unwrap();
+        assert_eq!(marked(&entry), Vec::<u32>::new());
+    }
+}
+
+#[test]
+fn security_11_a_keeper_signals_no_process_that_has_the_pid_of_its_reaped_child() {
+    const INNER: &str = "security_11_in_a_pid_namespace";
+    let own = std::env::current_exe().expect("this test has a program");
+    let outcome = abide_testkit::environment::abide("unshare")
+        .args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"])
+        .arg(own)
+        .args(["--exact", INNER, "--ignored", "--nocapture"])
+        .output();
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => return abide_testkit::skip::skip(&format!("there is no unshare: {error}")),
+    };
+    let text = String::from_utf8_lossy(&outcome.stderr);
+    if text.starts_with("unshare:") {
+        return abide_testkit::skip::skip(&format!("no pid namespace can be made: {text}"));
+    }
+    assert!(outcome.status.success(), "{}{text}", String::from_utf8_lossy(&outcome.stdout));
+}
+
+#[test]
+#[ignore = "the test above starts it in a pid namespace, where the next pid can be chosen"]
+fn security_11_in_a_pid_namespace() {
+    let home = tempfile::tempdir().unwrap();
+    let keepers = keepers(&home);
+    let pid = start_script(&keepers, &home, "run-1", "exit 0").unwrap();
+    wait::until("the child is reaped", || !fs::exists(format!("/proc/{pid}")).unwrap());
+    let mut innocent = wait::until_some("a process has the pid", || {
+        fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).unwrap();
+        let mut child = abide_testkit::environment::abide("sleep").arg("1000").spawn().unwrap();
+        if child.id() == pid {
+            return Some(child);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        None
+    });
+    keepers.end("run-1").unwrap();
+    assert!(innocent.try_wait().unwrap().is_none(), "it was signalled");
+    innocent.kill().unwrap();
+    innocent.wait().unwrap();
+}
+
 #[test]
 fn what_an_earlier_version_started_among_the_sessions_is_found_by_its_name() {
     let home = tempfile::tempdir().unwrap();
@@ -199,6 +357,7 @@ fn what_an_earlier_version_started_among_the_sessions_is_found_by_its_name() {
         meta: vec![],
         owner: Owner::Home,
         overflow: Overflow::DropOldest,
+        confinement: vec![],
     };
     // Where it lay before there was a folder for runs.
     let mut keeper = keepers.launcher.start(Place::new(&keepers.directory, name), spec, None).unwrap();

@@ -10,7 +10,7 @@ use std::{
 use abide_domain::process::Exit;
 use abide_ports::{
     catalogue::Entry,
-    engine::{Check, Health, Launch, Observed, Stdin},
+    engine::{Check, Health, Isolation, Launch, Observed, Stdin},
     processes::{Heard, Offsets, Processes, Start, StartError},
 };
 
@@ -149,7 +149,15 @@ fn observe(
         outliving: None,
     };
     let directory = examination.directory;
-    let start = Start { launch: &launch, workspace: directory, private: directory };
+    let pass_env = &entry.installation.pass_env;
+    // A check runs in an empty directory and asks for a version or a help text: nothing tells it what to do.
+    let start = Start {
+        launch: &launch,
+        workspace: directory,
+        private: directory,
+        pass_env,
+        isolation: Isolation::Off,
+    };
     let wanted = Duration::from_millis(check.patience_ms);
     let patience = examination.patience.map_or(wanted, |most| most.min(wanted));
     let until = deadline.min(now() + patience);
@@ -157,8 +165,11 @@ fn observe(
         Ok(_) => listen(processes, name, check, until, examination.cancel),
         Err(StartError::Program(reason)) => Observed::NotFound { reason },
         Err(
-            error
-            @ (StartError::Directory(_) | StartError::Gone | StartError::Silent | StartError::System(_)),
+            error @ (StartError::Directory(_)
+            | StartError::Isolation(_)
+            | StartError::Gone
+            | StartError::Silent
+            | StartError::System(_)),
         ) => Observed::Unavailable { reason: error.to_string() },
     };
     let _nobody_else_could_end_it_better = processes.end(name);

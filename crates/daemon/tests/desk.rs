@@ -139,6 +139,7 @@ fn settings() -> Settings {
         on_busy: OnBusy::Queue,
         model: None,
         sandbox: None,
+        isolation: None,
         skill: None,
         labels: Default::default(),
     }

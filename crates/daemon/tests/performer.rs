@@ -21,7 +21,7 @@ use abide_domain::{
 };
 use abide_ports::{
     clock::Clock,
-    engine::{Launch, Said, Stdin},
+    engine::{Isolation, Launch, Said, Stdin},
     processes::{Heard, Processes, Start},
     store::{Journal, Page, Runs, Seq, Turns},
     workspace::{Preparation, Unusable, Workspaces},
@@ -154,6 +154,7 @@ fn new_run(run_id: RunId) -> NewRun {
         on_busy: OnBusy::Queue,
         model: None,
         sandbox: None,
+        isolation: None,
         skill: None,
         labels: Default::default(),
     };
@@ -363,7 +364,8 @@ async fn started_by_hand(desk: &Desk, actors: &Actors, run_id: RunId) {
         not_before: None,
         outliving: None,
     };
-    let start = Start { launch: &launch, workspace: "w", private: "p" };
+    let start =
+        Start { launch: &launch, workspace: "w", private: "p", pass_env: &[], isolation: Isolation::Off };
     let process = actors.start(&format!("{run_id}-1"), &start).expect("it starts");
     desk.take(run_id, Event::AttemptStarted { attempt: Attempt(1), process }).await.expect("it is taken");
 }

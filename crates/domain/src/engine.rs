@@ -64,6 +64,13 @@ pub struct EngineCommand {
     pub args: Vec<String>,
     /// The names of the variables that are set on top of the environment.
     pub env: Vec<String>,
+    /// Which variables of the environment it gets: names, or beginnings followed by `*`. None in journals of versions that
+    /// passed the whole environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass_env: Option<Vec<String>>,
+    /// How it is isolated unless the run says so itself. None in journals of versions that isolated nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<String>,
 }
 
 /// Whether an engine can resume (A3), and how that was found out.

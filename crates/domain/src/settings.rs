@@ -32,6 +32,9 @@ pub struct Settings {
     pub model: Option<String>,
     /// The sandbox setting; carried over to every turn, never widened (A4).
     pub sandbox: Option<String>,
+    /// How the engine is isolated from Abide's own files, if not as the configuration says; for every turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<String>,
     /// A folder with a skill (`SKILL.md`) to be copied to where the engine looks for skills in the workspace. A relative
     /// one is meant from the workspace.
     pub skill: Option<String>,

@@ -84,6 +84,7 @@ fn turn(
         mode: ExecutionMode::Interactive,
         model: Some("a-model"),
         sandbox: None,
+        isolation: Default::default(),
         skill: None,
         session_since: None,
         resume_detail: "",

@@ -11,7 +11,9 @@ use std::process::{Child, Command, Stdio};
 use pty_process::blocking::Command as PtyCommand;
 use rustix::fs::{Access, access};
 
+use crate::confine::{Report, helper};
 use crate::lane::Lane;
+use crate::place::Place;
 use crate::protocol::{Refusal, Spec};
 use crate::script::Prompter;
 
@@ -44,9 +46,10 @@ pub(crate) fn spawn_keeper(
 }
 
 /// Starts a child with pipes; returns its pid.
-pub(crate) fn spawn_piped(spec: &Spec, lane: [OwnedFd; 2]) -> Result<(u32, Hold), Refusal> {
+pub(crate) fn spawn_piped(spec: &Spec, place: &Place, lane: [OwnedFd; 2]) -> Result<(u32, Hold), Refusal> {
     let [out, err] = lane;
-    let mut command = prepared(spec)?;
+    let report = report(spec, place)?;
+    let mut command = prepared(spec, report.as_ref())?;
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::from(out))
@@ -57,6 +60,8 @@ pub(crate) fn spawn_piped(spec: &Spec, lane: [OwnedFd; 2]) -> Result<(u32, Hold)
     if let Some(input) = &input {
         rustix::io::ioctl_fionbio(input, true).map_err(|error| Refusal::System(error.to_string()))?;
     }
+    drop(command);
+    executed(report, &mut child)?;
     Ok((child.id(), Hold::Pipes(input)))
 }
 
@@ -67,7 +72,7 @@ pub(crate) fn spawn_shell(
     lane: [OwnedFd; 2],
 ) -> Result<(u32, Hold), Refusal> {
     let [out, err] = lane;
-    let mut command = prepared(spec)?;
+    let mut command = prepared(spec, None)?;
     let child = command
         .arg(prompter.script_path())
         .stdin(File::open("/dev/null").map_err(|error| Refusal::System(error.to_string()))?)
@@ -79,13 +84,19 @@ pub(crate) fn spawn_shell(
 }
 
 /// Starts a child on a terminal of its own.
-pub(crate) fn spawn_on_pty(spec: &Spec, rows: u16, cols: u16) -> Result<(u32, Hold), Refusal> {
+pub(crate) fn spawn_on_pty(spec: &Spec, place: &Place, rows: u16, cols: u16) -> Result<(u32, Hold), Refusal> {
     check(spec)?;
+    let report = report(spec, place)?;
     let failed = |error: pty_process::Error| Refusal::System(format!("cannot open a terminal: {error}"));
     let (pty, pts) = pty_process::blocking::open().map_err(failed)?;
     pty.resize(pty_process::Size::new(rows, cols)).map_err(failed)?;
     let (program, arguments) = spec.argv.split_first().ok_or(Refusal::Program(String::new()))?;
-    let child = PtyCommand::new(program)
+    let prefix = report.as_ref().map(|report| report.prefix(&spec.confinement));
+    let started = match &prefix {
+        Some(prefix) => PtyCommand::new(helper()).args(prefix).arg(program),
+        None => PtyCommand::new(program),
+    };
+    let mut child = started
         .args(arguments)
         .env_clear()
         .envs(spec.env.iter().map(|(key, value)| (key, value)))
@@ -93,14 +104,39 @@ pub(crate) fn spawn_on_pty(spec: &Spec, rows: u16, cols: u16) -> Result<(u32, Ho
         .spawn(pts)
         .map_err(|error| Refusal::Program(format!("{program}: {error}")))?;
     let pty = OwnedFd::from(pty);
+    executed(report, &mut child)?;
     rustix::io::ioctl_fionbio(&pty, true).map_err(|error| Refusal::System(error.to_string()))?;
     Ok((child.id(), Hold::Pty(pty)))
 }
 
-fn prepared(spec: &Spec) -> Result<Command, Refusal> {
+/// What a confined child's helper reports on. None for a child that is not confined, or is so together with its keeper.
+fn report(spec: &Spec, place: &Place) -> Result<Option<Report>, Refusal> {
+    if spec.confinement.is_empty() || spec.is_confined_with_keeper() {
+        return Ok(None);
+    }
+    Report::new(place.path()).map(Some).map_err(|error| Refusal::System(error.to_string()))
+}
+
+/// Waits until a confined child executes its program. One that cannot is reaped.
+fn executed(report: Option<Report>, child: &mut Child) -> Result<(), Refusal> {
+    let Some(report) = report else { return Ok(()) };
+    report.wait(child.id()).inspect_err(|_| {
+        child.kill().ok();
+        child.wait().ok();
+    })
+}
+
+fn prepared(spec: &Spec, report: Option<&Report>) -> Result<Command, Refusal> {
     check(spec)?;
     let (program, arguments) = spec.argv.split_first().ok_or(Refusal::Program(String::new()))?;
-    let mut command = command(program.as_ref());
+    let mut command = match report {
+        Some(report) => {
+            let mut started = command(helper());
+            started.args(report.prefix(&spec.confinement)).arg(program);
+            started
+        }
+        None => command(program.as_ref()),
+    };
     command.args(arguments).env_clear().envs(spec.env.iter().map(|(key, value)| (key, value)));
     command.current_dir(&spec.cwd).process_group(0);
     Ok(command)

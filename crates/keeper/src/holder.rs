@@ -23,9 +23,10 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
+use abide_os::process::{PidFd, ProcessStat};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::process::{Rlimit, WaitOptions, wait};
+use rustix::process::{Pid, Rlimit, Signal, WaitOptions, kill_process, wait};
 
 use crate::child::{Hold, first_lane, spawn_on_pty, spawn_piped, spawn_shell};
 use crate::clock::{ticks, unix_micros};
@@ -104,9 +105,14 @@ fn detach() -> Result<(Link, Signals), KeeperError> {
 /// We were started as the leader of a group, so that no ctrl-c reached us before now; and a leader cannot begin a
 /// session. So we go back into our parent's group for an instant.
 fn leave_session() {
-    use rustix::process::{getpgid, getppid, setpgid, setsid};
+    use rustix::process::{getppid, setpgid, setsid};
+    // In a pid namespace the group may be 0, because it was made outside: then there is none to go back into.
+    let group_of = |pid: Pid| {
+        let stat = ProcessStat::read(pid.as_raw_nonzero().get().unsigned_abs())?;
+        i32::try_from(stat.group).ok().and_then(Pid::from_raw)
+    };
     if setsid().is_err()
-        && let Ok(group) = getpgid(getppid())
+        && let Some(group) = getppid().and_then(group_of)
         && setpgid(None, Some(group)).is_ok()
     {
         let _without_one_then = setsid();
@@ -123,6 +129,8 @@ struct Holder {
     clients: Clients,
     own: ProcessIdentity,
     child: ProcessIdentity,
+    /// The child, until it is reaped: afterwards its pid may be another's (SECURITY 11).
+    child_fd: ChildFd,
     program: Option<PathBuf>,
     /// How a shell is started again.
     spec: Spec,
@@ -197,7 +205,7 @@ impl Holder {
         // Before it is started: until here it has waited for us, from here on it has its own time.
         let now = unix_micros();
         let (pid, hold) = match &spec.shape {
-            Shape::Pipes => spawn_piped(&spec, writers)?,
+            Shape::Pipes => spawn_piped(&spec, &place, writers)?,
             Shape::Shell(script) => {
                 let shell = prompter.insert(Prompter::new(script.clone(), false).map_err(io)?);
                 shell.begin().map_err(io)?;
@@ -208,9 +216,10 @@ impl Holder {
                 if let Some(script) = script {
                     prompter = Some(Prompter::new(script.clone(), true).map_err(io)?);
                 }
-                spawn_on_pty(&spec, *rows, *cols)?
+                spawn_on_pty(&spec, &place, *rows, *cols)?
             }
         };
+        let child_fd = ChildFd::of(pid);
         let child = identity_of_child(pid);
         if let Ok(bytes) = postcard::to_stdvec(&(&own, &child)) {
             // The child runs, and may have deleted the directory already: it is held all the same.
@@ -230,6 +239,7 @@ impl Holder {
             door,
             own,
             child,
+            child_fd,
             hold,
             stdin: stdin::Stdin::default(),
             settling: None,
@@ -398,12 +408,23 @@ impl Holder {
                 let code =
                     status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal));
                 let code = code.unwrap_or(-1);
+                self.child_fd = ChildFd::Reaped;
                 if !self.wants_replacement() || self.replace_shell(code).is_err() {
                     self.child_ended(code);
                 }
             }
         }
         self.check_stopped();
+    }
+
+    /// Sends a signal to the child. One that has been reaped gets none.
+    fn signal_child(&self, signal: Signal) {
+        match &self.child_fd {
+            // A process that changed its user is not ours to signal any more; everything else that can fail is its end.
+            ChildFd::Open(child) => drop(child.signal(signal)),
+            ChildFd::Unsupported(child) => drop(kill_process(*child, signal)),
+            ChildFd::Reaped => {}
+        }
     }
 
     fn child_ended(&mut self, code: i32) {
@@ -464,6 +485,23 @@ impl Holder {
 /// The system waits in whole milliseconds and drops the rest: a shorter wait would be none at all, again and again.
 fn whole_millisecond(micros: u64) -> u64 {
     micros.div_ceil(1_000).max(1) * 1_000
+}
+
+/// How the child is signalled.
+#[derive(Debug)]
+enum ChildFd {
+    Open(PidFd),
+    /// The kernel has no pidfds. The pid is the child's own until we reap it.
+    Unsupported(Pid),
+    Reaped,
+}
+
+impl ChildFd {
+    /// For a child that was just started and has not been reaped.
+    fn of(pid: u32) -> Self {
+        let raw = || i32::try_from(pid).ok().and_then(Pid::from_raw).map(Self::Unsupported);
+        PidFd::of_child(pid).map(Self::Open).or_else(raw).unwrap_or(Self::Reaped)
+    }
 }
 
 /// A child that died at once is still ours to name: until it is reaped, its pid is its own.

@@ -1,11 +1,11 @@
 //! Who a process is: its pid, when it started, and in which boot of the machine.
 //!
-//! A pid alone is never believed, because pids are reused. Signals are not sent from here.
+//! A pid alone is never believed, because pids are reused. [`ProcessIdentity::open`] gives a pidfd to signal it through.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::sync::OnceLock;
 
+use abide_os::process::{PidFd, ProcessStat};
 use serde::{Deserialize, Serialize};
 
 /// A process, named so that a later process with the same pid is somebody else.
@@ -22,8 +22,8 @@ pub struct ProcessIdentity {
 impl ProcessIdentity {
     /// The process that runs under this pid now, if there is one that is not a zombie.
     pub fn of(pid: u32) -> Option<Self> {
-        let stat = Stat::read(pid)?;
-        (stat.state != b'Z').then(|| Self { pid, start_time: stat.start_time, boot_id: boot_id() })
+        let stat = ProcessStat::read(pid)?;
+        (!stat.is_zombie()).then(|| Self { pid, start_time: stat.start_time, boot_id: boot_id() })
     }
 
     /// This very process.
@@ -37,40 +37,14 @@ impl ProcessIdentity {
         self.boot_id == boot_id()
     }
 
+    /// A reference to the process through which it can be signalled and waited for. None if it has ended.
+    pub fn open(&self) -> Option<PidFd> {
+        PidFd::open_started_at(self.pid, self.start_time).filter(|_| self.is_of_this_boot())
+    }
+
     /// Whether that same process still runs.
     pub fn is_alive(&self) -> bool {
         Self::of(self.pid).as_ref() == Some(self)
-    }
-}
-
-/// The part of `/proc/PID/stat` that the keeper needs.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Stat {
-    pub(crate) state: u8,
-    pub(crate) parent: u32,
-    pub(crate) group: u32,
-    pub(crate) session: u32,
-    pub(crate) start_time: u64,
-}
-
-impl Stat {
-    pub(crate) fn read(pid: u32) -> Option<Self> {
-        // The line is shorter than this, and comes whole from one read.
-        let mut line = [0; 1024];
-        let count = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut line).ok()?;
-        Self::parse(&String::from_utf8_lossy(line.get(..count)?))
-    }
-
-    /// The name in brackets may itself hold spaces and brackets, so fields are counted from the last one.
-    fn parse(line: &str) -> Option<Self> {
-        let (_, rest) = line.rsplit_once(") ")?;
-        let mut fields = rest.split(' ');
-        let state = *fields.next()?.as_bytes().first()?;
-        let parent = fields.next()?.parse().ok()?;
-        let group = fields.next()?.parse().ok()?;
-        let session = fields.next()?.parse().ok()?;
-        let start_time = fields.nth(15)?.parse().ok()?;
-        Some(Self { state, parent, group, session, start_time })
     }
 }
 
@@ -84,13 +58,6 @@ fn boot_id() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_with_brackets_and_spaces_does_not_shift_the_fields() {
-        let stat = Stat::parse("7 (a) R (b) S 3 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0").unwrap();
-        assert_eq!((stat.state, stat.parent, stat.start_time), (b'S', 3, 4242));
-        assert_eq!((stat.group, stat.session), (7, 7));
-    }
 
     #[test]
     fn another_start_time_is_another_process() {

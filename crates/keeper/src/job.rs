@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
+use crate::procs::ProcessKey;
 use crate::protocol::JobId;
 
 /// How long a command that was asked to end may take, in microseconds.
@@ -37,7 +38,7 @@ pub(crate) struct Job {
     pub(crate) may_trace: bool,
     pub(crate) ladder: Ladder,
     /// The processes that were told to end.
-    pub(crate) asked: BTreeSet<u32>,
+    pub(crate) asked: BTreeSet<ProcessKey>,
     /// Status and flags of a stopped command whose processes have not all ended yet.
     pub(crate) reported: Option<(i32, String)>,
     /// The shell does not react to being called back. It stays stopped until it is replaced.

@@ -1,19 +1,23 @@
 //! How a client starts a keeper, finds one again, and clears away one that died.
 
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::child::spawn_keeper;
+use crate::clock::ticks;
+use crate::confine::Report;
 use crate::error::KeeperError;
 use crate::identity::ProcessIdentity;
 use crate::link::{Link, pair};
 use crate::place::{Claim, Place};
-use crate::procs;
+use crate::procs::{self, ProcessKey};
 use crate::protocol::{Act, Answer, News, Order, Spec, Status};
 
 /// How this program is started as a keeper.
@@ -58,7 +62,11 @@ impl Launcher {
     pub fn start(&self, place: Place, spec: Spec, spare: Option<Spare>) -> Result<Keeper, KeeperError> {
         place.create()?;
         let start = Start { directory: place.path().to_owned(), spec };
-        let started = self.tell(&start, spare);
+        let started = if start.spec.is_confined_with_keeper() {
+            self.start_confined(&start)
+        } else {
+            self.tell(&start, spare)
+        };
         if started.is_err() {
             let _nothing_to_keep = place.remove();
         }
@@ -79,11 +87,33 @@ impl Launcher {
         Ok(fresh)
     }
 
+    /// Starts a keeper that is confined together with what it will hold.
+    fn start_confined(&self, start: &Start) -> Result<Spare, KeeperError> {
+        let report = Report::new(&start.directory)
+            .map_err(|error| KeeperError::system("cannot make the report of the exec helper", error))?;
+        let mut arguments = report.prefix_of_keeper(&start.spec.confinement, &start.directory);
+        arguments.push(self.program.clone().into_os_string());
+        arguments.extend(self.arguments.iter().map(Into::into));
+        let mut spare = self.spawn(&arguments)?;
+        if let Err(refusal) = report.wait(spare.process.id()) {
+            // It has ended, or never will by itself.
+            spare.process.kill().ok();
+            spare.process.wait().ok();
+            return Err(KeeperError::Refused(refusal));
+        }
+        spare.link.send(start)?;
+        Ok(spare)
+    }
+
     /// Starts a keeper that waits to be told what to hold.
     pub fn prepare(&self) -> Result<Spare, KeeperError> {
+        self.spawn(&self.arguments)
+    }
+
+    fn spawn(&self, arguments: &[impl AsRef<OsStr>]) -> Result<Spare, KeeperError> {
         let (ours, theirs) =
             pair().map_err(|error| KeeperError::system("cannot make a socket pair", error))?;
-        let process = spawn_keeper(&self.program, &self.arguments, theirs).map_err(|error| {
+        let process = spawn_keeper(&self.program, arguments, theirs).map_err(|error| {
             KeeperError::system(format!("cannot start {}", self.program.display()), error)
         })?;
         Ok(Spare { link: Link::new(ours), process })
@@ -190,19 +220,9 @@ fn identities(place: &Place) -> Option<(ProcessIdentity, ProcessIdentity)> {
 
 /// The keepers that lie in this directory and live.
 pub(crate) fn keepers_in(directory: &Path) -> Vec<u32> {
-    let keeper = |place: Place| {
-        let known = identities(&place).map(|(keeper, _)| keeper);
-        let claimed = || match place.claimed()? {
-            Claim::Keeper(keeper) => Some(keeper),
-            Claim::Nobody | Claim::Unreadable => None,
-        };
-        known.or_else(claimed).filter(ProcessIdentity::is_alive)
-    };
-    Place::all(directory)
-        .into_iter()
-        .filter_map(|(_, place)| keeper(place))
-        .map(|keeper| keeper.pid)
-        .collect()
+    let all = Place::all(directory).into_iter();
+    let living = all.filter_map(|(_, place)| keeper_of(&place).filter(ProcessIdentity::is_alive));
+    living.map(|keeper| keeper.pid).collect()
 }
 
 /// The child that a keeper was started with, once it has one, whether or not either still lives.
@@ -210,19 +230,68 @@ pub fn child(place: &Place) -> Option<ProcessIdentity> {
     Some(identities(place)?.1)
 }
 
-/// Kills a keeper that does not answer, with everything below it but the keepers in one directory: what [`Act::EndExcept`]
-/// does, without the keeper's help. SIGKILL reaches a stopped process too. The files are left for [`sweep`].
-pub fn kill(place: &Place, except: Option<&Path>) {
-    let Some((keeper, _)) = identities(place) else { return };
-    if keeper.is_alive() {
-        let spared = except.map(keepers_in).unwrap_or_default();
-        // Its descendants first: while it lives they are below it, wherever they moved.
-        for pid in procs::descendants(keeper.pid, &spared) {
-            procs::signal(pid, Signal::KILL);
-        }
-        procs::signal(keeper.pid, Signal::KILL);
+/// The keeper in this place, as it recorded or claimed it. An agent can stop its keeper before that has recorded anything
+/// but its claim.
+fn keeper_of(place: &Place) -> Option<ProcessIdentity> {
+    let claimed = || match place.claimed()? {
+        Claim::Keeper(keeper) => Some(keeper),
+        Claim::Nobody | Claim::Unreadable => None,
+    };
+    identities(place).map(|(keeper, _)| keeper).or_else(claimed)
+}
+
+/// Continues a keeper that was stopped (SIGSTOP). One that runs takes no notice.
+pub fn resume(place: &Place) {
+    if let Some(keeper) = keeper_of(place).and_then(|keeper| keeper.open()) {
+        // A keeper that is gone, or is not ours, is found out by its silence.
+        keeper.signal(Signal::CONT).ok();
     }
 }
+
+/// Kills a keeper that does not answer, with everything below it but the keepers in one directory: what [`Act::EndExcept`]
+/// does, without the keeper's help. The files are left for [`sweep`].
+///
+/// The keeper is stopped first and killed last: while it exists, its descendants are below it, wherever they moved, and
+/// none gets another parent. They are stopped before they are killed, so that they start nothing in between. Takes at most
+/// [`KILL_MS`].
+pub fn kill(place: &Place, except: Option<&Path>) {
+    let Some(keeper) = keeper_of(place).and_then(|keeper| keeper.open()) else { return };
+    let give_up_at = ticks() + KILL_MS * 1_000;
+    let spared = except.map(keepers_in).unwrap_or_default();
+    // The system refuses a signal only to processes of other users, which are not ours to end.
+    keeper.signal(Signal::STOP).ok();
+    let mut empty_looks = 0;
+    while empty_looks < EMPTY_LOOKS && ticks() < give_up_at {
+        let mut stopped: Vec<ProcessKey> = Vec::new();
+        for _ in 0..STOP_ROUNDS {
+            let mut fresh = procs::descendants_of(&keeper, &spared);
+            fresh.retain(|process| !stopped.contains(process));
+            if fresh.is_empty() {
+                break;
+            }
+            for process in &fresh {
+                process.signal(Signal::STOP);
+            }
+            stopped.extend(fresh);
+        }
+        for process in &stopped {
+            process.signal(Signal::KILL);
+        }
+        empty_looks = if stopped.is_empty() { empty_looks + 1 } else { 0 };
+        // Only a pause; what it returns does not matter.
+        rustix::event::poll(&mut [], Some(&LOOK)).ok();
+    }
+    keeper.signal(Signal::KILL).ok();
+    keeper.wait(Duration::from_millis(KILL_MS));
+}
+
+/// How long the descendants of a silent keeper are killed, and then how long its own end is waited for, in milliseconds.
+const KILL_MS: u64 = 5_000;
+/// How many looks in a row must find no descendant: one look misses a process that is being forked.
+const EMPTY_LOOKS: u32 = 3;
+/// How often descendants are looked for that were started while others were being stopped.
+const STOP_ROUNDS: usize = 32;
+const LOOK: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 /// Makes a folder of keepers below another one, and keeps earlier versions of this program from sweeping it: they take
 /// every folder that lies beside their keepers for the place of a dead one, unless its identity names a living process.
@@ -244,8 +313,8 @@ pub fn sweep(place: &Place) -> bool {
             Some(Claim::Keeper(keeper)) if !keeper.is_alive() => {
                 // It died before it recorded its child. If there is one, it is in the keeper's session.
                 if keeper.is_of_this_boot() && ProcessIdentity::of(keeper.pid).is_none() {
-                    for pid in procs::left_in_session(keeper.pid) {
-                        procs::signal(pid, Signal::KILL);
+                    for process in procs::left_in_session(keeper.pid) {
+                        process.signal(Signal::KILL);
                     }
                 }
                 return place.remove().is_ok();
@@ -263,18 +332,19 @@ pub fn sweep(place: &Place) -> bool {
     if keeper.is_alive() {
         return false;
     }
-    if child.is_alive() {
-        for pid in procs::descendants(child.pid, &[]) {
-            procs::signal(pid, Signal::KILL);
+    if let Some(child) = child.open() {
+        for process in procs::descendants_of(&child, &[]) {
+            process.signal(Signal::KILL);
         }
-        procs::signal(child.pid, Signal::KILL);
+        // What cannot be killed is another user's.
+        child.signal(Signal::KILL).ok();
     }
     // What the child had left in its own group; a child that is somebody else by now has no such group.
     if keeper.is_of_this_boot() && ProcessIdentity::of(child.pid).is_none_or(|now| now == child) {
         // On pipes it is in its keeper's session, on a terminal in its own.
         for session in [keeper.pid, child.pid] {
-            for pid in procs::left_in_group(child.pid, session) {
-                procs::signal(pid, Signal::KILL);
+            for process in procs::left_in_group(child.pid, session) {
+                process.signal(Signal::KILL);
             }
         }
     }

@@ -6,6 +6,7 @@
 
 use std::fs;
 
+use abide_os::process::PidFd;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, set_child_subreaper, waitpid};
 
 use crate::procs;
@@ -29,7 +30,7 @@ pub fn end_orphans(keepers: &[u32]) {
     let own = std::process::id();
     kill_until_gone(|| {
         let orphans = procs::children(own).into_iter().filter(|child| !keepers.contains(child));
-        orphans.collect()
+        orphans.filter_map(PidFd::of_child).collect()
     });
 }
 
@@ -38,7 +39,8 @@ pub fn end_orphans(keepers: &[u32]) {
 pub fn end_marked(entry: &str) {
     let own = std::process::id();
     kill_until_gone(|| {
-        procs::all_pids().into_iter().filter(|pid| *pid != own && has_entry(*pid, entry)).collect()
+        let others = procs::all_pids().into_iter().filter(|pid| *pid != own);
+        others.filter_map(|pid| PidFd::open(pid, |_| has_entry(pid, entry))).collect()
     });
 }
 
@@ -49,7 +51,7 @@ fn has_entry(pid: u32, entry: &str) -> bool {
 }
 
 /// Kills what is found, until nothing is found any more.
-fn kill_until_gone(find: impl Fn() -> Vec<u32>) {
+fn kill_until_gone(find: impl Fn() -> Vec<PidFd>) {
     let mut empty = 0;
     for _ in 0..MOST_LOOKS {
         let found = find();
@@ -58,11 +60,13 @@ fn kill_until_gone(find: impl Fn() -> Vec<u32>) {
             return;
         }
         for root in found {
-            for pid in procs::descendants(root, &[]).into_iter().chain([root]) {
-                procs::signal(pid, Signal::KILL);
+            for process in procs::descendants_of(&root, &[]) {
+                process.signal(Signal::KILL);
             }
+            // One that cannot be killed is found again.
+            root.signal(Signal::KILL).ok();
             // One that is not our child is reaped by its parent.
-            if let Some(pid) = i32::try_from(root).ok().and_then(Pid::from_raw) {
+            if let Some(pid) = i32::try_from(root.pid()).ok().and_then(Pid::from_raw) {
                 waitpid(Some(pid), WaitOptions::NOHANG).ok();
             }
         }

@@ -9,6 +9,7 @@
 //! theirs ([`leftovers`]), and then the keeper itself (`holder`).
 
 pub mod background;
+pub mod confine;
 pub mod former;
 pub mod identity;
 pub mod launch;

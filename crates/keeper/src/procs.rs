@@ -7,10 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use abide_os::process::{PidFd, ProcessStat};
 use rustix::fs::{Mode, OFlags, open, readlinkat_raw};
 use rustix::process::{Pid, Signal, kill_process};
-
-use crate::identity::Stat;
 
 /// The direct children of a process, zombies included.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
@@ -69,8 +68,36 @@ impl Descriptors {
     }
 }
 
+/// A process that was seen in `/proc`. It is signalled only if the pid still belongs to the process that was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ProcessKey {
+    pub(crate) pid: u32,
+    start_time: u64,
+}
+
+impl ProcessKey {
+    /// The process that has this pid now.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        Some(Self { pid, start_time: ProcessStat::read(pid)?.start_time })
+    }
+
+    /// Sends a signal. A process that is gone gets none, and neither does one that has its pid by now (SECURITY 23).
+    pub(crate) fn signal(self, signal: Signal) {
+        if let Some(process) = PidFd::open_started_at(self.pid, self.start_time) {
+            // The process of another user is its own business.
+            process.signal(signal).ok();
+        } else if let Some(stat) = ProcessStat::read(self.pid)
+            && (stat.start_time, stat.parent) == (self.start_time, std::process::id())
+            && let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw)
+        {
+            // Where the kernel has no pidfds: a child of our own keeps its pid until we reap it.
+            kill_process(pid, signal).ok();
+        }
+    }
+}
+
 /// Everything below `root`, except the trees that begin at `spared`; zombies are left out.
-pub(crate) fn descendants(root: u32, spared: &[u32]) -> Vec<u32> {
+pub(crate) fn descendants(root: u32, spared: &[u32]) -> Vec<ProcessKey> {
     let everyone = all();
     let mut found = Vec::new();
     let mut parents = vec![root];
@@ -80,18 +107,24 @@ pub(crate) fn descendants(root: u32, spared: &[u32]) -> Vec<u32> {
                 continue;
             }
             parents.push(*pid);
-            if stat.state != b'Z' {
-                found.push(*pid);
+            if !stat.is_zombie() {
+                found.push(ProcessKey { pid: *pid, start_time: stat.start_time });
             }
         }
     }
     found
 }
 
+/// The same for a root that is held: none if it has ended, since its pid may then be another's.
+pub(crate) fn descendants_of(root: &PidFd, spared: &[u32]) -> Vec<ProcessKey> {
+    let found = descendants(root.pid(), spared);
+    if root.has_ended() { Vec::new() } else { found }
+}
+
 /// Everything below `root`, zombies included, without looking at everybody else where the kernel keeps lists.
 pub(crate) fn tree(root: u32) -> Vec<u32> {
     if !Path::new("/proc/thread-self/children").exists() {
-        return descendants(root, &[]);
+        return descendants(root, &[]).into_iter().map(|process| process.pid).collect();
     }
     let (mut found, mut parents) = (Vec::new(), vec![root]);
     while let Some(parent) = parents.pop() {
@@ -115,27 +148,23 @@ pub(crate) fn threads(pid: u32) -> Vec<u32> {
 
 /// Who is left in a process group of a session whose leaders are gone. Both numbers stay taken while anybody is left, so
 /// nobody else can have come by them.
-pub(crate) fn left_in_group(group: u32, session: u32) -> Vec<u32> {
-    let left = |stat: &Stat| stat.group == group && stat.session == session && stat.state != b'Z';
-    all().into_iter().filter(|(_, stat)| left(stat)).map(|(pid, _)| pid).collect()
+pub(crate) fn left_in_group(group: u32, session: u32) -> Vec<ProcessKey> {
+    living(|stat| stat.group == group && stat.session == session)
 }
 
 /// The processes that are left in a session whose leader is gone. The number stays taken while any is left.
-pub(crate) fn left_in_session(session: u32) -> Vec<u32> {
-    let left = |stat: &Stat| stat.session == session && stat.state != b'Z';
-    all().into_iter().filter(|(_, stat)| left(stat)).map(|(pid, _)| pid).collect()
+pub(crate) fn left_in_session(session: u32) -> Vec<ProcessKey> {
+    living(|stat| stat.session == session)
 }
 
-/// Sends a signal; a process that is gone already is no error.
-pub(crate) fn signal(pid: u32, signal: Signal) {
-    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        let _gone_is_fine = kill_process(pid, signal);
-    }
+fn living(is_meant: impl Fn(&ProcessStat) -> bool) -> Vec<ProcessKey> {
+    let living = all().into_iter().filter(|(_, stat)| is_meant(stat) && !stat.is_zombie());
+    living.map(|(pid, stat)| ProcessKey { pid, start_time: stat.start_time }).collect()
 }
 
 /// Whether a process is stopped by a signal.
 pub(crate) fn is_stopped(pid: u32) -> bool {
-    Stat::read(pid).is_some_and(|stat| stat.state == b'T')
+    ProcessStat::read(pid).is_some_and(|stat| stat.state == b'T')
 }
 
 /// What a process does about a signal.
@@ -188,7 +217,7 @@ pub(crate) fn is_copy(pid: u32, of: u32) -> bool {
 pub(crate) fn await_stop(pid: u32) {
     let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000 };
     for turn in 0..STOP_LOOKS {
-        match Stat::read(pid).map(|stat| stat.state) {
+        match ProcessStat::read(pid).map(|stat| stat.state) {
             None | Some(b'T' | b't' | b'Z' | b'X') => return,
             Some(_) if turn < STOP_YIELDS => rustix::thread::sched_yield(),
             Some(_) => drop(rustix::event::poll(&mut [], Some(&moment))),
@@ -239,8 +268,8 @@ pub(crate) fn program(pid: u32) -> Option<std::path::PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
-fn all() -> BTreeMap<u32, Stat> {
-    all_pids().into_iter().filter_map(|pid| Some((pid, Stat::read(pid)?))).collect()
+fn all() -> BTreeMap<u32, ProcessStat> {
+    all_pids().into_iter().filter_map(|pid| Some((pid, ProcessStat::read(pid)?))).collect()
 }
 
 /// Every process of the machine that can be seen.

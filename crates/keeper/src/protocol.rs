@@ -37,6 +37,19 @@ pub struct Spec {
     /// What happens to output beyond the retention. A starter of an earlier version does not say.
     #[serde(deserialize_with = "or_default")]
     pub overflow: Overflow,
+    /// How the child is confined ([`crate::confine::Confinement::encode`]); empty if it is not. A starter of an earlier version
+    /// does not say.
+    #[serde(deserialize_with = "or_default")]
+    pub confinement: Vec<Vec<u8>>,
+}
+
+impl Spec {
+    /// Whether the child is a shell that opens files of its keeper. A confined process may not look into another one outside,
+    /// so such a child is confined together with its keeper.
+    pub(crate) fn is_confined_with_keeper(&self) -> bool {
+        let takes_commands = matches!(self.shape, Shape::Shell(_) | Shape::Pty { script: Some(_), .. });
+        takes_commands && !self.confinement.is_empty()
+    }
 }
 
 /// What happens when a spool holds as much as its retention.
@@ -507,8 +520,11 @@ mod tests {
             meta: vec![1, 2],
             owner: Owner::Process(own.clone()),
             overflow: Overflow::Block,
+            confinement: vec![],
         };
         let mut bytes = postcard::to_stdvec(&spec).unwrap();
+        assert_eq!(postcard::from_bytes::<Spec>(&bytes).unwrap().overflow, Overflow::Block);
+        bytes.pop();
         assert_eq!(postcard::from_bytes::<Spec>(&bytes).unwrap().overflow, Overflow::Block);
         bytes.pop();
         let read: Spec = postcard::from_bytes(&bytes).unwrap();

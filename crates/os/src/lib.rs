@@ -1,19 +1,24 @@
-//! Linux mechanisms without product nouns: paths below a directory, removal of directory trees, peers of sockets.
+//! Linux mechanisms without product nouns: paths below a directory, removal of directory trees, processes by identity,
+//! confinement, peers of sockets.
 //!
-//! The first two modules are made for trees that a hostile program can change at any time. A symbolic link is never followed, an
-//! open never blocks, and work is bounded in bytes, time, memory and open descriptors.
+//! The modules for files are made for trees that a hostile program can change at any time. A symbolic link is never
+//! followed, an open never blocks, and work is bounded in bytes, time, memory and open descriptors.
 //!
 //! - [`beneath`] opens a directory once. Everything below it is opened, created, read, renamed and deleted relative to
 //!   that descriptor.
 //! - [`remove`] deletes a directory tree.
+//! - [`confine`] hides a directory from a process and restricts what it writes.
+//! - [`process`] identifies a process and signals it through a pidfd.
 //! - [`clock`] measures time limits.
-//! - [`processes`] names the process at the other end of a Unix socket and those above it.
+//! - [`peer`] names the process at the other end of a Unix socket and those above it.
 //!
 //! Not here: what the files mean, and which directory may be deleted. The caller decides both.
 
 pub mod beneath;
 pub mod clock;
-pub mod processes;
+pub mod confine;
+pub mod peer;
+pub mod process;
 pub mod remove;
 
 mod error;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use abide_domain::engine::EngineCommand;
 
-use crate::engine::{Engine, Installation};
+use crate::engine::{Engine, Installation, Isolation};
 
 /// Finds engines. Nobody else knows any of them by name.
 pub trait Catalogue: Send + Sync {
@@ -30,12 +30,18 @@ pub struct Entry {
 impl Entry {
     /// How the program is called, as it is stored with a run (A9).
     pub fn command_to_keep(&self) -> EngineCommand {
-        let Installation { command, args, env } = &self.installation;
+        let Installation { command, args, env, pass_env, isolation } = &self.installation;
         let mut command = command.clone();
         if let (Some(own), Some(program)) = (&self.own_name, command.first_mut()) {
             program.clone_from(own);
         }
-        EngineCommand { command, args: args.clone(), env: env.keys().cloned().collect() }
+        EngineCommand {
+            command,
+            args: args.clone(),
+            env: env.keys().cloned().collect(),
+            pass_env: Some(pass_env.clone()),
+            isolation: Some(isolation.name().to_owned()),
+        }
     }
 
     /// The same engine, called as it was stored with a run. The values of variables are those of the present
@@ -52,7 +58,11 @@ impl Entry {
         }
         let env = &self.installation.env;
         let env = kept.env.iter().filter_map(|name| Some((name.clone(), env.get(name)?.clone()))).collect();
-        self.installation = Installation { command, args: kept.args.clone(), env };
+        // A run of a version that passed everything gets what a new run would get.
+        let pass_env = kept.pass_env.clone().unwrap_or(self.installation.pass_env);
+        let isolation = kept.isolation.as_deref().and_then(Isolation::named);
+        let isolation = isolation.unwrap_or(self.installation.isolation);
+        self.installation = Installation { command, args: kept.args.clone(), env, pass_env, isolation };
         self
     }
 }

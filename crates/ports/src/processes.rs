@@ -10,12 +10,18 @@ use abide_domain::{
     time::Timestamp,
 };
 
-use crate::engine::{Installation, Launch, Signal};
+use crate::engine::{Installation, Isolation, Launch, Signal};
 
 /// Those who hold processes. Calls block for as long as the system takes.
 pub trait Processes: Send + Sync {
     /// Starts a process under this name, or finds the one that was started under it before.
     fn start(&self, name: &str, start: &Start<'_>) -> Result<Process, StartError>;
+
+    /// What people must know about a process that is started like this, such as an isolation that this machine does not
+    /// offer.
+    fn warning(&self, _start: &Start<'_>) -> Option<String> {
+        None
+    }
 
     /// What became of the process of that name.
     fn find(&self, name: &str) -> Found;
@@ -79,6 +85,10 @@ pub struct Start<'a> {
     pub workspace: &'a str,
     /// The directory for [`Launch::files`].
     pub private: &'a str,
+    /// Which variables of the environment it gets besides those that every process gets ([`Installation::pass_env`]).
+    pub pass_env: &'a [String],
+    /// How it is isolated from Abide's own files.
+    pub isolation: Isolation,
 }
 
 /// Bytes for a standard input.
@@ -157,6 +167,9 @@ pub enum StartError {
     /// The directory cannot be used.
     #[error("cannot use the directory {0}")]
     Directory(String),
+    /// It cannot be isolated as it should be.
+    #[error("{0}")]
+    Isolation(String),
     /// It was started before, and who held it is gone: it may have run.
     #[error("the process was started before and is gone")]
     Gone,

@@ -229,6 +229,7 @@ impl World {
             on_busy: OnBusy::Queue,
             model: None,
             sandbox: None,
+            isolation: None,
             skill: None,
             labels: Default::default(),
         }

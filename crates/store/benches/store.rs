@@ -177,6 +177,7 @@ fn beginning(run_id: RunId) -> [Event; 4] {
         on_busy: OnBusy::Queue,
         model: None,
         sandbox: Some("workspace-write".to_owned()),
+        isolation: None,
         skill: None,
         labels: BTreeMap::new(),
     };

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::{Keeper, Spare, sweep};
+use abide_keeper::launch::{Keeper, Spare, kill, sweep};
 use abide_keeper::protocol::{Act, Answer, News, Owner};
 use abide_keeper::spin::Spin;
 use rustix::event::{Timespec, epoll};
@@ -267,6 +267,12 @@ impl Runtime {
             let _gone_is_fine = session.order(Act::End { force: true }, Waiting::Housekeeping);
         }
         self.wait_for_ends(ENDING_MS);
+        for session in self.sessions.values() {
+            if let Some(keeper) = &session.keeper {
+                kill(&keeper.place, None);
+                sweep(&keeper.place);
+            }
+        }
     }
 
     fn wait_for_ends(&mut self, milliseconds: u64) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use abide_keeper::launch::{FIRST, Keeper};
+use abide_keeper::launch::{FIRST, Keeper, resume};
 use abide_keeper::place::Place;
 use abide_keeper::protocol::{
     Act, Answer, JobId, MAX_PAGE_BYTES, News, Order, Outcome, Piece, Ran, Range, Status, Stream,
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::call::{
     Chunk, Event, ExecId, Finished, OutputPiece, Reply, RunResult, SessionInfo, Size, State, Ticket,
 };
-use crate::clock::unix_micros;
+use crate::clock::{ticks, unix_micros};
 use crate::error::{Code, TerminalError};
 use crate::screen::ScreenSource;
 
@@ -80,6 +80,8 @@ pub(crate) struct Session {
     /// It never began.
     pub(crate) failed: bool,
     pub(crate) waiting: BTreeMap<u64, Waiting>,
+    /// When its keeper was first told to end, in milliseconds of [`ticks`].
+    pub(crate) ending_since: Option<u64>,
     next_tag: u64,
     state: State,
     pid: u32,
@@ -136,6 +138,7 @@ impl Session {
             over: false,
             failed: false,
             waiting: BTreeMap::new(),
+            ending_since: None,
             next_tag: 1,
             state: State::Creating,
             pid: 0,
@@ -184,12 +187,26 @@ impl Session {
         if matches!(act, Act::Run(_)) {
             self.last_activity_at = unix_micros();
         }
+        if let Act::End { .. } | Act::EndExcept { .. } | Act::Interrupt = act {
+            // A command can stop the keeper of its session (SECURITY 10).
+            resume(&keeper.place);
+        }
+        if let Act::End { .. } | Act::EndExcept { .. } = act {
+            self.ending_since.get_or_insert(ticks());
+        }
         // If the keeper has just gone away, that is about to be noticed, and then everybody who waits is told.
         if keeper.link.send(&Order { tag, act }).is_err() && !keeper.link.is_closed() {
             return Err(TerminalError::new(Code::InvalidParams, "the request is too large for a keeper"));
         }
         self.waiting.insert(tag, waiting);
         Ok(())
+    }
+
+    /// Where the keeper lies, if it was told to end long ago and has not.
+    pub(crate) fn keeper_that_does_not_end(&self) -> Option<Place> {
+        let waited = ticks().saturating_sub(self.ending_since?);
+        let keeper = self.keeper.as_ref().filter(|_| waited > END_MS)?;
+        Some(keeper.place.clone())
     }
 
     /// Takes an answer and says what callers have to be told.
@@ -360,6 +377,9 @@ impl Session {
         }
     }
 }
+
+/// How long a keeper may take to end everything below it, in milliseconds: longer than its own ladder.
+const END_MS: u64 = 15_000;
 
 pub(crate) fn reply(ticket: Ticket, answer: Result<Reply, TerminalError>) -> Event {
     Event::Reply(ticket, Box::new(answer))

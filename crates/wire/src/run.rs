@@ -67,6 +67,9 @@ pub struct RunOptions {
     /// What the engine may touch: `read-only`, `workspace-write` or `danger-full-access`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Sandbox>,
+    /// How the engine is kept from Abide's own files: `auto`, `namespace`, `landlock` or `off`; as configured unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
 }
 
 /// Whether and how a run may ask.
@@ -103,6 +106,20 @@ pub enum Sandbox {
     WorkspaceWrite,
     /// Everything.
     DangerFullAccess,
+}
+
+/// How an engine is kept from Abide's own files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Isolation {
+    /// By a namespace where the machine allows one; otherwise not, with a warning.
+    Auto,
+    /// By a namespace, or the run is refused.
+    Namespace,
+    /// By Landlock, or the run is refused.
+    Landlock,
+    /// Not at all.
+    Off,
 }
 
 /// What a run does, in one word.

@@ -17,7 +17,12 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row { name: "channels", uses: &["domain", "ports"], in_tests: &[], outside: Outside::Not(DATABASES) },
     // Mechanisms of the operating system. It knows none of our nouns.
-    Row { name: "os", uses: &[], in_tests: &[], outside: Outside::Only(&["rustix", "thiserror"]) },
+    Row {
+        name: "os",
+        uses: &[],
+        in_tests: &[],
+        outside: Outside::Only(&["landlock", "rustix", "thiserror"]),
+    },
     Row { name: "store", uses: &["domain", "ports", "os"], in_tests: &[], outside: Outside::Not(HTTP) },
     Row { name: "keeper", uses: &["os"], in_tests: &[], outside: Outside::Not(DATABASES_AND_HTTP) },
     Row {

@@ -222,6 +222,7 @@ impl SessionCall<'_> {
             program,
             env,
             cwd: self.setup.tool_cwd(self.tool),
+            confinement: self.setup.confinement.clone(),
             record: SessionRecord {
                 tool: self.tool.name.clone(),
                 run: self.setup.run.clone(),

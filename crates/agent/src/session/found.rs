@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::{Keeper, sweep};
+use abide_keeper::launch::{Keeper, kill, resume, sweep};
 use abide_keeper::leftovers::end_marked;
 use abide_keeper::place::Place;
 use abide_keeper::protocol::{Act, Answer, News, Order, Owner, Status};
@@ -179,6 +179,8 @@ fn tell_to_end(sessions: &SessionFolders, id: &str) -> Option<Told> {
         return Some(Told::Former { keeper, status: Box::new(status) });
     }
     let record = SessionRecord::read(place.path()).unwrap_or_default();
+    // What a session runs can stop its keeper (SECURITY 10).
+    resume(&place);
     let mut keeper = attach(&place);
     if let Some(keeper) = &mut keeper {
         end(keeper);
@@ -199,6 +201,10 @@ fn finish(place: &Place, record: &SessionRecord, keeper: Option<Keeper>) -> Gone
     if let Some(mut keeper) = keeper {
         pid = keeper.status(PATIENCE_MS).ok().map(|status| status.keeper.pid);
         wait_for_end(&mut keeper);
+        if !keeper.link.is_closed() {
+            kill(place, None);
+            reap(&mut keeper);
+        }
     }
     let wholly = !place.path().exists() || sweep(place);
     if wholly && !record.mark.is_empty() {

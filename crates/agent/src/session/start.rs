@@ -24,6 +24,8 @@ pub(crate) struct Opening {
     pub(crate) program: Program,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) cwd: PathBuf,
+    /// See [`Spec::confinement`].
+    pub(crate) confinement: Vec<Vec<u8>>,
     pub(crate) record: SessionRecord,
 }
 
@@ -58,6 +60,7 @@ impl Opening {
             meta: serde_json::to_vec(&self.record).unwrap_or_default(),
             owner: Owner::Process(ProcessIdentity::own()),
             overflow: Overflow::DropOldest,
+            confinement: self.confinement,
         };
         let mut keeper: Keeper = launcher.start(Place::new(sessions, &self.id), spec, None)?;
         let status = match keeper.status(START_MS) {

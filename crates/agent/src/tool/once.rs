@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use abide_keeper::KeeperError;
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::{Keeper, Launcher, Stage, prevent, stage, sweep};
+use abide_keeper::launch::{Keeper, Launcher, Stage, kill, prevent, resume, stage, sweep};
 use abide_keeper::place::Place;
 use abide_keeper::protocol::{
     Act, Answer, JobId, News, Order, Overflow, Owner, Range, Refusal, Shape, Spec, Status, Stream,
@@ -33,6 +33,8 @@ pub struct Once<'a> {
     pub stdin: Vec<u8>,
     /// When it is stopped.
     pub timeout_ms: u64,
+    /// How it is confined ([`Spec::confinement`]).
+    pub confinement: Vec<Vec<u8>>,
     /// Where its keeper lies.
     pub place: &'a Path,
 }
@@ -82,6 +84,7 @@ impl Once<'_> {
             meta: Vec::new(),
             owner: Owner::Process(ProcessIdentity::own()),
             overflow: Overflow::DropOldest,
+            confinement: self.confinement,
         };
         let place = Place::at(self.place.to_owned());
         let mut keeper = launcher.start(place, spec, None)?;
@@ -133,6 +136,8 @@ fn watch(keeper: &mut Keeper, input: Act, recorder: &mut Recorder, stop: &Stop, 
         }
         if given_up_at.is_none() && (timed_out || interrupted || code.is_some()) {
             given_up_at = Some(now + END_MS);
+            // A tool can stop its keeper (SECURITY 10).
+            resume(&keeper.place);
             if keeper.link.send(&Order { tag: END, act: Act::End { force: false } }).is_err() {
                 break;
             }
@@ -159,7 +164,12 @@ fn watch(keeper: &mut Keeper, input: Act, recorder: &mut Recorder, stop: &Stop, 
     }
     match code {
         Some(code) => Ended::Exit { code, timed_out, interrupted },
-        None => Ended::Lost,
+        None => {
+            if !keeper.link.is_closed() {
+                kill(&keeper.place, None);
+            }
+            Ended::Lost
+        }
     }
 }
 

@@ -57,6 +57,8 @@ pub struct Setup {
     pub secrets: Vec<String>,
     /// What becomes of processes whose keeper was killed.
     pub orphans: Orphans,
+    /// How tools are confined ([`abide_keeper::protocol::Spec::confinement`]).
+    pub confinement: Vec<Vec<u8>>,
 }
 
 /// Whether keepers of sessions may lie in the state directory, where earlier versions started them.
@@ -299,6 +301,7 @@ impl Workbench {
             shape: size.map_or(Shape::Pipes, |Size { rows, cols }| Shape::Pty { rows, cols, script: None }),
             stdin,
             timeout_ms: timeout_sec.saturating_mul(1_000),
+            confinement: setup.confinement.clone(),
             place: &execution.held(),
         };
         let ended = once.run(&setup.launcher, &mut recorder, &setup.stop)?;

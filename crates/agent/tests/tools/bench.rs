@@ -91,6 +91,7 @@ pub(crate) fn setup(folder: &Path) -> Setup {
         stop: Stop::default(),
         secrets: Vec::new(),
         orphans: Orphans::GoElsewhere,
+        confinement: Vec::new(),
     }
 }
 

@@ -56,6 +56,7 @@ pub(crate) fn turn(
         mode: ExecutionMode::Interactive,
         model: None,
         sandbox: None,
+        isolation: Default::default(),
         session_since: None,
         resume_detail: "",
         prompted: Prompted::ByMessage,

@@ -99,6 +99,7 @@ impl Passage {
             mode: self.story.mode,
             model: None,
             sandbox: None,
+            isolation: Default::default(),
             session_since: None,
             resume_detail: "",
             prompted: Prompted::ByMessage,

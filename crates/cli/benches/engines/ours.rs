@@ -102,6 +102,7 @@ impl House {
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .to_vec();
         let processes = Arc::new(Watched::new(Keepers {
+            isolator: None,
             directory: home.join("keepers"),
             launcher: Launcher { program: binary.clone(), arguments: vec!["__keeper".to_owned()] },
             env: env.clone(),
@@ -118,7 +119,8 @@ impl House {
         let ledger = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|error| text(&error))?;
         let clock = Arc::new(SystemClock);
         let configured = BTreeMap::from([(engine.to_owned(), config)]);
-        let catalogue = Arc::new(EngineCatalogue::new(&configured, &binary));
+        let catalogue =
+            Arc::new(EngineCatalogue::new(&configured, &binary, abide_ports::engine::Isolation::Off));
         let entry = catalogue.engine(engine).ok_or("nobody knows this engine")?;
         let (store, desk, performer) = runtime.block_on(async {
             let url = format!("sqlite:{}", ledger.path().join("abide.db").display());
@@ -202,6 +204,7 @@ impl House {
             on_busy: OnBusy::Queue,
             model: None,
             sandbox: None,
+            isolation: None,
             skill: None,
             labels: BTreeMap::new(),
         };

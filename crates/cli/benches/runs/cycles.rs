@@ -119,6 +119,7 @@ pub(crate) fn new_run(run_id: RunId) -> NewRun {
         on_busy: OnBusy::Queue,
         model: None,
         sandbox: Some("workspace-write".to_owned()),
+        isolation: None,
         skill: None,
         labels: BTreeMap::new(),
     };

@@ -29,6 +29,7 @@ use super::{Place, person, voice::Listener};
 use crate::{
     args::AgentRun,
     exit, home,
+    isolation::Subject,
     runs::{given_text, print_json, print_words},
     table::Colour,
     trouble::{Trouble, note},
@@ -73,6 +74,16 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
     .map_err(refusal)?;
     memory.withhold(keys.to_strike());
     let mut client = Client::new(&definition.model, key, Arc::clone(&interrupt))?;
+    let plan = home::isolator(&home::home().unwrap_or_default())?.plan(&Subject {
+        isolation: arguments.isolation,
+        sandbox: arguments.sandbox,
+        workspace: &place.workdir,
+        shown: &[],
+    });
+    let plan = plan.map_err(|detail| Trouble::failure("ISOLATION_UNAVAILABLE", detail))?;
+    if let Some(warning) = &plan.warning {
+        note(warning);
+    }
     let mut workbench = Workbench::open(Setup {
         state: memory.state().clone(),
         record: memory.record_folder().to_owned(),
@@ -85,6 +96,7 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         stop: Stop(Arc::clone(&interrupt)),
         secrets: Vec::new(),
         orphans: if adopt_orphans() { Orphans::Adopted } else { Orphans::GoElsewhere },
+        confinement: plan.confinement.map(|confinement| confinement.encode()).unwrap_or_default(),
     });
     let mut voice = Listener { json, session: arguments.place.session.clone(), interrupt: &interrupt };
     let around =

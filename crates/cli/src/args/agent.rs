@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueHint};
+use abide_ports::engine::{Isolation, Sandbox};
+use clap::{
+    Args, Subcommand, ValueHint,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 
 use super::Output;
 
@@ -104,6 +108,12 @@ pub(crate) struct AgentRun {
     /// Go on with a run that is there, and fail if there is none
     #[arg(long)]
     pub(crate) resume: bool,
+    /// What tools may touch [default: everything]
+    #[arg(long, value_parser = sandbox())]
+    pub(crate) sandbox: Option<Sandbox>,
+    /// How tools are kept from Abide's own files
+    #[arg(long, value_parser = isolation(), default_value = "auto")]
+    pub(crate) isolation: Isolation,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -127,6 +137,15 @@ pub(crate) struct AgentPlace {
     /// A name in place of a folder: it keeps them in WORKDIR/.abide/native/NAME
     #[arg(long, value_name = "NAME", conflicts_with = "state", value_parser = session_name)]
     pub(crate) session: Option<String>,
+}
+
+fn sandbox() -> impl TypedValueParser<Value = Sandbox> {
+    PossibleValuesParser::new(Sandbox::NAMES).map(|name| Sandbox::named(&name).unwrap_or(Sandbox::ReadOnly))
+}
+
+fn isolation() -> impl TypedValueParser<Value = Isolation> {
+    let names = PossibleValuesParser::new(Isolation::NAMES);
+    names.map(|name| Isolation::named(&name).unwrap_or(Isolation::Namespace))
 }
 
 /// It is the name of a folder.

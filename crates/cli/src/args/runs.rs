@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use abide_wire::run::{ExecutionMode, OnBusy, RunStatus, Sandbox};
+use abide_wire::run::{ExecutionMode, Isolation, OnBusy, RunStatus, Sandbox};
 use clap::{Args, ValueHint, builder::PossibleValuesParser, builder::TypedValueParser};
 
 use super::Output;
@@ -63,6 +63,9 @@ pub(crate) struct Run {
     /// What the engine may touch
     #[arg(long, value_parser = sandbox())]
     pub(crate) sandbox: Option<Sandbox>,
+    /// How the engine is kept from Abide's own files [default: as configured]
+    #[arg(long, value_parser = isolation())]
+    pub(crate) isolation: Option<Isolation>,
     /// A folder with a skill (SKILL.md), copied to where the engine looks for skills
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) skill: Option<PathBuf>,
@@ -186,6 +189,16 @@ fn sandbox() -> impl TypedValueParser<Value = Sandbox> {
         "workspace-write" => Sandbox::WorkspaceWrite,
         "danger-full-access" => Sandbox::DangerFullAccess,
         _ => Sandbox::ReadOnly,
+    })
+}
+
+fn isolation() -> impl TypedValueParser<Value = Isolation> {
+    let names = PossibleValuesParser::new(["auto", "namespace", "landlock", "off"]);
+    names.map(|name| match name.as_str() {
+        "namespace" => Isolation::Namespace,
+        "landlock" => Isolation::Landlock,
+        "off" => Isolation::Off,
+        _ => Isolation::Auto,
     })
 }
 

@@ -68,9 +68,10 @@ impl Keys {
 
     /// The dotted name that a variable sets. `engines` are the names that are known so far.
     pub(super) fn of_variable(&self, variable: &str, engines: &[String]) -> Option<String> {
-        self.0.iter().find_map(|key| {
+        let candidates = self.0.iter().filter_map(|key| {
             let Some((before, after)) = key.name.split_once("*") else {
-                return (variable_of(&key.name) == variable).then(|| key.name.clone());
+                let is_meant = variable_of(&key.name) == variable;
+                return is_meant.then(|| (true, key.name.len(), key.name.clone()));
             };
             let written = variable.strip_prefix(&variable_of(before))?.strip_suffix(&upper(after))?;
             if written.is_empty() {
@@ -78,9 +79,12 @@ impl Keys {
             }
             // Upper case and underscores hide how a name is spelled, so a name that is known goes first.
             let known = engines.iter().find(|name| upper(name) == written).cloned();
+            let is_known = known.is_some();
             let chosen = known.unwrap_or_else(|| written.to_lowercase().replace('_', "-"));
-            Some(format!("{before}{chosen}{after}"))
-        })
+            Some((is_known, after.len(), format!("{before}{chosen}{after}")))
+        });
+        // `…_PASS_ENV` ends like `…_ENV`: an engine that is known goes first, then the longer key.
+        candidates.max_by_key(|(is_known, length, _)| (*is_known, *length)).map(|(_, _, name)| name)
     }
 
     /// The variable that was perhaps meant by this one.
@@ -194,6 +198,8 @@ mod tests {
             engines.*.command Words { least: 1 }
             engines.*.enabled Switch
             engines.*.env Variables
+            engines.*.isolation Choice(["auto", "namespace", "landlock", "off"])
+            engines.*.pass_env Words { least: 0 }
             engines.*.protocol Choice(["acp"])
             http.allow_remote Switch
             http.allowed_hosts Words { least: 0 }
@@ -211,6 +217,7 @@ mod tests {
             retention.every_sec Number { least: 1, most: 18446744073709551615 }
             retention.private_days Number { least: 0, most: 18446744073709551615 }
             retention.workspace_days Number { least: 0, most: 18446744073709551615 }
+            sandbox.isolation Choice(["auto", "namespace", "landlock", "off"])
             slots.max_running Number { least: 1, most: 10000 }
             stall_after_sec Number { least: 1, most: 18446744073709551615 }
             store Text { least: 0 }
@@ -231,6 +238,11 @@ mod tests {
         assert_eq!(of("ABIDE_SLOTS_MAX_RUNNING").as_deref(), Some("slots.max_running"));
         assert_eq!(of("ABIDE_ENGINES_MY_OWN_COMMAND").as_deref(), Some("engines.my_own.command"));
         assert_eq!(of("ABIDE_ENGINES_CODEX_ACP_ENV").as_deref(), Some("engines.codex-acp.env"));
+        assert_eq!(of("ABIDE_ENGINES_CODEX_PASS_ENV").as_deref(), Some("engines.codex.pass_env"));
+        assert_eq!(
+            keys.of_variable("ABIDE_ENGINES_MY_PASS_ENV", &["my-pass".to_owned()]).as_deref(),
+            Some("engines.my-pass.env")
+        );
         assert_eq!(of("ABIDE_ENGINES_COMMAND"), None);
         assert_eq!(of("ABIDE_ENGINES"), None);
     }

@@ -11,6 +11,7 @@ use std::{
 
 use abide_domain::deadline::RECOVERY_BOUND;
 use abide_engines::asking::patch::ARTIFACTS;
+use abide_ports::engine::Isolation as Mechanism;
 use abide_terminal::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,8 @@ pub struct Config {
     pub slots: Slots,
     /// Terminal sessions.
     pub terminal: Terminal,
+    /// How agents are kept from Abide's own files.
+    pub sandbox: Sandbox,
     /// The agent programs, by name.
     pub engines: BTreeMap<String, Engine>,
     /// What is logged.
@@ -132,6 +135,39 @@ pub struct Terminal {
     pub shell: String,
 }
 
+/// How agents are kept from Abide's own files: its token, its database, the keepers of other runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sandbox {
+    /// The mechanism, for engines and runs that name none; auto unless set.
+    pub isolation: Isolation,
+}
+
+/// A mechanism that hides the home from agents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// A namespace where the machine allows one; otherwise none, with a warning.
+    Auto,
+    /// A namespace, or no run.
+    Namespace,
+    /// Landlock, or no run.
+    Landlock,
+    /// None.
+    Off,
+}
+
+impl Isolation {
+    fn mechanism(self) -> Mechanism {
+        match self {
+            Self::Auto => Mechanism::Auto,
+            Self::Namespace => Mechanism::Namespace,
+            Self::Landlock => Mechanism::Landlock,
+            Self::Off => Mechanism::Off,
+        }
+    }
+}
+
 /// An agent program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -142,8 +178,17 @@ pub struct Engine {
     pub command: Option<Vec<String>>,
     /// Arguments for every turn.
     pub args: Vec<String>,
-    /// Environment variables on top of the inherited ones. Their values are never shown.
+    /// Environment variables on top of those that are passed. Their values are never shown.
     pub env: BTreeMap<String, String>,
+    /// Which variables of the daemon's environment it gets besides PATH, HOME, the language, proxies and certificates: names,
+    /// or beginnings followed by `*`. Unless set, those with the engine's own keys and settings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<String>")]
+    pub pass_env: Option<Vec<String>>,
+    /// How it is kept from Abide's own files, over `sandbox.isolation`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Isolation")]
+    pub isolation: Option<Isolation>,
     /// Whether it can be used.
     pub enabled: bool,
     /// The protocol of an engine that is not built in, which also needs a command.
@@ -263,6 +308,7 @@ impl Config {
                 housekeeping_ms,
                 shell: "/bin/sh".to_owned(),
             },
+            sandbox: Sandbox { isolation: Isolation::Auto },
             engines: BTreeMap::new(),
             log: Log { level: Level::Info, format: Format::Text, max_bytes: 10 << 20, files: 5 },
             stall_after_sec: 600,
@@ -272,12 +318,19 @@ impl Config {
         }
     }
 
+    /// How engines are isolated that say nothing about it.
+    pub fn isolation(&self) -> Mechanism {
+        self.sandbox.isolation.mechanism()
+    }
+
     /// What is said about engines, as the catalogue takes it.
     pub fn engines(&self) -> BTreeMap<String, EngineConfig> {
         let taken = |engine: &Engine| EngineConfig {
             command: engine.command.clone(),
             args: engine.args.clone(),
             env: engine.env.clone(),
+            pass_env: engine.pass_env.clone(),
+            isolation: engine.isolation.map(Isolation::mechanism),
             disabled: !engine.enabled,
             protocol: engine.protocol.map(|protocol| match protocol {
                 Protocol::Acp => Spoken::Acp,
@@ -302,7 +355,15 @@ impl Terminal {
 
 impl Default for Engine {
     fn default() -> Self {
-        Self { command: None, args: vec![], env: BTreeMap::new(), enabled: true, protocol: None }
+        Self {
+            command: None,
+            args: vec![],
+            env: BTreeMap::new(),
+            pass_env: None,
+            isolation: None,
+            enabled: true,
+            protocol: None,
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use abide_ports::engine::Isolation;
 use rustix::fs::{Access, access};
 
 use abide_ports::crash_log::Suspect;
@@ -36,7 +37,8 @@ type Said = anyhow::Result<(PathBuf, bool)>;
 
 pub(super) fn all(config: &Config, said: &Said) -> anyhow::Result<Vec<Check>> {
     let home = home::home()?;
-    let machine = [system(), home_directory(&home), settings(said), slots(config), git()];
+    let machine =
+        [system(), home_directory(&home), settings(said), slots(config), git(), isolation(config, &home)?];
     Ok(machine.into_iter().chain(set_aside(&home)).collect())
 }
 
@@ -111,6 +113,44 @@ fn set_aside(home: &Path) -> Vec<Check> {
         Check { name: "crash guard", state: State::Lacking, detail }
     };
     crash_guard::set_aside(home).into_iter().map(check).collect()
+}
+
+/// Whether agents can be kept from our own files as the settings say.
+fn isolation(config: &Config, home: &Path) -> anyhow::Result<Check> {
+    let isolator = home::isolator(home)?;
+    let support = isolator.support();
+    let namespace = match (&support.namespace, &support.bubblewrap) {
+        (Ok(()), _) => Ok("namespace".to_owned()),
+        (Err(_), Ok(program)) => Ok(format!("namespace by {}", program.display())),
+        (Err(namespace), Err(bubblewrap)) => Err(format!("{namespace}; {bubblewrap}")),
+    };
+    let landlock = match &support.landlock {
+        Ok(()) => "Landlock".to_owned(),
+        Err(reason) => {
+            format!("no Landlock, so the native agent's tools cannot be kept to a sandbox: {reason}")
+        }
+    };
+    let wanted = config.isolation();
+    let (state, detail) = match (wanted, namespace) {
+        (Isolation::Off, _) => (State::Lacking, "off: agents can read the token and the database".to_owned()),
+        (Isolation::Auto | Isolation::Namespace, Ok(namespace)) => {
+            let state = if support.landlock.is_ok() { State::Well } else { State::Lacking };
+            (state, format!("{namespace}, {landlock}"))
+        }
+        (Isolation::Auto, Err(reason)) => {
+            let detail = format!(
+                "agents can read the token and the database: {reason}; allow user namespaces or install bubblewrap"
+            );
+            (State::Lacking, detail)
+        }
+        (Isolation::Namespace, Err(reason)) => (
+            State::Broken,
+            format!("runs are refused: {reason}; allow user namespaces or install bubblewrap"),
+        ),
+        (Isolation::Landlock, _) if support.landlock.is_ok() => (State::Well, landlock),
+        (Isolation::Landlock, _) => (State::Broken, format!("runs are refused: {landlock}")),
+    };
+    Ok(Check { name: "isolation", state, detail })
 }
 
 #[cfg(test)]

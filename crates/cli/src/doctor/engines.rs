@@ -84,6 +84,7 @@ pub(super) fn examine(entries: Vec<Entry>, patience: Option<Duration>) -> anyhow
         directory: folder.path().join("keepers"),
         launcher: home::launcher()?,
         env: home::environment_of_children(),
+        isolator: None,
         retention: RETENTION,
         children: Mutex::new(vec![]),
         readiness: Readiness::None,

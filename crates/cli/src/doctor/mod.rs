@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &Doctor, given: &[Given]) -> anyhow::Result<ExitCod
         Err(error) => (Config::standard(&config::circumstances()?), Err(error)),
     };
     let own = std::env::current_exe().context("cannot find this program")?;
-    let catalogue = EngineCatalogue::new(&config.engines(), &own);
+    let catalogue = EngineCatalogue::new(&config.engines(), &own, config.isolation());
     let off: Vec<&String> =
         config.engines.iter().filter(|(_, engine)| !engine.enabled).map(|(name, _)| name).collect();
     let known: BTreeSet<String> = catalogue.names().into_iter().chain(off.iter().copied().cloned()).collect();

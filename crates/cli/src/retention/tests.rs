@@ -164,6 +164,7 @@ fn settings(workspace: &str) -> Settings {
         conversation_ref: None,
         model: None,
         sandbox: None,
+        isolation: None,
         skill: None,
         labels: std::collections::BTreeMap::new(),
     }

@@ -4,7 +4,7 @@ use std::{io::Write, process::ExitCode};
 
 use abide_wire::{
     interaction::{Interaction, InteractionState, ResolutionMode},
-    run::{Attempt, ExecutionMode, OnBusy, ProfileKind, Run, RunError, RunOptions, Sandbox, Turn},
+    run::{Attempt, ExecutionMode, Isolation, OnBusy, ProfileKind, Run, RunError, RunOptions, Sandbox, Turn},
 };
 use serde_json::json;
 
@@ -241,6 +241,12 @@ fn options(options: &RunOptions) -> Vec<Vec<Cell>> {
         Sandbox::WorkspaceWrite => "workspace-write",
         Sandbox::DangerFullAccess => "danger-full-access",
     });
+    let isolation = options.isolation.map(|isolation| match isolation {
+        Isolation::Auto => "auto",
+        Isolation::Namespace => "namespace",
+        Isolation::Landlock => "landlock",
+        Isolation::Off => "off",
+    });
     let limit = turn_timeout_sec.map(|seconds| format!("{seconds} s of work"));
     [
         Some(fact("questions", &unanswered)),
@@ -248,6 +254,7 @@ fn options(options: &RunOptions) -> Vec<Vec<Cell>> {
         limit.map(|limit| fact("turn limit", &limit)),
         model.as_deref().map(|model| fact("model", model)),
         sandbox.map(|sandbox| fact("sandbox", sandbox)),
+        isolation.map(|isolation| fact("isolation", isolation)),
     ]
     .into_iter()
     .flatten()

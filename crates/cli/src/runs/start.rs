@@ -124,6 +124,7 @@ fn wanted(arguments: Run) -> anyhow::Result<NewRun> {
             on_busy: arguments.on_busy,
             model: arguments.model,
             sandbox: arguments.sandbox,
+            isolation: arguments.isolation,
         },
     })
 }
@@ -135,7 +136,7 @@ fn suggested(error: anyhow::Error, engine: &str, given: &[Given]) -> anyhow::Err
         return error;
     };
     let (Ok(loaded), Ok(own)) = (config::load(given), std::env::current_exe()) else { return error };
-    let names = EngineCatalogue::new(&loaded.config.engines(), &own).names();
+    let names = EngineCatalogue::new(&loaded.config.engines(), &own, loaded.config.isolation()).names();
     let near = |name: &String| (strsim::damerau_levenshtein(engine, name), name.clone());
     let nearest = names.iter().map(near).min().filter(|(distance, name)| *distance <= name.len().div_ceil(2));
     let advice = match nearest {

@@ -54,11 +54,12 @@ pub(super) async fn daemon(
         desk: Arc::new(desk),
         store,
         clock,
-        catalogue: Arc::new(EngineCatalogue::new(&config.engines(), &own)),
+        catalogue: Arc::new(EngineCatalogue::new(&config.engines(), &own, config.isolation())),
         processes: Arc::new(Keepers {
             directory: home.join("keepers"),
             launcher: home::launcher()?,
             env: home::environment_of_children(),
+            isolator: Some(home::isolator(home)?),
             retention: RETENTION,
             children: Mutex::default(),
             readiness: Readiness::One(Arc::default()),

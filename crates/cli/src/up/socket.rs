@@ -18,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use abide_os::processes::{Ancestor, PeerProcess, lineage};
+use abide_os::peer::{Ancestor, PeerProcess, lineage};
 
 use crate::home::KEEPER;
 

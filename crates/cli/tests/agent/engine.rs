@@ -409,13 +409,65 @@ fn the_key_of_the_model_reaches_the_model_and_neither_tools_nor_files() {
     let config = fs::read_to_string(&path).unwrap();
     fs::write(path, config.replace("  name: loopback", "  name: loopback\n  api_key_env: T_KEY")).unwrap();
     daemon.kill();
-    let _daemon = house.home.start_with(&[("T_KEY", key), ("T_COPY", key), ("T_OTHER", "1")]);
+    // Without this setting the agent gets none of them (SECURITY 24).
+    let passed = ("ABIDE_ENGINES_NATIVE_PASS_ENV", "ABIDE_HOME T_*");
+    let _daemon = house.home.start_with(&[passed, ("T_KEY", key), ("T_COPY", key), ("T_OTHER", "1")]);
     let run = house.begin("interactive", "look");
     house.until(&run, "succeeded");
     assert_eq!(house.model.heard()[0].key.as_deref(), Some(key));
     let seen = last_results(&house);
     assert!(seen[0].contains("key:\nT_OTHER\n"), "{seen:?}");
     assert_eq!(holding(house.home.path(), key.as_bytes()), [""; 0]);
+}
+
+/// What a tool tries to change, and what it tries to see.
+const TRESPASS: &str = "echo x > inside && echo INSIDE; echo x > \"$ABIDE_HOME/outside\" && echo OUTSIDE; \
+    cat \"$ABIDE_HOME/token\" \"$ABIDE_HOME/abide.db\" >/dev/null && echo SEEN; echo done";
+
+#[test]
+fn a_read_only_native_run_has_tools_that_write_nothing_and_see_nothing_of_the_home() {
+    let cases = [
+        (json!({ "sandbox": "read-only" }), "done\n"),
+        (json!({ "sandbox": "workspace-write" }), "INSIDE\ndone\n"),
+        (json!({ "sandbox": "danger-full-access" }), "INSIDE\ndone\n"),
+        (json!({ "isolation": "off" }), "INSIDE\nOUTSIDE\nSEEN\ndone\n"),
+    ];
+    for (options, expected) in cases {
+        // A shell session, and a tool that is started for one call.
+        let (house, _daemon) = House::new(script([
+            shell(&format!("({TRESPASS}) 2>/dev/null")),
+            Answer::call("note", json!({ "text": "hello" })),
+            Answer::say("done"),
+        ]));
+        let body = json!({
+            "engine": "native", "workspace": house.home.workspace("one"), "execution_mode": "interactive",
+            "prompt": "trespass", "options": options,
+        });
+        let run = house.post("/v1/runs", &body).text("/run_id").to_owned();
+        house.until(&run, "succeeded");
+        let seen = last_results(&house);
+        let said: String = ["INSIDE", "OUTSIDE", "SEEN", "done"]
+            .into_iter()
+            .filter(|word| seen[0].lines().any(|line| line == *word))
+            .map(|word| format!("{word}\n"))
+            .collect();
+        assert_eq!(said, expected, "{options}: {seen:?}");
+        let may_write = expected.contains("INSIDE");
+        assert_eq!(seen[1].contains("noted hello"), may_write, "{options}: {seen:?}");
+        assert_eq!(house.home.workspace("one").join("notes.txt").exists(), may_write, "{options}");
+    }
+}
+
+#[test]
+fn a_native_run_whose_sandbox_cannot_be_enforced_is_refused() {
+    let (house, _daemon) = House::new(Script::new());
+    let body = json!({
+        "engine": "native", "workspace": house.home.workspace("one"), "execution_mode": "interactive",
+        "prompt": "count", "options": { "sandbox": "read-only", "isolation": "off" },
+    });
+    let run = house.post("/v1/runs", &body).text("/run_id").to_owned();
+    let failed = house.until(&run, "failed");
+    assert!(failed["error"]["message"].as_str().unwrap().contains("read-only"), "{failed:#}");
 }
 
 #[test]

@@ -101,7 +101,15 @@ pub(crate) fn dress(program: &Program, home: &Path, model: &str) -> EngineConfig
     set("HOME", &home.to_string_lossy());
     set("TMPDIR", &folder("tmp").to_string_lossy());
     let protocol = program.engine.ends_with("-acp").then_some(Protocol::Acp);
-    EngineConfig { command: Some(program.command.clone()), args, env, disabled: false, protocol }
+    EngineConfig {
+        command: Some(program.command.clone()),
+        args,
+        env,
+        pass_env: None,
+        isolation: None,
+        disabled: false,
+        protocol,
+    }
 }
 
 fn agent_config(model: &str) -> String {

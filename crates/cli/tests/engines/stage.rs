@@ -12,6 +12,7 @@ use std::{
 use abide::{
     catalogue::{EngineCatalogue, EngineConfig},
     clock::SystemClock,
+    isolation::Isolator,
     processes::{Keepers, Readiness},
     workspace::Folders,
 };
@@ -29,6 +30,7 @@ use abide_domain::{
 use abide_keeper::launch::Launcher;
 use abide_ports::{
     clock::Clock,
+    engine::Isolation,
     processes::Processes,
     store::{Page, Store},
 };
@@ -90,6 +92,8 @@ impl Stage {
                 ("LANG".to_owned(), "C.UTF-8".to_owned()),
                 ("TERM".to_owned(), "dumb".to_owned()),
             ],
+            // Every engine works where the keepers cannot be seen.
+            isolator: Some(Isolator::new(&home.path().join("keepers"), &binary, "/usr/bin:/bin")),
             retention: 1 << 30,
             children: Mutex::default(),
             readiness: Readiness::One(Arc::default()),
@@ -104,7 +108,7 @@ impl Stage {
                 desk: desk.clone(),
                 store: store.clone(),
                 clock,
-                catalogue: Arc::new(EngineCatalogue::new(&configured, &binary)),
+                catalogue: Arc::new(EngineCatalogue::new(&configured, &binary, Isolation::Auto)),
                 processes: processes.clone(),
                 workspaces: Arc::new(Folders),
                 private: home.path().join("runs").to_string_lossy().into_owned(),
@@ -140,6 +144,7 @@ impl Stage {
             on_busy: OnBusy::Queue,
             model: None,
             sandbox: None,
+            isolation: None,
             skill: None,
             labels: BTreeMap::new(),
         };

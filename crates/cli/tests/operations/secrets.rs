@@ -76,11 +76,19 @@ fn the_settings_of_a_daemon_in_the_background_are_on_no_command_line() {
     assert!(place.path().join("hidden-place.db").exists(), "the setting holds");
 }
 
+const FOREIGN: &str = "a-key-for-something-else";
+
 #[test]
 fn an_agent_is_not_handed_the_settings_and_the_token_of_the_daemon() {
     let place = Place::new("");
     let store = format!("sqlite:{}", place.path().join(format!("{PASSWORD}.db")).display());
-    let daemon = place.up(&[("ABIDE_STORE", &store), ("ABIDE_TOKEN", TOKEN), ("ABIDE_TEST_SEEN", VALUE)]);
+    let daemon = place.up(&[
+        ("ABIDE_STORE", &store),
+        ("ABIDE_TOKEN", TOKEN),
+        ("PARROT_SEEN", VALUE),
+        ("NOTIFY_SOCKET", "@nobody"),
+        ("AWS_SECRET_ACCESS_KEY", FOREIGN),
+    ]);
     let order = serde_json::json!({
         "engine": "parrot-sticky", "prompt": "ask open_text Who?\nsay hello", "execution_mode": "interactive",
     });
@@ -88,8 +96,8 @@ fn an_agent_is_not_handed_the_settings_and_the_token_of_the_daemon() {
     let agents = agents_of(&place);
     assert!(!agents.is_empty(), "an agent waits");
     for environment in agents {
-        assert!(environment.contains(VALUE), "everything else is handed on: {environment}");
-        for secret in [PASSWORD, TOKEN] {
+        assert!(environment.contains(VALUE), "what the engine is passed is handed on: {environment}");
+        for secret in [PASSWORD, TOKEN, FOREIGN, "NOTIFY_SOCKET"] {
             assert!(!environment.contains(secret), "{secret} is handed on in {environment}");
         }
     }

@@ -160,6 +160,48 @@ fn c8_a_session_whose_keeper_does_not_answer_holds_up_nobody_and_is_adopted_when
 }
 
 #[test]
+fn security_10_a_session_whose_command_stops_its_keeper_is_destroyed_and_holds_up_nobody() {
+    let offspring = "setsid sleep 1001 & ";
+    let stops = ["kill -STOP $PPID", "while :; do kill -STOP $PPID; done"];
+    for stop in stops {
+        let home = home();
+        let mut rpc = tidy(home.path(), &[]);
+        let (session, other) = (rpc.create("bash"), rpc.create("bash"));
+        let keeper: u32 = rpc.stdout(&session, "echo $PPID").trim().parse().unwrap();
+        let command = format!(
+            "(while [ ! -e '{}/go' ]; do sleep 0.01; done; {stop}) >/dev/null 2>&1 & {offspring}",
+            home.path().display()
+        );
+        assert_eq!(rpc.stdout(&session, &command), "");
+        std::fs::write(home.path().join("go"), "").unwrap();
+        let state = || {
+            let stat = std::fs::read_to_string(format!("/proc/{keeper}/stat")).unwrap();
+            stat.rsplit_once(") ").unwrap().1.starts_with('T')
+        };
+        wait::until("the keeper is stopped", state);
+        assert_eq!(rpc.stdout(&other, "echo here"), "here\n");
+        rpc.ok("session.destroy", json!({ "session_id": session }));
+        assert_eq!(rpc.stdout(&other, "echo here"), "here\n");
+        assert_eq!(rpc.close(), Some(0));
+        assert!(survivors(home.path()).is_empty());
+    }
+}
+
+#[test]
+fn security_12_errors_without_line_ends_take_bounded_memory_after_set_e() {
+    let home = home();
+    let mut rpc = Rpc::start(home.path());
+    let session = rpc.create("bash");
+    let keeper: u32 = rpc.stdout(&session, "echo $PPID").trim().parse().unwrap();
+    let command = "set -e; head -c 40000000 /dev/zero >&2; echo done";
+    assert_eq!(rpc.stdout(&session, command), "done\n");
+    let status = std::fs::read_to_string(format!("/proc/{keeper}/status")).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(peak_kib < 60_000, "{peak_kib} KiB");
+}
+
+#[test]
 fn a_runtime_that_dies_leaves_no_waiting_keeper_behind() {
     let home = home();
     let mut rpc = Rpc::start(home.path());

@@ -18,7 +18,9 @@ use abide_domain::{
 };
 use abide_ports::{
     catalogue::Entry,
-    engine::{Engine, Installation, Interpreter, Launch, Order, Prompted, Sandbox},
+    engine::{
+        Engine, Installation, Interpreter, Isolation, IsolationScope, Launch, Order, Prompted, Said, Sandbox,
+    },
     processes::{Found, Processes, Start, StartError},
     workspace::{Preparation, Skill, Unusable, Workspaces},
 };
@@ -35,6 +37,8 @@ pub(super) struct Launched {
     mode: ExecutionMode,
     model: Option<String>,
     sandbox: Option<Sandbox>,
+    /// Of the run itself; none if it goes by the configuration.
+    isolation: Option<Isolation>,
     skill: Option<Skill>,
     session_since: Option<Timestamp>,
     resume_detail: String,
@@ -57,6 +61,7 @@ impl Launched {
             mode: settings.execution_mode,
             model: settings.model.clone(),
             sandbox: Sandbox::of(settings),
+            isolation: settings.isolation.as_ref().map(|_| Isolation::of(settings, Isolation::Namespace)),
             skill: settings.skill.as_deref().and_then(|source| Skill::new(source, skills_folder)),
             // A session is no older than its run's first process.
             session_since: (turn.turn_index > 1).then_some(run.created_at),
@@ -79,11 +84,16 @@ impl Launched {
             mode: self.mode,
             model: self.model.as_deref(),
             sandbox: self.sandbox,
+            isolation: self.isolation(installation),
             skill: self.skill.as_ref().map(|skill| skill.copy.as_str()),
             session_since: self.session_since,
             resume_detail: &self.resume_detail,
             prompted: self.prompted,
         }
+    }
+
+    fn isolation(&self, installation: &Installation) -> Isolation {
+        self.isolation.unwrap_or(installation.isolation)
     }
 
     /// What has to be in the workspace before.
@@ -133,9 +143,31 @@ impl Starting {
         if processes.find(&self.name) == Found::Never {
             workspaces.prepare(&self.launched.preparation(&self.run)).map_err(Trouble::Workspace)?;
         }
-        let start =
-            Start { launch: &self.launch, workspace: &self.launched.workspace, private: &self.private };
-        processes.start(&self.name, &start).map_err(Trouble::Process)
+        processes.start(&self.name, &self.order_to_start()).map_err(Trouble::Process)
+    }
+
+    /// What people must know about how it is started.
+    pub(super) fn warning(&self, processes: &dyn Processes) -> Option<Event> {
+        let isolation = match self.engine.isolation_scope() {
+            IsolationScope::Process | IsolationScope::Tools => self.launched.isolation(&self.installation),
+            IsolationScope::Nothing => Isolation::Off,
+        };
+        let text = processes.warning(&Start { isolation, ..self.order_to_start() })?;
+        // Before everything that it says.
+        Some(Event::Progressed { attempt: self.attempt, position: Said::position(0, 1), text })
+    }
+
+    fn order_to_start(&self) -> Start<'_> {
+        Start {
+            launch: &self.launch,
+            workspace: &self.launched.workspace,
+            private: &self.private,
+            pass_env: &self.installation.pass_env,
+            isolation: match self.engine.isolation_scope() {
+                IsolationScope::Process => self.launched.isolation(&self.installation),
+                IsolationScope::Tools | IsolationScope::Nothing => Isolation::Off,
+            },
+        }
     }
 }
 
@@ -164,6 +196,7 @@ impl Trouble {
                 let message = format!("the workspace {directory} is not there or cannot be entered");
                 never(attempt, FailureCode::WorkspaceUnusable, message)
             }
+            Self::Process(StartError::Isolation(reason)) => never(attempt, FailureCode::EngineFailed, reason),
             Self::Process(StartError::Gone) => Event::ProcessExited { attempt, exit: Exit::Unseen },
             Self::Process(StartError::System(reason)) => {
                 let failure = Failure::new(FailureCode::EngineFailed, reason);

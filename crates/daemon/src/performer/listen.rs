@@ -231,6 +231,7 @@ impl Listener {
             Ok(process) => {
                 failpoint::reach(Point::OrderCarriedOut);
                 news.events.push(Event::AttemptStarted { attempt: self.attempt, process });
+                news.events.extend(starting.warning(&*world.processes));
                 self.listen_on(news, None);
             }
             Err(trouble) => {

@@ -40,7 +40,9 @@ impl Performer {
                     Written::Gone => missed,
                     // It was held although it cannot be: it is of no use.
                     Written::Unsupported => {
-                        self.end(run_id, *attempt).await;
+                        if self.end(run_id, *attempt).await.is_err() {
+                            return Carried::NotBefore(self.next_look(owed.due_at));
+                        }
                         Event::ProcessExited { attempt: *attempt, exit: Exit::Unseen }
                     }
                 }
@@ -67,9 +69,11 @@ impl Performer {
             }
             // The attempt's record gets its exit together with the end of the order. News of it may come from the
             // reader too, and the first one counts.
-            Effect::Terminate { attempt } => {
-                Event::ProcessExited { attempt: *attempt, exit: self.end(run_id, *attempt).await }
-            }
+            Effect::Terminate { attempt } => match self.end(run_id, *attempt).await {
+                Ok(exit) => Event::ProcessExited { attempt: *attempt, exit },
+                // It may still be at work, so the order stands until it has certainly ended (SECURITY 10).
+                Err(NotEnded) => return Carried::NotBefore(self.next_look(owed.due_at)),
+            },
             Effect::Recover { attempt, .. } => {
                 let (processes, name) = (self.world.processes.clone(), name(run_id, *attempt));
                 match self.blocking(move || processes.find(&name)).await {
@@ -150,9 +154,8 @@ impl Performer {
             .await;
     }
 
-    /// Asks a process to go if it has nothing in hand, and ends it if it does not. Returns how it ended. A keeper that
-    /// does not answer is left to the next start, and how its process ended is then unknown.
-    pub(super) async fn end(&self, run: RunId, attempt: Attempt) -> Exit {
+    /// Asks a process to go if it has nothing in hand, and ends it if it does not. Returns how it ended.
+    pub(super) async fn end(&self, run: RunId, attempt: Attempt) -> Result<Exit, NotEnded> {
         let leave = self.talk_of(run, attempt).and_then(|talk| contained(|| lock(&talk).leave()).flatten());
         let (processes, name) = (self.world.processes.clone(), name(run, attempt));
         let ended = self
@@ -172,9 +175,9 @@ impl Performer {
                 processes.end(&name)
             })
             .await;
-        ended.unwrap_or_else(|lost| {
+        ended.map_err(|lost| {
             tracing::warn!(%run, attempt = attempt.0, reason = lost.reason, "process not ended");
-            Exit::Unseen
+            NotEnded
         })
     }
 
@@ -182,6 +185,10 @@ impl Performer {
         lock(&self.shared.talks).get(&(run, attempt)).cloned()
     }
 }
+
+/// The process may still run; the reason is in the log.
+#[derive(Debug)]
+pub(super) struct NotEnded;
 
 /// What became of bytes for a process.
 enum Written {

@@ -78,6 +78,7 @@ impl Story {
             on_busy: OnBusy::Queue,
             model: None,
             sandbox: None,
+            isolation: None,
             skill: None,
             labels: Default::default(),
         };

@@ -34,6 +34,7 @@ fn order<'a>(installation: &'a Installation, session: &'a Session) -> Order<'a> 
         mode: ExecutionMode::Interactive,
         model: None,
         sandbox: None,
+        isolation: Default::default(),
         skill: None,
         session_since: None,
         resume_detail: "",

@@ -5,8 +5,8 @@
 use abide_domain::{effect::Session, engine::Handle, settings::ExecutionMode};
 use abide_ports::engine::{
     Abilities, Answer, Asking, Check, Departure, Engine, Evidence, Health, IncompatibleCheckpoint,
-    Installation, Interpreter, Launch, Leave, Observed, Order, ReaderCheckpoint, Said, Speech, Status, Stop,
-    Unsupported,
+    Installation, Interpreter, IsolationScope, Launch, Leave, Observed, Order, ReaderCheckpoint, Said,
+    Speech, Status, Stop, Unsupported,
 };
 
 use super::patch;
@@ -52,6 +52,10 @@ impl Engine for Instructed {
 
     fn installation(&self) -> Installation {
         self.engine.installation()
+    }
+
+    fn isolation_scope(&self) -> IsolationScope {
+        self.engine.isolation_scope()
     }
 
     fn checks(&self, installation: &Installation) -> Vec<Check> {

@@ -146,6 +146,7 @@ mod tests {
             mode,
             model: None,
             sandbox,
+            isolation: Default::default(),
             skill: None,
             session_since: None,
             resume_detail: "",

@@ -72,7 +72,7 @@ impl Engine for Claude {
     }
 
     fn installation(&self) -> Installation {
-        Installation::named("claude")
+        Installation::named("claude").passing(&["ANTHROPIC_*", "CLAUDE_*"])
     }
 
     fn checks(&self, installation: &Installation) -> Vec<Check> {

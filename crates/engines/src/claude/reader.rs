@@ -328,6 +328,7 @@ mod tests {
             mode: ExecutionMode::Chat,
             model: None,
             sandbox: None,
+            isolation: Default::default(),
             skill: None,
             session_since: None,
             resume_detail: "",

@@ -31,7 +31,7 @@ impl Engine for Codex {
     }
 
     fn installation(&self) -> Installation {
-        Installation::named("codex")
+        Installation::named("codex").passing(&["OPENAI_*", "CODEX_*", "AZURE_OPENAI_*"])
     }
 
     fn checks(&self, installation: &Installation) -> Vec<Check> {

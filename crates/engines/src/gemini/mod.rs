@@ -35,7 +35,7 @@ impl Engine for Gemini {
     }
 
     fn installation(&self) -> Installation {
-        Installation::named("gemini")
+        Installation::named("gemini").passing(&["GEMINI_*", "GOOGLE_*"])
     }
 
     fn checks(&self, installation: &Installation) -> Vec<Check> {

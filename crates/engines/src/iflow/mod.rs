@@ -41,7 +41,7 @@ impl Engine for IFlow {
     }
 
     fn installation(&self) -> Installation {
-        Installation::named("iflow")
+        Installation::named("iflow").passing(&["IFLOW_*"])
     }
 
     fn checks(&self, installation: &Installation) -> Vec<Check> {

@@ -7,22 +7,11 @@
 //! even if the words are the same (`--again`).
 
 use abide_domain::{effect::Session, settings::ExecutionMode};
-use abide_ports::engine::{Launch, Order, Prompted, Sandbox, Stdin, Unsupported};
+use abide_ports::engine::{Launch, Order, Prompted, Stdin, Unsupported};
 
 use crate::{argument, ids::is_uuid};
 
 pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
-    match order.sandbox {
-        None | Some(Sandbox::FullAccess) => {}
-        Some(narrow @ (Sandbox::ReadOnly | Sandbox::WorkspaceWrite)) => {
-            let reason = format!(
-                "the native agent has no sandbox, so it cannot keep to {}; give it only tools that do no more than \
-                 they may, and leave the sandbox setting out",
-                narrow.name()
-            );
-            return Err(Unsupported::Refused { reason });
-        }
-    }
     let mut argv = order.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     add(&["agent", "run", "--json", "--again"]);
@@ -36,6 +25,11 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         // What a chat's tools hold is still there when the next message comes.
         ExecutionMode::Chat => add(&["--keep-sessions"]),
     }
+    // It isolates and restricts its tools itself; whether this machine lets it is found out there.
+    if let Some(sandbox) = order.sandbox {
+        add(&["--sandbox", sandbox.name()]);
+    }
+    add(&["--isolation", order.isolation.name()]);
     if let Some(model) = argument::model(order)? {
         add(&["--model", model]);
     }

@@ -5,8 +5,7 @@
 //! starts. A question ends the process; its stateful tools stay, and are there for the next one. It is never held.
 //!
 //! Which agent it is says `--agent DIR` in the engine's configured arguments; without it, the workspace itself must hold
-//! the definition. It has no sandbox of its own: its tools do what their commands do. So a run that wants a narrow one is
-//! refused rather than given a wide one.
+//! the definition. The agent itself is not isolated; it starts each tool with the sandbox and the isolation of the run.
 
 mod journal;
 mod launch;
@@ -14,8 +13,8 @@ mod reader;
 
 use abide_domain::engine::{Handle, HandleType, ProbeMethod, ResumeCapability};
 use abide_ports::engine::{
-    Abilities, Ability, Asking, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
-    Unsupported,
+    Abilities, Ability, Asking, Check, Engine, Health, Installation, Interpreter, IsolationScope, Launch,
+    Observed, Order, Unsupported,
 };
 
 use crate::{failing::unusable, tongue::LineInterpreter};
@@ -42,7 +41,11 @@ impl Engine for Native {
 
     fn installation(&self) -> Installation {
         // The path of the running program is not known here: whoever plugs the engines in puts it in its place.
-        Installation::named("abide")
+        Installation::named("abide").passing(&["ABIDE_HOME", "ABIDE_MODEL*", "OPENAI_API_KEY"])
+    }
+
+    fn isolation_scope(&self) -> IsolationScope {
+        IsolationScope::Tools
     }
 
     fn checks(&self, installation: &Installation) -> Vec<Check> {

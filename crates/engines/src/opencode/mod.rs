@@ -35,7 +35,13 @@ impl Engine for OpenCode {
     }
 
     fn installation(&self) -> Installation {
-        Installation::named("opencode")
+        Installation::named("opencode").passing(&[
+            "OPENCODE_*",
+            "OPENAI_*",
+            "ANTHROPIC_*",
+            "GEMINI_*",
+            "GOOGLE_*",
+        ])
     }
 
     fn checks(&self, installation: &Installation) -> Vec<Check> {

@@ -10,8 +10,8 @@ mod reader;
 
 use abide_domain::engine::{Handle, HandleType, ProbeMethod, ProfileKind, ResumeCapability};
 use abide_ports::engine::{
-    Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
-    Unsupported,
+    Abilities, Ability, Check, Engine, Health, Installation, Interpreter, IsolationScope, Launch, Observed,
+    Order, Unsupported,
 };
 
 use crate::{failing::unusable, tongue::LineInterpreter};
@@ -57,7 +57,12 @@ impl Engine for Parrot {
 
     fn installation(&self) -> Installation {
         // The path of the running program is not known here: whoever plugs the engines in puts it in its place.
-        Installation { command: vec!["abide".to_owned(), "__parrot".to_owned()], ..Installation::default() }
+        let command = vec!["abide".to_owned(), "__parrot".to_owned()];
+        Installation { command, ..Installation::default() }.passing(&["ABIDE_HOME", "PARROT_*"])
+    }
+
+    fn isolation_scope(&self) -> IsolationScope {
+        IsolationScope::Nothing
     }
 
     fn checks(&self, installation: &Installation) -> Vec<Check> {

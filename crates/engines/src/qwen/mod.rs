@@ -34,7 +34,7 @@ impl Engine for Qwen {
     }
 
     fn installation(&self) -> Installation {
-        Installation::named("qwen")
+        Installation::named("qwen").passing(&["QWEN_*", "DASHSCOPE_*", "BAILIAN_*", "OPENAI_*"])
     }
 
     fn checks(&self, installation: &Installation) -> Vec<Check> {

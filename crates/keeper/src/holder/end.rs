@@ -75,12 +75,12 @@ impl Holder {
                     prompter.close();
                 }
                 if !force {
-                    for pid in procs::descendants(self.own.pid, &spared) {
-                        procs::signal(pid, Signal::TERM);
-                        procs::signal(pid, Signal::CONT);
+                    for process in procs::descendants(self.own.pid, &spared) {
+                        process.signal(Signal::TERM);
+                        process.signal(Signal::CONT);
                     }
                     // An interactive shell takes no notice of SIGTERM.
-                    procs::signal(self.child.pid, Signal::HUP);
+                    self.signal_child(Signal::HUP);
                 }
             }
         }
@@ -98,8 +98,8 @@ impl Holder {
         let spared = ending.spared();
         let left = procs::descendants(self.own.pid, &spared);
         if kill {
-            for pid in &left {
-                procs::signal(*pid, Signal::KILL);
+            for process in &left {
+                process.signal(Signal::KILL);
             }
         }
         if !left.is_empty() || procs::children(self.own.pid).iter().any(|child| !spared.contains(child)) {

@@ -3,8 +3,8 @@
 use rustix::io::{Errno, write};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::Holder;
 use super::clients::HELLO;
+use super::{ChildFd, Holder};
 use crate::child::Hold;
 use crate::clock::{ticks, unix_micros};
 use crate::protocol::{Act, MAX_PAGE_BYTES, News, Owner, Range, Refusal};
@@ -121,7 +121,8 @@ impl Holder {
     }
 
     fn signal(&mut self, number: i32) -> Result<News, Refusal> {
-        if self.exit.is_some() {
+        // The group has the child's number. Nothing else can have it before the child is reaped.
+        if self.exit.is_some() || matches!(self.child_fd, ChildFd::Reaped) {
             return Err(Refusal::Ended);
         }
         let signal =

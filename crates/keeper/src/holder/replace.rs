@@ -4,7 +4,7 @@ use rustix::event::epoll::EventFlags;
 
 use super::poller::Source;
 use super::repair::Repair;
-use super::{Holder, identity_of_child};
+use super::{ChildFd, Holder, identity_of_child};
 use crate::child::{Hold, spawn_on_pty, spawn_shell};
 use crate::lane::Lane;
 use crate::procs;
@@ -25,8 +25,8 @@ impl Holder {
     pub(super) fn replace_shell(&mut self, code: i32) -> Result<(), Refusal> {
         let io = |error: std::io::Error| Refusal::System(error.to_string());
         let system = |error: rustix::io::Errno| Refusal::System(error.to_string());
-        for pid in self.command_processes() {
-            procs::signal(pid, rustix::process::Signal::KILL);
+        for process in self.command_processes() {
+            process.signal(rustix::process::Signal::KILL);
         }
         self.drain_terminal();
         self.drain_all();
@@ -39,6 +39,7 @@ impl Holder {
         });
         self.spec.cwd = created_in;
         let Started { pid, hold, lane, prompter } = started?;
+        let shell_fd = ChildFd::of(pid);
         let shell = identity_of_child(pid);
         self.is_replacement = true;
         let lost = self.lost.take();
@@ -46,6 +47,7 @@ impl Holder {
         // With the old shell's terminal and lane: what the new one prints is no output of this command.
         self.finish(code, None, lost);
         self.child = shell;
+        self.child_fd = shell_fd;
         self.program = procs::program(pid);
         self.children[0] = procs::Children::of(pid);
         self.descriptors = procs::Descriptors::of(pid);
@@ -90,7 +92,7 @@ impl Holder {
                 };
                 let (rows, cols) = size.map_or((*rows, *cols), |size| (size.ws_row, size.ws_col));
                 let prompter = Prompter::new(script, true).map_err(io)?;
-                let (pid, hold) = spawn_on_pty(&self.spec, rows, cols)?;
+                let (pid, hold) = spawn_on_pty(&self.spec, &self.place, rows, cols)?;
                 Ok(Started { pid, hold, lane: None, prompter })
             }
         }

@@ -2,12 +2,12 @@
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
-use super::Holder;
 use super::repair::MAX_REPAIRS;
+use super::{ChildFd, Holder};
 use crate::child::Hold;
 use crate::clock::ticks;
 use crate::job::Step;
-use crate::procs::{self, Disposition};
+use crate::procs::{self, Disposition, ProcessKey};
 use crate::protocol::{Exit, News, Range, Refusal, Stream};
 use crate::reading::{Found, look};
 use crate::script::{Past, Prompter};
@@ -73,7 +73,7 @@ impl Holder {
         };
         if step == Step::Remind
             && job.calls > 0
-            && frozen.iter().all(|pid| procs::is_copy(*pid, self.child.pid))
+            && frozen.iter().all(|process| procs::is_copy(process.pid, self.child.pid))
         {
             // The shell is on its way: these are substitutions of its trap, or there are none.
             job.called_at = Some(ticks());
@@ -81,20 +81,21 @@ impl Holder {
                 return self.thaw(&frozen);
             }
         }
+        let frozen_pids: Vec<u32> = frozen.iter().map(|process| process.pid).collect();
         job.expanding |= is_opening_fifo
             || self.prompter.as_ref().is_some_and(|prompter| prompter.is_expanding(self.child.pid))
-            || procs::reads_output_of(self.child.pid, &frozen);
+            || procs::reads_output_of(self.child.pid, &frozen_pids);
         self.last_directory = procs::directory(self.child.pid).or(self.last_directory.take());
         match step {
             Step::Ask | Step::Remind => self.ask(&frozen),
             Step::Kill | Step::GiveUp => {
-                for pid in &frozen {
-                    procs::signal(*pid, Signal::KILL);
+                for process in &frozen {
+                    process.signal(Signal::KILL);
                 }
             }
         }
-        for pid in &frozen {
-            procs::signal(*pid, Signal::CONT);
+        for process in &frozen {
+            process.signal(Signal::CONT);
         }
         if step == Step::GiveUp {
             return self.give_up_shell();
@@ -105,12 +106,12 @@ impl Holder {
     /// The shell is stopped until the processes of the command have ended. New ones are told to end too.
     fn stop_held(&mut self, step: Step) {
         let mut left = self.command_processes();
-        left.retain(|pid| *pid != self.child.pid);
+        left.retain(|process| process.pid != self.child.pid);
         match step {
             Step::Ask | Step::Remind => self.ask(&left),
             Step::Kill => {
-                for pid in &left {
-                    procs::signal(*pid, Signal::KILL);
+                for process in &left {
+                    process.signal(Signal::KILL);
                 }
             }
             Step::GiveUp => return self.give_up_shell(),
@@ -130,13 +131,14 @@ impl Holder {
 
     /// SIGTERM to those who have not been told yet. A subshell that would survive it is killed: it would go on with its
     /// next word, while a program may use the time to clean up.
-    fn ask(&mut self, frozen: &[u32]) {
+    fn ask(&mut self, frozen: &[ProcessKey]) {
         let shell = self.child.pid;
         let Some(job) = &mut self.job else { return };
-        for pid in frozen.iter().filter(|pid| job.asked.insert(**pid)) {
-            let survives = procs::disposition(*pid, Signal::TERM) != Disposition::Default;
-            let subshell = *pid != shell && survives && procs::is_copy(*pid, shell);
-            procs::signal(*pid, if subshell { Signal::KILL } else { Signal::TERM });
+        for process in frozen.iter().filter(|process| job.asked.insert(**process)) {
+            let pid = process.pid;
+            let survives = procs::disposition(pid, Signal::TERM) != Disposition::Default;
+            let subshell = pid != shell && survives && procs::is_copy(pid, shell);
+            process.signal(if subshell { Signal::KILL } else { Signal::TERM });
         }
     }
 
@@ -144,7 +146,7 @@ impl Holder {
     fn await_processes(&self) -> bool {
         let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000 };
         for _ in 0..END_LOOKS {
-            if self.command_processes().iter().all(|pid| *pid == self.child.pid) {
+            if self.command_processes().iter().all(|process| process.pid == self.child.pid) {
                 return true;
             }
             rustix::event::poll(&mut [], Some(&moment)).ok();
@@ -155,10 +157,10 @@ impl Holder {
     /// Calls the shell back, or leaves it stopped if it would take no notice and go on with the next word.
     fn call_back_shell(&mut self) {
         let shell = self.child.pid;
-        let (Some(job), Some(prompter)) = (&mut self.job, &mut self.prompter) else { return };
+        let Some(job) = self.job.as_mut().filter(|_| self.prompter.is_some()) else { return };
         if procs::program(shell) != self.program {
             // The shell has become another program, which was told to end like any other.
-            return procs::signal(shell, Signal::CONT);
+            return self.signal_child(Signal::CONT);
         }
         if procs::disposition(shell, Signal::URG) != Disposition::Caught {
             job.shell_is_deaf = true;
@@ -166,7 +168,8 @@ impl Holder {
         }
         job.calls += 1;
         job.called_at = Some(ticks());
-        procs::signal(shell, Signal::URG);
+        self.signal_child(Signal::URG);
+        let (Some(job), Some(prompter)) = (&mut self.job, &mut self.prompter) else { return };
         let is_expanding = std::mem::take(&mut job.expanding);
         // A shell that opens a pipe without a writer may never come to its trap.
         let is_interruptible = prompter.is_interruptible();
@@ -194,9 +197,9 @@ impl Holder {
             Hold::Pty(_) | Hold::Shell | Hold::Pipes(_) => {}
         }
         if interrupts {
-            procs::signal(shell, Signal::INT);
+            self.signal_child(Signal::INT);
         }
-        procs::signal(shell, Signal::CONT);
+        self.signal_child(Signal::CONT);
     }
 
     /// Whether the shell was interrupted and reads its next line: it has left the command, and will not report it.
@@ -261,8 +264,8 @@ impl Holder {
         match step {
             Step::Ask | Step::Remind => self.ask(&left),
             Step::Kill => {
-                for pid in &left {
-                    procs::signal(*pid, Signal::KILL);
+                for process in &left {
+                    process.signal(Signal::KILL);
                 }
             }
             // A process that survives SIGKILL is in the hands of the system.
@@ -289,58 +292,62 @@ impl Holder {
 
     /// Ends the shell; its death is heard, and a new one takes its place.
     fn give_up_shell(&mut self) {
-        for pid in self.command_processes() {
-            procs::signal(pid, Signal::KILL);
+        for process in self.command_processes() {
+            process.signal(Signal::KILL);
         }
-        procs::signal(self.child.pid, Signal::KILL);
+        self.signal_child(Signal::KILL);
     }
 
     /// The processes of the running command: everything below the shell and us that was not there before it, and the
     /// shell itself if it has become another program.
-    pub(super) fn command_processes(&self) -> Vec<u32> {
+    pub(super) fn command_processes(&self) -> Vec<ProcessKey> {
         let shell = self.child.pid;
+        if matches!(self.child_fd, ChildFd::Reaped) {
+            return procs::descendants(self.own.pid, &self.known);
+        }
         let mut command = procs::descendants(shell, &self.known);
         let spared: Vec<u32> = self.known.iter().copied().chain([shell]).collect();
         command.extend(procs::descendants(self.own.pid, &spared));
         if procs::program(shell).is_some_and(|program| Some(program) != self.program) {
-            command.push(shell);
+            command.extend(ProcessKey::of(shell));
         }
         command
     }
 
     /// Stops the shell and the processes of the command, until there is none left that could start another.
-    fn freeze(&self) -> Vec<u32> {
-        procs::signal(self.child.pid, Signal::STOP);
+    fn freeze(&self) -> Vec<ProcessKey> {
+        self.signal_child(Signal::STOP);
         procs::await_stop(self.child.pid);
-        let mut frozen: Vec<u32> = Vec::new();
+        let mut frozen: Vec<ProcessKey> = Vec::new();
         for _ in 0..FREEZE_ROUNDS {
             let mut fresh = self.command_processes();
-            fresh.retain(|pid| !frozen.contains(pid));
+            fresh.retain(|process| !frozen.contains(process));
             if fresh.is_empty() {
                 break;
             }
-            for pid in &fresh {
-                procs::signal(*pid, Signal::STOP);
+            for process in &fresh {
+                process.signal(Signal::STOP);
             }
-            for pid in &fresh {
-                procs::await_stop(*pid);
+            for process in &fresh {
+                procs::await_stop(process.pid);
             }
             frozen.extend(fresh);
         }
         frozen
     }
 
-    fn thaw(&self, frozen: &[u32]) {
-        for pid in frozen.iter().chain([&self.child.pid]) {
-            procs::signal(*pid, Signal::CONT);
+    fn thaw(&self, frozen: &[ProcessKey]) {
+        for process in frozen {
+            process.signal(Signal::CONT);
         }
+        self.signal_child(Signal::CONT);
     }
 
     /// Looks after a shell that has not reported yet: it may be stopped, or have lost our line.
     pub(super) fn watch(&mut self) {
         let held = self.job.as_ref().is_some_and(|job| job.shell_is_deaf || job.shell_is_held);
         if !held && procs::is_stopped(self.child.pid) {
-            procs::signal(self.child.pid, Signal::CONT);
+            self.signal_child(Signal::CONT);
         }
         let past = match &self.hold {
             Hold::Pty(_) => self.is_back_before_command().then_some(Past::All),
@@ -401,10 +408,10 @@ impl Holder {
     pub(super) fn lose(&mut self, why: String) {
         self.lost = Some(why);
         self.repair.running_since = None;
-        for pid in procs::descendants(self.child.pid, &self.known) {
-            procs::signal(pid, Signal::KILL);
+        for process in procs::descendants(self.child.pid, &self.known) {
+            process.signal(Signal::KILL);
         }
-        procs::signal(self.child.pid, Signal::KILL);
+        self.signal_child(Signal::KILL);
     }
 
     /// The shell is gone: whoever waits for it is told.

@@ -3,6 +3,9 @@
 use super::Holder;
 use crate::protocol::Stream;
 
+/// The most of a line that is held back until its end is seen. Our own lines are shorter (SECURITY 12).
+const MAX_LINE_BYTES: usize = 64 << 10;
+
 impl Holder {
     /// Our own lines, when a command has switched tracing on, are not the command's output.
     ///
@@ -15,12 +18,17 @@ impl Holder {
         if stream != Stream::Stderr || !tracing {
             return bytes.to_vec();
         }
-        self.unfinished.extend_from_slice(bytes);
-        let whole = self.unfinished.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        let rest = self.unfinished.split_off(whole);
-        let lines = std::mem::replace(&mut self.unfinished, rest);
         let nonce =
             self.prompter.as_ref().map(|prompter| prompter.nonce().as_bytes().to_vec()).unwrap_or_default();
+        let held_back = self.unfinished.len();
+        self.unfinished.extend_from_slice(bytes);
+        // What was held back has no end of a line.
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| held_back + end + 1);
+        let is_too_long = self.unfinished.len() - whole > MAX_LINE_BYTES;
+        // The end of a long line is kept, since the nonce may be cut in two.
+        let judged = if is_too_long { self.unfinished.len() - nonce.len() } else { whole };
+        let rest = self.unfinished.split_off(judged);
+        let lines = std::mem::replace(&mut self.unfinished, rest);
         let mut kept = Vec::new();
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
             self.muted |= line.windows(nonce.len().max(1)).any(|window| window == nonce);

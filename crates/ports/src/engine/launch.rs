@@ -20,12 +20,24 @@ pub struct Installation {
     pub args: Vec<String>,
     /// Set on top of the environment.
     pub env: BTreeMap<String, String>,
+    /// Which variables of the environment it gets besides those that every process gets: names, or beginnings followed by
+    /// `*`.
+    pub pass_env: Vec<String>,
+    /// How it is isolated unless a run says so itself.
+    pub isolation: Isolation,
 }
 
 impl Installation {
     /// A program that is found by its name.
     pub fn named(program: &str) -> Self {
         Self { command: vec![program.to_owned()], ..Self::default() }
+    }
+
+    /// The same program with these variables of the environment.
+    #[must_use]
+    pub fn passing(mut self, pass_env: &[&str]) -> Self {
+        self.pass_env = pass_env.iter().map(|name| (*name).to_owned()).collect();
+        self
     }
 }
 
@@ -51,6 +63,8 @@ pub struct Order<'a> {
     pub model: Option<&'a str>,
     /// What the engine may do to the machine, if not as its own configuration says.
     pub sandbox: Option<Sandbox>,
+    /// How what it starts is isolated, for engines that see to that themselves ([`IsolationScope::Tools`]).
+    pub isolation: Isolation,
     /// The run's copy of its skill, as a folder from the workspace.
     pub skill: Option<&'a str>,
     /// When the session was begun, if it is not new.
@@ -111,6 +125,63 @@ impl Sandbox {
     }
 }
 
+/// How an agent is kept from Abide's own files: its token, its database, the keepers of other runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Isolation {
+    /// A namespace where the machine allows one; otherwise none, with a warning.
+    #[default]
+    Auto,
+    /// A namespace in which they do not exist.
+    Namespace,
+    /// Landlock, which forbids to open them.
+    Landlock,
+    /// None.
+    Off,
+}
+
+impl Isolation {
+    /// The names of [`Settings::isolation`], as people write them.
+    pub const NAMES: [&'static str; 4] = ["auto", "namespace", "landlock", "off"];
+
+    /// The isolation of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "auto" => Some(Self::Auto),
+            "namespace" => Some(Self::Namespace),
+            "landlock" => Some(Self::Landlock),
+            "off" => Some(Self::Off),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Namespace => "namespace",
+            Self::Landlock => "landlock",
+            Self::Off => "off",
+        }
+    }
+
+    /// The isolation of a run that is called like this: its own, or that of the configuration when it began. A name that is
+    /// not known must be refused when the run is created: here it is the strictest.
+    pub fn of(settings: &Settings, configured: Self) -> Self {
+        settings.isolation.as_deref().map_or(configured, |name| Self::named(name).unwrap_or(Self::Namespace))
+    }
+}
+
+/// What of an engine is isolated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IsolationScope {
+    /// Its process, and with it everything that this starts.
+    Process,
+    /// What it starts. The process itself is Abide's own code, needs its files, and sees to the rest.
+    Tools,
+    /// Nothing: it is Abide's own code and starts nothing.
+    Nothing,
+}
+
 /// A process to be started.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Launch {
@@ -157,9 +228,10 @@ pub enum Stdin {
 
 impl fmt::Debug for Installation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { command, args, env } = self;
+        let Self { command, args, env, pass_env, isolation } = self;
         let mut shown = f.debug_struct("Installation");
-        shown.field("command", command).field("args", args).field("env", &masked(env)).finish()
+        shown.field("command", command).field("args", args).field("env", &masked(env));
+        shown.field("pass_env", pass_env).field("isolation", isolation).finish()
     }
 }
 

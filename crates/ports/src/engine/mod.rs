@@ -34,7 +34,9 @@ pub use interpreter::{
     Answer, IncompatibleCheckpoint, Interpreter, Leave, MAX_CHECKPOINT_BYTES, ReaderCheckpoint, Signal,
     Status, Stop, Unsupported,
 };
-pub use launch::{Installation, Launch, Order, PrivateFile, Prompted, Sandbox, Stdin};
+pub use launch::{
+    Installation, Isolation, IsolationScope, Launch, Order, PrivateFile, Prompted, Sandbox, Stdin,
+};
 pub use said::{Cause, Departure, Said, What};
 
 /// An agent program.
@@ -82,6 +84,11 @@ pub trait Engine: Debug + Send + Sync {
     ///
     /// After a restart a new one is made and fed everything from the first byte.
     fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter>;
+
+    /// What of it is isolated from Abide's own files.
+    fn isolation_scope(&self) -> IsolationScope {
+        IsolationScope::Process
+    }
 
     /// Where in a workspace this engine looks for skills: a relative folder in which each skill is a folder.
     fn skills_folder(&self) -> &str;

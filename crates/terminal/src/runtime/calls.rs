@@ -106,6 +106,7 @@ impl Runtime {
             meta: serde_json::to_vec(&meta).unwrap_or_default(),
             owner: self.owner.clone(),
             overflow: Overflow::DropOldest,
+            confinement: vec![],
         };
         let id = self.free_id();
         let place = Place::new(&self.config.keepers, id.as_str());

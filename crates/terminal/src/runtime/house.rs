@@ -3,7 +3,8 @@
 use std::os::fd::OwnedFd;
 
 use abide_keeper::KeeperError;
-use abide_keeper::launch::{Keeper, sweep};
+use abide_keeper::launch::{Keeper, kill, sweep};
+use abide_keeper::place::Place;
 use abide_keeper::protocol::{Act, News, Owner, Status};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -44,9 +45,9 @@ impl Runtime {
                 Err(_) => drop(sweep(place)),
             }
         }
-        let until = ticks() + patience_ms * 1_000;
+        let until = ticks() + patience_ms;
         for (id, mut keeper) in std::mem::take(&mut self.asked) {
-            match keeper.status(until.saturating_sub(ticks()) / 1_000) {
+            match keeper.status(until.saturating_sub(ticks())) {
                 Ok(status) => self.adopt_orphan(id, keeper, &status),
                 Err(KeeperError::Silent { .. }) => drop(self.asked.insert(id, keeper)),
                 Err(_) => {}
@@ -83,6 +84,9 @@ impl Runtime {
         for id in ids {
             let Some(session) = self.sessions.get_mut(&id) else { continue };
             let quiet_ms = now.saturating_sub(session.last_activity_at) / 1_000;
+            if let Some(keeper) = session.keeper_that_does_not_end() {
+                kill_in_background(keeper);
+            }
             match session.state() {
                 State::Idle if limits.idle_ms > 0 && quiet_ms > limits.idle_ms => {
                     let _gone_is_noticed = self.order(&id, Act::End { force: false }, Waiting::Housekeeping);
@@ -108,6 +112,14 @@ impl Runtime {
             _ => drop(self.sessions.remove(id)),
         }
     }
+}
+
+/// Kills a keeper that was told to end and does not, with everything below it. It takes seconds, and other sessions are
+/// served meanwhile. Its connection closes with it, which is how the runtime learns that it is gone.
+fn kill_in_background(place: Place) {
+    let thread = std::thread::Builder::new().name("kill-keeper".to_owned());
+    // Without a thread it is tried again at the next round.
+    thread.spawn(move || kill(&place, None)).ok();
 }
 
 /// A timer of its own, because a timeout on every wait would cost every command a timer.

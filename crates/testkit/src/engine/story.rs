@@ -130,6 +130,7 @@ impl Story {
             mode: self.mode,
             model: None,
             sandbox: None,
+            isolation: Default::default(),
             skill: None,
             session_since: None,
             resume_detail: "",

@@ -54,6 +54,7 @@ impl Author {
             on_busy: self.on_busy(),
             model: self.dice.chance(30).then(|| self.text()),
             sandbox: None,
+            isolation: None,
             skill: None,
             labels: BTreeMap::from([("owner".to_owned(), self.text())]),
         }

@@ -36,6 +36,15 @@ pub(in crate::http) fn settings(new: wire::NewRun, workspace: String) -> (Settin
             };
             word.to_owned()
         }),
+        isolation: options.isolation.map(|isolation| {
+            let word = match isolation {
+                wire::Isolation::Auto => "auto",
+                wire::Isolation::Namespace => "namespace",
+                wire::Isolation::Landlock => "landlock",
+                wire::Isolation::Off => "off",
+            };
+            word.to_owned()
+        }),
         skill: new.skill,
         labels: new.labels,
     };
@@ -83,6 +92,13 @@ fn options(settings: &Settings) -> wire::RunOptions {
             "read-only" => Some(wire::Sandbox::ReadOnly),
             "workspace-write" => Some(wire::Sandbox::WorkspaceWrite),
             "danger-full-access" => Some(wire::Sandbox::DangerFullAccess),
+            _ => None,
+        }),
+        isolation: settings.isolation.as_deref().and_then(|word| match word {
+            "auto" => Some(wire::Isolation::Auto),
+            "namespace" => Some(wire::Isolation::Namespace),
+            "landlock" => Some(wire::Isolation::Landlock),
+            "off" => Some(wire::Isolation::Off),
             _ => None,
         }),
     }

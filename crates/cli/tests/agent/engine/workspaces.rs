@@ -112,6 +112,7 @@ fn keeper_of_sleep(place: &Path) -> u32 {
         meta: Vec::new(),
         owner: Owner::Home,
         overflow: Overflow::DropOldest,
+        confinement: Vec::new(),
     };
     let mut keeper = launcher.start(Place::at(place.to_owned()), spec, None).unwrap();
     let pid = keeper.status(20_000).unwrap().child.pid;

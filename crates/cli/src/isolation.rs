@@ -1,0 +1,155 @@
+//! How agents and their tools are kept from Abide's own files: which mechanism is used, and what happens without it.
+//!
+//! Two things are decided here. *Hiding*: the home, with the token, the database and the keepers of other runs, does not
+//! exist for the program; only the workspace and the private folder of its run are visible. *File rules*: a program without
+//! a sandbox of its own writes nothing, or only in its workspace. The mechanisms are in `abide_os::confine`, and the exec
+//! helper that applies them in `abide_keeper::confine`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+use abide_keeper::confine::{Confinement, Hiding, Support, support};
+use abide_os::confine::HiddenTree;
+use abide_ports::engine::{Isolation, Sandbox};
+
+/// Decides how programs are confined on this machine. What the machine offers is tried out once, when it is first needed.
+#[derive(Debug)]
+pub struct Isolator {
+    home: PathBuf,
+    program: PathBuf,
+    path: String,
+    support: OnceLock<Support>,
+}
+
+/// A program that is to be confined.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject<'a> {
+    pub(crate) isolation: Isolation,
+    /// The file rules, for a program that has no sandbox of its own.
+    pub(crate) sandbox: Option<Sandbox>,
+    pub(crate) workspace: &'a Path,
+    /// What it needs besides its workspace, where that lies in the home.
+    pub(crate) shown: &'a [PathBuf],
+}
+
+/// How a program is confined, and what people must know about that.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) confinement: Option<Confinement>,
+    pub(crate) warning: Option<String>,
+}
+
+/// The folder of the home in which runs work that name no directory of their own.
+const WORKSPACES: &str = "workspaces";
+/// Folders of the home in which nobody works.
+const PRIVATE: [&str; 7] = ["keepers", "runs", "outliving", "trash", "logs", "parrot", "backups"];
+
+impl Isolator {
+    /// For programs that must not see this home. `program` is this program, `path` where programs are looked for.
+    pub fn new(home: &Path, program: &Path, path: &str) -> Self {
+        Self {
+            home: fs::canonicalize(home).unwrap_or_else(|_| home.to_owned()),
+            program: program.to_owned(),
+            path: path.to_owned(),
+            support: OnceLock::new(),
+        }
+    }
+
+    /// What this machine offers.
+    pub(crate) fn support(&self) -> &Support {
+        // A home that is not there yet is tried with another directory.
+        let hidden = if self.home.is_dir() { self.home.as_path() } else { Path::new("/tmp") };
+        self.support.get_or_init(|| support(&self.program, hidden, &self.path))
+    }
+
+    /// How a program is confined, or why it must not be started.
+    pub(crate) fn plan(&self, subject: &Subject<'_>) -> Result<Plan, String> {
+        let writable = self.writable(subject)?;
+        let (hiding, warning) = self.hiding(subject.isolation)?;
+        // What does not exist needs no hiding.
+        let hiding = hiding.filter(|_| self.home.is_dir());
+        let hidden = hiding.map(|hiding| Ok::<_, String>((self.tree(subject)?, hiding))).transpose()?;
+        let confinement =
+            (hidden.is_some() || writable.is_some()).then_some(Confinement { hidden, writable });
+        Ok(Plan { confinement, warning })
+    }
+
+    fn hiding(&self, isolation: Isolation) -> Result<(Option<Hiding>, Option<String>), String> {
+        let by_namespace = || {
+            let support = self.support();
+            match (&support.namespace, &support.bubblewrap) {
+                (Ok(()), _) => Ok(Hiding::Namespace),
+                (Err(_), Ok(program)) => Ok(Hiding::Bubblewrap(program.clone())),
+                (Err(namespace), Err(bubblewrap)) => Err(format!("{namespace}; {bubblewrap}")),
+            }
+        };
+        match isolation {
+            Isolation::Off => Ok((None, None)),
+            Isolation::Auto => Ok(match by_namespace() {
+                Ok(hiding) => (Some(hiding), None),
+                Err(reason) => (None, Some(format!("the agent is not isolated from Abide's own files: {reason}"))),
+            }),
+            Isolation::Namespace => by_namespace().map(|hiding| (Some(hiding), None)).map_err(|reason| {
+                format!(
+                    "isolation \"namespace\" is not possible here: {reason}; allow user namespaces or install \
+                     bubblewrap, or choose another isolation"
+                )
+            }),
+            Isolation::Landlock => match &self.support().landlock {
+                Ok(()) => Ok((Some(Hiding::Landlock), None)),
+                Err(reason) => Err(format!(
+                    "isolation \"landlock\" is not possible here: {reason}; use a kernel with Landlock, or choose \
+                     another isolation"
+                )),
+            },
+        }
+    }
+
+    /// What a program may write. None if that is not restricted.
+    fn writable(&self, subject: &Subject<'_>) -> Result<Option<Vec<PathBuf>>, String> {
+        let (sandbox, writable) = match subject.sandbox {
+            None | Some(Sandbox::FullAccess) => return Ok(None),
+            Some(sandbox @ Sandbox::ReadOnly) => (sandbox, vec![]),
+            Some(sandbox @ Sandbox::WorkspaceWrite) => {
+                let temporary = crate::home::variable("TMPDIR").map(PathBuf::from);
+                let places = [subject.workspace.to_owned(), "/tmp".into(), "/var/tmp".into()];
+                (sandbox, places.into_iter().chain(temporary).collect())
+            }
+        };
+        let refused = |reason: &str| {
+            let name = sandbox.name();
+            Err(format!(
+                "the sandbox {name} cannot be enforced: {reason}; leave it out, or use another engine"
+            ))
+        };
+        match (subject.isolation, &self.support().landlock) {
+            (Isolation::Off, _) => refused("isolation is off"),
+            (_, Err(reason)) => refused(reason),
+            (_, Ok(())) => Ok(Some(writable)),
+        }
+    }
+
+    /// What of the home remains visible: the workspace, if it lies there, what else the program needs, and this program.
+    fn tree(&self, subject: &Subject<'_>) -> Result<HiddenTree, String> {
+        let workspace = fs::canonicalize(subject.workspace).unwrap_or_else(|_| subject.workspace.to_owned());
+        let below = workspace.strip_prefix(&self.home).ok();
+        let shows_too_much = |below: &Path| {
+            below.as_os_str().is_empty()
+                || below == Path::new(WORKSPACES)
+                || PRIVATE.iter().any(|name| below.starts_with(name))
+        };
+        if below.is_some_and(shows_too_much) {
+            return Err(format!(
+                "{} would show files of Abide's home that agents must not see; work in another directory, or switch isolation \
+                 off",
+                workspace.display()
+            ));
+        }
+        let shown = subject.shown.iter().map(|path| fs::canonicalize(path).unwrap_or_else(|_| path.clone()));
+        let shown = [workspace].into_iter().chain(shown).chain([self.program.clone()]).collect();
+        Ok(HiddenTree { directory: self.home.clone(), shown })
+    }
+}

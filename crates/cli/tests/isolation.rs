@@ -1,0 +1,392 @@
+//! Real programs that are kept from Abide's own files (issue "Trust boundary", Isolation), and what happens where a mechanism
+//! is missing.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::{fs::PermissionsExt, net::UnixListener},
+    path::{Path, PathBuf},
+    sync::Mutex,
+    time::Duration,
+};
+
+use abide::{
+    isolation::Isolator,
+    processes::{Keepers, Readiness},
+};
+use abide_domain::process::Exit;
+use abide_keeper::launch::Launcher;
+use abide_ports::{
+    engine::{Isolation, Launch, Stdin},
+    processes::{Heard, Offsets, Processes, Start, StartError},
+};
+use abide_testkit::skip::skip;
+use tempfile::TempDir;
+
+/// A home with secrets, and a run that works in it.
+struct Home {
+    folder: TempDir,
+    keepers: Keepers,
+    _door: UnixListener,
+}
+
+impl Home {
+    fn new(path: &str) -> Self {
+        let folder = tempfile::tempdir().expect("the test machine allows it");
+        let at = |name: &str| folder.path().join(name);
+        for name in ["keepers/runs/other", "workspaces/mine", "runs/mine"] {
+            fs::create_dir_all(at(name)).expect("the test machine allows it");
+        }
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700))
+            .expect("the test machine allows it");
+        for name in ["token", "abide.db", "keepers/runs/other/secret"] {
+            fs::write(at(name), "SECRET").expect("the test machine allows it");
+        }
+        fs::write(at("runs/mine/settings"), "PRIVATE").expect("the test machine allows it");
+        let door = UnixListener::bind(at("keepers/runs/other/socket")).expect("the test machine allows it");
+        let binary = PathBuf::from(env!("CARGO_BIN_EXE_abide"));
+        let keepers = Keepers {
+            directory: at("keepers"),
+            launcher: Launcher { program: binary.clone(), arguments: vec!["__keeper".to_owned()] },
+            env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+            isolator: Some(Isolator::new(folder.path(), &binary, path)),
+            retention: 1 << 20,
+            children: Mutex::default(),
+            readiness: Readiness::None,
+        };
+        Self { folder, keepers, _door: door }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// What a program prints, and its exit code.
+    fn run(&self, isolation: Isolation, argv: &[&str]) -> Result<(String, Exit), StartError> {
+        let home = self.path().to_string_lossy().into_owned();
+        let (workspace, private) = (format!("{home}/workspaces/mine"), format!("{home}/runs/mine"));
+        let launch = Launch {
+            argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+            env: vec![("HIDDEN".to_owned(), home)],
+            without_env: vec![],
+            appended_env: vec![],
+            files: vec![],
+            stdin: Stdin::Whole(vec![]),
+            not_before: None,
+            outliving: None,
+        };
+        let start =
+            Start { launch: &launch, workspace: &workspace, private: &private, pass_env: &[], isolation };
+        let process = self.keepers.start("run-1", &start)?;
+        let mut follow = self.keepers.follow("run-1", Offsets::START).expect("the test machine allows it");
+        let mut printed = Vec::new();
+        let exit = loop {
+            match follow.next(Some(Duration::from_secs(60))).expect("the test machine allows it") {
+                Heard::Stdout(bytes) | Heard::Stderr(bytes) => printed.extend(bytes),
+                Heard::Exited(exit) => break exit,
+                other @ (Heard::Missing(_) | Heard::Nothing) => panic!("{other:?}"),
+            }
+        };
+        drop(process);
+        self.keepers.end("run-1").expect("the test machine allows it");
+        Ok((String::from_utf8_lossy(&printed).into_owned(), exit))
+    }
+
+    fn script(&self, isolation: Isolation, text: &str) -> Result<(String, Exit), StartError> {
+        self.run(isolation, &["sh", "-c", text])
+    }
+
+    fn warning(&self, isolation: Isolation) -> Option<String> {
+        let home = self.path().to_string_lossy().into_owned();
+        let workspace = format!("{home}/workspaces/mine");
+        let launch = Launch {
+            argv: vec!["true".to_owned()],
+            env: vec![],
+            without_env: vec![],
+            appended_env: vec![],
+            files: vec![],
+            stdin: Stdin::Whole(vec![]),
+            not_before: None,
+            outliving: None,
+        };
+        let start =
+            Start { launch: &launch, workspace: &workspace, private: &workspace, pass_env: &[], isolation };
+        self.keepers.warning(&start)
+    }
+}
+
+/// Every way to the secrets that a program of the same user has.
+const SEARCH: &str = r#"
+cat "$HIDDEN/token" "$HIDDEN/abide.db" "$HIDDEN/keepers/runs/other/secret" 2>/dev/null
+cat ../../token ../../keepers/runs/other/secret 2>/dev/null
+cat "/proc/$PPID/root$HIDDEN/token" "/proc/$PPID/cwd/../other/secret" "/proc/1/root$HIDDEN/token" 2>/dev/null
+cat /proc/$PPID/environ 2>/dev/null | tr '\0' '\n' | grep SECRET
+for fd in /proc/$PPID/fd/*; do readlink "$fd"; done 2>/dev/null | grep -c "$HIDDEN" | grep -v '^0$'
+umount "$HIDDEN" 2>/dev/null; umount -l "$HIDDEN" 2>/dev/null
+unshare --user --map-root-user --mount sh -c 'umount "$HIDDEN"; umount -l "$HIDDEN"; cat "$HIDDEN/token"' 2>/dev/null
+nsenter --target $PPID --mount cat "$HIDDEN/token" 2>/dev/null
+cat "$HIDDEN/token" 2>/dev/null
+find "$HIDDEN" -name secret -o -name token -o -name abide.db -o -name socket
+true
+"#;
+
+/// The test below, started as a program of its own.
+fn connects(home: &Home, isolation: Isolation) -> bool {
+    let own = std::env::current_exe().expect("the test machine allows it").to_string_lossy().into_owned();
+    let argv = [own.as_str(), "--exact", "a_program_that_connects", "--ignored", "--nocapture"];
+    let (printed, _) = home.run(isolation, &argv).expect("the test machine allows it");
+    assert!(printed.contains("CONNECTED") != printed.contains("REFUSED"), "{printed}");
+    printed.contains("CONNECTED")
+}
+
+#[test]
+#[ignore = "the program of other tests"]
+fn a_program_that_connects() {
+    let home = std::env::vars()
+        .find(|(name, _)| name == "HIDDEN")
+        .map(|(_, home)| home)
+        .expect("the test machine allows it");
+    let socket = Path::new(&home).join("keepers/runs/other/socket");
+    match std::os::unix::net::UnixStream::connect(socket) {
+        Ok(_) => println!("CONNECTED"),
+        Err(error) => println!("REFUSED {error}"),
+    }
+}
+
+#[test]
+fn an_isolated_program_finds_no_token_no_database_no_secret_and_no_socket() {
+    let home = Home::new("/usr/bin:/bin");
+    let (found, _) = home.script(Isolation::Off, SEARCH).expect("the test machine allows it");
+    assert!(found.contains("SECRET"), "without isolation all of it is there: {found}");
+    assert!(connects(&home, Isolation::Off));
+    for isolation in [Isolation::Namespace, Isolation::Auto] {
+        let (found, exit) = home.script(isolation, SEARCH).expect("the test machine allows it");
+        assert_eq!((found.as_str(), exit), ("", Exit::Code(0)), "{isolation:?}");
+        assert!(!connects(&home, isolation));
+        assert_eq!(home.warning(isolation), None);
+    }
+}
+
+#[test]
+fn an_isolated_program_works_in_its_workspace_as_itself() {
+    let home = Home::new("/usr/bin:/bin");
+    let work = "id -u; id -g; cat ../../runs/mine/settings; echo; echo kept > made; pwd; kill -0 $PPID && echo seen; \
+                touch \"$HIDDEN/made\" 2>/dev/null || echo refused; exit 7";
+    let (printed, exit) = home.script(Isolation::Namespace, work).expect("the test machine allows it");
+    let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let workspace = home.path().join("workspaces/mine");
+    let expected = format!("{user}\n{group}\nPRIVATE\n{}\nseen\nrefused\n", workspace.display());
+    assert_eq!((printed, exit), (expected, Exit::Code(7)));
+    assert_eq!(fs::read_to_string(workspace.join("made")).expect("the test machine allows it"), "kept\n");
+}
+
+#[test]
+fn an_isolated_program_gains_no_privileges_and_a_missing_one_is_named() {
+    let home = Home::new("/usr/bin:/bin");
+    let (printed, _) = home
+        .script(Isolation::Namespace, "grep NoNewPrivs /proc/self/status")
+        .expect("the test machine allows it");
+    assert_eq!(printed.split_ascii_whitespace().last(), Some("1"), "{printed}");
+    let missing = home.run(Isolation::Namespace, &["no-such-program"]);
+    assert!(matches!(missing, Err(StartError::Program(_))), "{missing:?}");
+}
+
+#[test]
+fn with_landlock_alone_secrets_cannot_be_read_and_the_workspace_can_be_written() {
+    let home = Home::new("/usr/bin:/bin");
+    let text = "cat \"$HIDDEN/token\" \"$HIDDEN/abide.db\" \"$HIDDEN/keepers/runs/other/secret\" ../../token 2>/dev/null; \
+                cat ../../runs/mine/settings; echo kept > made && cat made";
+    let (printed, _) = home.script(Isolation::Landlock, text).expect("the test machine allows it");
+    assert_eq!(printed, "PRIVATEkept\n");
+}
+
+#[test]
+fn a_workspace_that_shows_the_home_is_refused() {
+    let home = Home::new("/usr/bin:/bin");
+    for workspace in [home.path().to_owned(), home.path().join("keepers"), home.path().join("workspaces")] {
+        let workspace = workspace.to_string_lossy().into_owned();
+        let launch = Launch {
+            argv: vec!["true".to_owned()],
+            env: vec![],
+            without_env: vec![],
+            appended_env: vec![],
+            files: vec![],
+            stdin: Stdin::Whole(vec![]),
+            not_before: None,
+            outliving: None,
+        };
+        let isolation = Isolation::Auto;
+        let start =
+            Start { launch: &launch, workspace: &workspace, private: &workspace, pass_env: &[], isolation };
+        let refused = home.keepers.start("run-1", &start);
+        assert!(matches!(&refused, Err(StartError::Isolation(why)) if why.contains("home")), "{refused:?}");
+    }
+}
+
+/// Runs something on a thread on which these system calls do not exist, nor in anything that it starts.
+fn without<T: Send>(calls: &[i64], what: impl FnOnce() -> T + Send) -> T {
+    let rules: BTreeMap<i64, Vec<seccompiler::SeccompRule>> =
+        calls.iter().map(|call| (*call, vec![])).collect();
+    const NO_SUCH_CALL: u32 = 38;
+    let filter = seccompiler::SeccompFilter::new(
+        rules,
+        seccompiler::SeccompAction::Allow,
+        seccompiler::SeccompAction::Errno(NO_SUCH_CALL),
+        std::env::consts::ARCH.try_into().expect("the test machine allows it"),
+    );
+    let program: seccompiler::BpfProgram =
+        filter.expect("the test machine allows it").try_into().expect("the test machine allows it");
+    std::thread::scope(|scope| {
+        let filtered = scope.spawn(move || {
+            seccompiler::apply_filter(&program).expect("the test machine allows it");
+            what()
+        });
+        filtered.join().expect("the test machine allows it")
+    })
+}
+
+const LANDLOCK_CREATE_RULESET: i64 = 444;
+const UNSHARE: i64 = if cfg!(target_arch = "x86_64") { 272 } else { 97 };
+
+#[test]
+fn without_namespaces_auto_runs_with_a_warning_and_a_named_mechanism_refuses() {
+    without(&[UNSHARE], || {
+        let home = Home::new("");
+        let warning = home.warning(Isolation::Auto).expect("the test machine allows it");
+        assert!(warning.contains("not isolated") && warning.contains("namespace"), "{warning}");
+        assert_eq!(
+            home.script(Isolation::Auto, "echo here").expect("the test machine allows it").0,
+            "here\n"
+        );
+        let refused = home.script(Isolation::Namespace, "echo here");
+        assert!(
+            matches!(&refused, Err(StartError::Isolation(why)) if why.contains("namespace")),
+            "{refused:?}"
+        );
+        let (printed, _) = home
+            .script(Isolation::Landlock, "cat \"$HIDDEN/token\" 2>/dev/null; echo here")
+            .expect("the test machine allows it");
+        assert_eq!(printed, "here\n");
+    });
+}
+
+#[test]
+fn without_landlock_namespaces_still_hide_and_landlock_refuses() {
+    without(&[LANDLOCK_CREATE_RULESET], || {
+        let home = Home::new("/usr/bin:/bin");
+        assert_eq!(home.script(Isolation::Auto, SEARCH).expect("the test machine allows it").0, "");
+        let refused = home.script(Isolation::Landlock, "echo here");
+        assert!(
+            matches!(&refused, Err(StartError::Isolation(why)) if why.contains("andlock")),
+            "{refused:?}"
+        );
+    });
+}
+
+#[test]
+fn without_bubblewrap_the_helper_makes_the_namespace() {
+    let home = Home::new("");
+    assert_eq!(home.script(Isolation::Namespace, SEARCH).expect("the test machine allows it").0, "");
+}
+
+#[test]
+fn where_the_helper_may_not_make_namespaces_bubblewrap_does() {
+    let Some(folder) = bubblewrap() else { return skip("no bubblewrap is installed") };
+    without(&[UNSHARE], || {
+        let home = Home::new(&folder.to_string_lossy());
+        assert_eq!(home.warning(Isolation::Auto), None);
+        let text = "cat \"$HIDDEN/token\" ../../token 2>/dev/null; cat ../../runs/mine/settings; echo kept > made; exit 7";
+        assert_eq!(
+            home.script(Isolation::Namespace, text).expect("the test machine allows it"),
+            ("PRIVATE".to_owned(), Exit::Code(7))
+        );
+        assert_eq!(
+            fs::read_to_string(home.path().join("workspaces/mine/made")).expect("the test machine allows it"),
+            "kept\n"
+        );
+    });
+}
+
+/// The sandbox of Codex is its own command; that of Claude Code is bubblewrap with these arguments.
+#[test]
+fn the_sandboxes_of_codex_and_claude_work_inside() {
+    let try_to_write =
+        "echo inside; touch made; touch /var/tmp/abide-outside && echo WROTE; cat \"$HIDDEN/token\"; true";
+    let expected = ("inside\n".to_owned(), Exit::Code(0));
+    let home = Home::new("/usr/bin:/bin");
+    let workspace = home.path().join("workspaces/mine");
+    let folder = workspace.to_string_lossy().into_owned();
+    match codex() {
+        Some(codex) => {
+            let state = format!("CODEX_HOME={folder}/codex");
+            fs::create_dir_all(workspace.join("codex")).expect("the test machine allows it");
+            let text = format!("{try_to_write} 2>/dev/null");
+            let argv = ["env", &state, &codex, "sandbox", "--", "sh", "-c", &format!("({text}) 2>/dev/null")];
+            let (printed, exit) = home.run(Isolation::Namespace, &argv).expect("the test machine allows it");
+            let said =
+                printed.lines().filter(|line| !line.starts_with("WARNING")).map(|line| format!("{line}\n"));
+            assert_eq!((said.collect::<String>(), exit), expected);
+            assert!(!workspace.join("made").exists(), "its sandbox is read-only unless told otherwise");
+        }
+        None => skip("no Codex is installed"),
+    }
+    match bubblewrap() {
+        Some(bubblewrap) => {
+            let program = bubblewrap.join("bwrap").to_string_lossy().into_owned();
+            let mut argv = vec![program.as_str(), "--new-session", "--die-with-parent", "--unshare-user"];
+            argv.extend(["--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev"]);
+            argv.extend(["--proc", "/proc", "--bind", &folder, &folder, "--", "sh", "-c"]);
+            let text = format!("({try_to_write}) 2>/dev/null");
+            argv.push(&text);
+            assert_eq!(home.run(Isolation::Namespace, &argv).expect("the test machine allows it"), expected);
+            assert!(workspace.join("made").exists());
+        }
+        None => skip("no bubblewrap is installed"),
+    }
+}
+
+/// The Codex that tests drive.
+fn codex() -> Option<String> {
+    let programs = installed_engines();
+    programs.into_iter().find(|program| program.ends_with("/codex"))
+}
+
+/// The programs of the engines that tests drive.
+fn installed_engines() -> Vec<String> {
+    let list = std::env::vars().find(|(name, _)| name == "ABIDE_TEST_ENGINES").map(|(_, path)| path);
+    let list = list.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+    let engines: serde_json::Value = serde_json::from_str(&list).unwrap_or_default();
+    let commands = engines.as_array().into_iter().flatten();
+    commands.filter_map(|engine| Some(engine["command"][0].as_str()?.to_owned())).collect()
+}
+
+/// The folder of an installed bubblewrap: of the system, or of the Codex that tests drive.
+fn bubblewrap() -> Option<PathBuf> {
+    let installed = ["/usr/bin", "/usr/local/bin"].map(PathBuf::from);
+    let programs = installed_engines().into_iter().map(PathBuf::from);
+    let vendored = programs.filter_map(|program| Some(program.parent()?.parent()?.join("codex-resources")));
+    installed.into_iter().chain(vendored).find(|folder| folder.join("bwrap").is_file())
+}
+
+#[test]
+fn an_unprivileged_user_is_isolated_too() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let own = std::env::current_exe().expect("the test machine allows it");
+    for test in [
+        "an_isolated_program_finds_no_token_no_database_no_secret_and_no_socket",
+        "an_isolated_program_works_in_its_workspace_as_itself",
+    ] {
+        let output = abide_testkit::environment::abide("setpriv")
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+            .arg(&own)
+            .args(["--exact", test])
+            .env("TMPDIR", "/tmp")
+            .output()
+            .expect("the test machine allows it");
+        let text =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains("1 passed"), "{test}: {text}");
+    }
+}

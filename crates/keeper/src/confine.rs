@@ -1,0 +1,401 @@
+//! Confined children: how they are started through a small exec helper, which is this program with a hidden subcommand.
+//!
+//! The helper confines itself with the mechanisms of [`abide_os::confine`] and then executes the program, so the program has
+//! the pid that the helper was started with. Bubblewrap is different: it stays as the parent of the program. It is only
+//! used where the helper may not make namespaces itself.
+//!
+//! The helper opens a FIFO and closes it by executing the program. Whoever started it reads the FIFO, and so knows that the
+//! program runs, or why it does not.
+//!
+//! Not here: what is hidden from which child, and what happens where a mechanism is missing. The caller decides both.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+
+use abide_os::confine::files::{self, FileRules};
+use abide_os::confine::namespace::{self, IdMapper, OwnIds};
+use abide_os::confine::{ConfineError, HiddenTree};
+use abide_os::process::PidFd;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
+
+use crate::child::command;
+use crate::protocol::Refusal;
+
+/// The hidden subcommand by which this program becomes the exec helper.
+pub const SUBCOMMAND: &str = "__confine";
+
+/// How a child is confined.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confinement {
+    /// What it cannot see, and by which mechanism.
+    pub hidden: Option<(HiddenTree, Hiding)>,
+    /// If set, only what lies below these paths can be written (Landlock).
+    pub writable: Option<Vec<PathBuf>>,
+}
+
+/// How a directory is hidden.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hiding {
+    /// The helper makes a user and mount namespace.
+    Namespace,
+    /// This bubblewrap makes it.
+    Bubblewrap(PathBuf),
+    /// Landlock forbids access to its contents.
+    Landlock,
+}
+
+/// Which mechanisms this machine offers; for each that it does not, the reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Support {
+    /// A namespace of the helper's own.
+    pub namespace: Result<(), String>,
+    /// A namespace made by bubblewrap, if that is installed and works.
+    pub bubblewrap: Result<PathBuf, String>,
+    /// Landlock.
+    pub landlock: Result<(), String>,
+}
+
+/// How long the helper may take until it executes the program.
+const EXEC_TIMEOUT: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
+
+impl Confinement {
+    /// The helper's arguments, as they travel to a keeper.
+    pub fn encode(&self) -> Vec<Vec<u8>> {
+        let mut words: Vec<OsString> = Vec::new();
+        let mut add = |flag: &str, value: &OsStr| words.extend([flag.into(), value.to_owned()]);
+        if let Some((tree, hiding)) = &self.hidden {
+            add("--hide", tree.directory.as_os_str());
+            match hiding {
+                Hiding::Namespace => add("--by", "namespace".as_ref()),
+                Hiding::Landlock => add("--by", "landlock".as_ref()),
+                Hiding::Bubblewrap(program) => add("--by", program.as_os_str()),
+            }
+            for path in &tree.shown {
+                add("--show", path.as_os_str());
+            }
+        }
+        if let Some(writable) = &self.writable {
+            add("--files", "read-only".as_ref());
+            for path in writable {
+                add("--write", path.as_os_str());
+            }
+        }
+        words.into_iter().map(OsString::into_vec).collect()
+    }
+}
+
+/// What the helper was told.
+#[derive(Debug, Default)]
+struct Orders {
+    confinement: Option<Confinement>,
+    report: Option<PathBuf>,
+    /// The process whose ids are to be mapped.
+    map: Option<u32>,
+    only_tries: bool,
+    argv: Vec<OsString>,
+}
+
+impl Orders {
+    fn parse(words: impl Iterator<Item = OsString>) -> Option<Self> {
+        let mut orders = Self::default();
+        let mut tree = None::<HiddenTree>;
+        let (mut hiding, mut writable) = (Hiding::Namespace, None::<Vec<PathBuf>>);
+        let mut words = words;
+        while let Some(flag) = words.next() {
+            if flag == "--" {
+                orders.argv = words.by_ref().collect();
+                break;
+            }
+            let value = words.next()?;
+            match flag.to_str()? {
+                "--hide" => tree = Some(HiddenTree { directory: value.into(), shown: vec![] }),
+                "--by" if value == "namespace" => hiding = Hiding::Namespace,
+                "--by" if value == "landlock" => hiding = Hiding::Landlock,
+                "--by" => hiding = Hiding::Bubblewrap(value.into()),
+                "--show" => tree.as_mut()?.shown.push(value.into()),
+                "--files" => writable = Some(vec![]),
+                "--write" => writable.as_mut()?.push(value.into()),
+                "--report" => orders.report = Some(value.into()),
+                "--map" => orders.map = Some(value.to_str()?.parse().ok()?),
+                "--try" => orders.only_tries = true,
+                _ => return None,
+            }
+        }
+        orders.confinement = Some(Confinement { hidden: tree.map(|tree| (tree, hiding)), writable });
+        Some(orders)
+    }
+}
+
+/// Runs the helper with its arguments. Returns only if the program was not executed.
+pub fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
+    let Some(orders) = Orders::parse(words) else { return ExitCode::from(2) };
+    if let Some(pid) = orders.map {
+        return serve_maps(pid);
+    }
+    // Opened before anything is hidden. It closes when the program is executed.
+    let mut report = orders.report.as_ref().and_then(|path| File::options().write(true).open(path).ok());
+    let failure = carry_out(&orders);
+    let Err(failure) = failure else { return ExitCode::SUCCESS };
+    let text = match &failure {
+        Failure::Program(error) => format!("program {error}"),
+        Failure::Confine(error) => format!("confine {error}"),
+    };
+    match &mut report {
+        // Without a reader it is the exit code that tells.
+        Some(report) => report.write_all(text.as_bytes()).ok(),
+        None => io::stdout().write_all(text.as_bytes()).ok(),
+    };
+    ExitCode::from(126)
+}
+
+/// Why the program was not executed.
+enum Failure {
+    Program(io::Error),
+    Confine(ConfineError),
+}
+
+fn carry_out(orders: &Orders) -> Result<(), Failure> {
+    let Some(confinement) = &orders.confinement else { return Ok(()) };
+    let mut rules = FileRules { hidden: None, writable: confinement.writable.clone() };
+    match &confinement.hidden {
+        Some((tree, Hiding::Namespace)) => hide(tree).map_err(Failure::Confine)?,
+        Some((tree, Hiding::Landlock)) => rules.hidden = Some(tree.clone()),
+        Some((tree, Hiding::Bubblewrap(program))) => return Err(become_bubblewrap(orders, tree, program)),
+        None => {}
+    }
+    if rules != FileRules::default() {
+        files::restrict(&rules).map_err(Failure::Confine)?;
+    }
+    if orders.only_tries {
+        return Ok(());
+    }
+    let Some((program, arguments)) = orders.argv.split_first() else { return Ok(()) };
+    Err(Failure::Program(command(program).args(arguments).exec()))
+}
+
+/// Hides a directory in a namespace. A process of root has its ids mapped by a helper of its own, which stays outside.
+fn hide(tree: &HiddenTree) -> Result<(), ConfineError> {
+    let mut ids = Ids { own: OwnIds::now(), mapper: None };
+    let hidden = namespace::hide(tree, &mut ids);
+    ids.end_mapper();
+    hidden
+}
+
+/// The ids of this process, and who maps all of them if it is root.
+struct Ids {
+    own: OwnIds,
+    mapper: Option<Mapper>,
+}
+
+impl Ids {
+    fn end_mapper(&mut self) {
+        if let Some(mapper) = self.mapper.take() {
+            mapper.end();
+        }
+    }
+}
+
+impl IdMapper for Ids {
+    fn prepare(&mut self) {
+        self.end_mapper();
+        self.mapper = namespace::needs_mapper().then(Mapper::start).and_then(Result::ok);
+    }
+
+    fn map(&mut self) -> io::Result<()> {
+        match &mut self.mapper {
+            // A container may keep root from mapping more than itself.
+            Some(mapper) => mapper.map().or_else(|_| self.own.map()),
+            None => self.own.map(),
+        }
+    }
+}
+
+/// A process in the namespace that is left, which maps all ids of this one when it is told to.
+struct Mapper {
+    process: std::process::Child,
+}
+
+impl Mapper {
+    fn start() -> io::Result<Self> {
+        let process = command(OWN_PROGRAM.as_ref())
+            .args([SUBCOMMAND, "--map"])
+            .arg(std::process::id().to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Self { process })
+    }
+
+    fn map(&mut self) -> io::Result<()> {
+        let (Some(to), Some(from)) = (&mut self.process.stdin, &mut self.process.stdout) else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
+        to.write_all(b"m")?;
+        let mut answer = [0];
+        from.read_exact(&mut answer)?;
+        if answer == *b"y" { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    }
+
+    fn end(mut self) {
+        drop(self.process.stdin.take());
+        // It ends by itself; the program must not find a child that it did not start.
+        self.process.wait().ok();
+    }
+}
+
+/// The mapper's side: maps whenever it is told to, until its input ends.
+fn serve_maps(pid: u32) -> ExitCode {
+    let mut order = [0];
+    while io::stdin().read_exact(&mut order).is_ok() {
+        let answer = if namespace::map_all_ids(pid).is_ok() { b"y" } else { b"n" };
+        if io::stdout().write_all(answer).and_then(|()| io::stdout().flush()).is_err() {
+            break;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// This program, also if its file has been replaced since it was started.
+const OWN_PROGRAM: &str = "/proc/self/exe";
+
+/// Executes bubblewrap, which executes the program, or this helper again if files are to be restricted too.
+fn become_bubblewrap(orders: &Orders, tree: &HiddenTree, bubblewrap: &Path) -> Failure {
+    let mut bubble = command(bubblewrap.as_os_str());
+    bubble.args(["--dev-bind", "/", "/", "--tmpfs"]).arg(&tree.directory);
+    for path in &tree.shown {
+        bubble.arg("--bind-try").arg(path).arg(path);
+    }
+    bubble.arg("--remount-ro").arg(&tree.directory);
+    if let Ok(directory) = std::env::current_dir() {
+        bubble.arg("--chdir").arg(directory);
+    }
+    bubble.arg("--");
+    if let Some(writable) = orders.confinement.as_ref().and_then(|confinement| confinement.writable.clone()) {
+        let inner = Confinement { hidden: None, writable: Some(writable) };
+        let own = std::env::current_exe().unwrap_or_else(|_| OWN_PROGRAM.into());
+        bubble.arg(own).arg(SUBCOMMAND);
+        bubble.args(inner.encode().into_iter().map(OsString::from_vec)).arg("--");
+    }
+    Failure::Program(bubble.args(&orders.argv).exec())
+}
+
+/// The reading end of a helper's report.
+#[derive(Debug)]
+pub(crate) struct Report {
+    path: PathBuf,
+    reader: OwnedFd,
+}
+
+impl Report {
+    /// A FIFO in this directory, which only its owner can use.
+    pub(crate) fn new(directory: &Path) -> io::Result<Self> {
+        let path = directory.join("confine");
+        fs::remove_file(&path).ok();
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+        let reader = open(&path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Self { path, reader })
+    }
+
+    /// What has to come before a program and its arguments so that it is started confined.
+    pub(crate) fn prefix(&self, confinement: &[Vec<u8>]) -> Vec<OsString> {
+        let words = confinement.iter().map(|word| OsStr::from_bytes(word).to_owned());
+        let report = ["--report".into(), self.path.clone().into_os_string()];
+        [SUBCOMMAND.into()].into_iter().chain(report).chain(words).chain(["--".into()]).collect()
+    }
+
+    /// The same for a keeper that is confined with its child: it needs its own directory too.
+    pub(crate) fn prefix_of_keeper(&self, confinement: &[Vec<u8>], place: &Path) -> Vec<OsString> {
+        let mut words = confinement.to_vec();
+        for (needed, flag) in [("--hide", "--show"), ("--files", "--write")] {
+            if confinement.iter().any(|word| word == needed.as_bytes()) {
+                words.extend([flag.as_bytes().to_vec(), place.as_os_str().as_bytes().to_vec()]);
+            }
+        }
+        self.prefix(&words)
+    }
+
+    /// Waits until the helper has executed its program.
+    pub(crate) fn wait(self, helper: u32) -> Result<(), Refusal> {
+        let process = PidFd::of_child(helper);
+        let mut text = Vec::new();
+        loop {
+            let mut fds = vec![PollFd::new(&self.reader, PollFlags::IN)];
+            fds.extend(process.as_ref().map(|process| PollFd::new(process, PollFlags::IN)));
+            if !poll(&mut fds, Some(&EXEC_TIMEOUT)).is_ok_and(|ready| ready > 0) {
+                return Err(Refusal::System("the exec helper does not start the program".to_owned()));
+            }
+            if fds.first().is_none_or(|reader| reader.revents().is_empty()) {
+                return Err(Refusal::System(
+                    "the exec helper ended before it started the program".to_owned(),
+                ));
+            }
+            let mut piece = [0; 4096];
+            match rustix::io::read(&self.reader, &mut piece) {
+                Ok(count @ 1..) => text.extend_from_slice(piece.get(..count).unwrap_or_default()),
+                // It was opened and is closed.
+                Ok(_) => break,
+                Err(_) => {}
+            }
+        }
+        fs::remove_file(&self.path).ok();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        match text.split_once(' ') {
+            None => Ok(()),
+            Some(("program", error)) => Err(Refusal::Program(error.to_owned())),
+            Some((_, error)) => Err(Refusal::System(format!("the process cannot be isolated: {error}"))),
+        }
+    }
+}
+
+/// The program that is started in place of a confined one.
+pub(crate) fn helper() -> &'static OsStr {
+    OWN_PROGRAM.as_ref()
+}
+
+/// Tries every mechanism, each in a process of its own. `program` is this program, `hidden` a directory that is to be
+/// hidden, and `path` where programs are looked for.
+pub fn support(program: &Path, hidden: &Path, path: &str) -> Support {
+    let try_out = |confinement: &Confinement| {
+        let output = command(program.as_os_str())
+            .args([SUBCOMMAND, "--try", "it"])
+            .args(confinement.encode().into_iter().map(OsString::from_vec))
+            // Bubblewrap needs something to execute: this helper, which then has nothing to do.
+            .arg("--")
+            .arg(program)
+            .args([SUBCOMMAND, "--try", "it"])
+            .current_dir("/")
+            .env_clear()
+            .env("PATH", path)
+            .stdin(Stdio::null())
+            .output();
+        match output {
+            Ok(output) if output.status.success() => Ok(()),
+            Ok(output) => {
+                let text = [output.stdout, output.stderr].concat();
+                let text = String::from_utf8_lossy(&text).trim().to_owned();
+                Err(text.strip_prefix("confine ").map_or(text.clone(), str::to_owned))
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    let hide_by = |hiding: Hiding| {
+        let tree = HiddenTree { directory: hidden.to_owned(), shown: vec![program.to_owned()] };
+        try_out(&Confinement { hidden: Some((tree, hiding)), writable: None })
+    };
+    let found = std::env::split_paths(path).map(|folder| folder.join("bwrap")).find(|path| path.is_file());
+    let bubblewrap = found.ok_or_else(|| "bubblewrap (bwrap) is not installed".to_owned());
+    Support {
+        namespace: hide_by(Hiding::Namespace),
+        bubblewrap: bubblewrap
+            .and_then(|program| hide_by(Hiding::Bubblewrap(program.clone())).map(|()| program)),
+        landlock: try_out(&Confinement { hidden: None, writable: Some(vec![]) }),
+    }
+}
