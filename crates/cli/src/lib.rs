@@ -7,6 +7,7 @@ pub mod catalogue;
 mod client;
 pub mod clock;
 pub mod config;
+mod contents;
 mod doctor;
 mod exit;
 #[cfg(feature = "failpoints")]

@@ -24,6 +24,7 @@ use abide_domain::{
 };
 use abide_ports::{
     catalogue::Catalogue,
+    contents::Contents,
     engine::Health,
     store::{Store, StoreError},
 };
@@ -194,6 +195,11 @@ impl Daemon {
         let damaged = self.0.world.store.damaged().await?.into_iter().map(|run| (run.run_id, run.what));
         let set_aside = self.0.performer.set_aside().into_iter().map(|(run, why)| (run.to_string(), why));
         Ok(set_aside.chain(damaged).collect())
+    }
+
+    /// Where texts are kept that are too long for a question.
+    pub fn contents(&self) -> Arc<dyn Contents> {
+        self.0.world.contents.clone()
     }
 
     /// Creates a run, once for each idempotency key and message.

@@ -4,6 +4,8 @@
 //! owed and brings back what engines say. [`Daemon`] is both, as the outside sees them. [`probe`] finds out whether an engine can be used. No adapter is named here.
 
 mod board;
+mod budget;
+mod content;
 mod daemon;
 mod desk;
 mod error;

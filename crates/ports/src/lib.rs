@@ -4,9 +4,11 @@
 
 pub mod catalogue;
 pub mod clock;
+pub mod contents;
 pub mod engine;
 pub mod processes;
 pub mod secret;
+pub mod space;
 pub mod store;
 pub mod watch;
 pub mod workspace;

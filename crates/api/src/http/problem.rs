@@ -31,6 +31,9 @@ pub(super) enum Code {
     MethodNotAllowed,
     NotAcceptable,
     StaleInteraction,
+    ApprovalNotShown,
+    ApprovalUnclear,
+    ContentGone,
     IdempotencyConflict,
     RunFinished,
     InboxFull,
@@ -70,6 +73,9 @@ impl Code {
             Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED"),
             Self::NotAcceptable => (StatusCode::NOT_ACCEPTABLE, "NOT_ACCEPTABLE"),
             Self::StaleInteraction => (StatusCode::CONFLICT, "STALE_INTERACTION"),
+            Self::ApprovalNotShown => (StatusCode::CONFLICT, "APPROVAL_NOT_SHOWN"),
+            Self::ApprovalUnclear => (StatusCode::UNPROCESSABLE_ENTITY, "APPROVAL_UNCLEAR"),
+            Self::ContentGone => (StatusCode::GONE, "CONTENT_GONE"),
             Self::IdempotencyConflict => (StatusCode::CONFLICT, "IDEMPOTENCY_CONFLICT"),
             Self::RunFinished => (StatusCode::CONFLICT, "RUN_FINISHED"),
             Self::InboxFull => (StatusCode::CONFLICT, "INBOX_FULL"),
@@ -111,6 +117,9 @@ impl Code {
             | Self::MethodNotAllowed
             | Self::NotAcceptable
             | Self::StaleInteraction
+            | Self::ApprovalNotShown
+            | Self::ApprovalUnclear
+            | Self::ContentGone
             | Self::IdempotencyConflict
             | Self::RunFinished
             | Self::InboxFull
@@ -233,6 +242,17 @@ impl From<Refused> for Problem {
             }
             Refused::IdempotencyConflict { .. } => {
                 (Code::IdempotencyConflict, "the first answer counts; use a new key for a new question")
+            }
+            Refused::ApprovalUnclear { .. } => (
+                Code::ApprovalUnclear,
+                "answer `yes` or `no`, or `no, …` with an instruction; the label of an option counts too",
+            ),
+            Refused::ApprovalNotShown { interaction_id } => {
+                let advice = format!(
+                    "GET /v1/interactions/{interaction_id}/content has all of it and ends with the words that approve it; \
+                     a `no` always counts"
+                );
+                return Self::new(Code::ApprovalNotShown, format!("{refused}; {advice}"));
             }
             Refused::InboxFull { .. } => {
                 (Code::InboxFull, "wait until the run has taken some, or interrupt it")

@@ -134,6 +134,7 @@ impl House {
                 workspaces: Arc::new(abide::workspace::Folders),
                 private: home.join("runs").to_string_lossy().into_owned(),
                 recovery_max: abide_domain::time::Seconds(300),
+                contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
             });
             Ok::<_, String>((store, desk, performer))
         })?;

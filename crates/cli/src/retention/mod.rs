@@ -1,5 +1,5 @@
-//! What finished runs leave behind, and when it goes: private files and process leftovers, and workspaces that Abide
-//! made for a run.
+//! What finished runs leave behind, and when it goes: private files, contents of questions and process leftovers, and
+//! workspaces that Abide made for a run.
 //!
 //! Nothing of a run that works or waits is ever touched, and no directory that its owner named. What is to go is first
 //! moved to `trash` in the home and deleted there, so that a crash leaves no half of anything, and the next round goes on
@@ -28,7 +28,7 @@ use abide_ports::{
     store::{Page, Store, StoreError},
 };
 
-use crate::config::settings::Retention;
+use crate::{config::settings::Retention, contents::DIRECTORY};
 
 /// Takes leftovers away.
 pub(crate) struct Keeping {
@@ -82,10 +82,12 @@ impl Keeping {
         let mut round = Round::default();
         if self.settings.private_days > 0 {
             round.processes = self.processes(self.settings.private_days).await?;
-            round.private = self.folders(Leftover::Private, self.settings.private_days).await?;
+            round.private = self.folders(Leftover::Private, "runs", self.settings.private_days).await?;
+            round.private += self.folders(Leftover::Private, DIRECTORY, self.settings.private_days).await?;
         }
         if self.settings.workspace_days > 0 {
-            round.workspaces = self.folders(Leftover::Workspace, self.settings.workspace_days).await?;
+            let days = self.settings.workspace_days;
+            round.workspaces = self.folders(Leftover::Workspace, "workspaces", days).await?;
         }
         self.empty_trash().await;
         Ok(round)
@@ -103,11 +105,7 @@ impl Keeping {
     }
 
     /// Directories that bear the name of a run that finished long enough ago.
-    async fn folders(&self, what: Leftover, days: u32) -> Result<usize, StoreError> {
-        let parent = match what {
-            Leftover::Workspace => "workspaces",
-            Leftover::Private | Leftover::Process => "runs",
-        };
+    async fn folders(&self, what: Leftover, parent: &'static str, days: u32) -> Result<usize, StoreError> {
         let mut due = Vec::new();
         let begin = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).remove(parent);
         let there = of_runs(&self.home.join(parent));

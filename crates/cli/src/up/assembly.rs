@@ -20,6 +20,7 @@ use crate::{
     catalogue::EngineCatalogue,
     clock::SystemClock,
     config::Config,
+    contents::{self, ContentFiles},
     home,
     processes::{Keepers, Readiness},
     retention::Keeping,
@@ -66,6 +67,7 @@ pub(super) async fn daemon(
         workspaces: Arc::new(Folders),
         private: home.join("runs").to_string_lossy().into_owned(),
         recovery_max: Seconds(config.recovery.max_sec),
+        contents: Arc::new(ContentFiles { directory: home.join(contents::DIRECTORY) }),
     };
     let habits = Habits {
         stall_after: Seconds(config.stall_after_sec),

@@ -34,6 +34,7 @@ use abide_domain::{
 use abide_ports::{
     catalogue::Catalogue,
     clock::Clock,
+    contents::Contents,
     processes::{Found, Processes},
     store::{Store, StoreError},
     workspace::Workspaces,
@@ -71,6 +72,8 @@ pub struct World {
     pub private: String,
     /// How long a turn that is out of contact is searched for, over all losses of its process (E8).
     pub recovery_max: Seconds,
+    /// Where texts are kept that are too long for a question.
+    pub contents: Arc<dyn Contents>,
 }
 
 /// Performs orders. Cheap to clone; all clones are one.

@@ -9,6 +9,7 @@
 //! | `ask TEXT` | its turn ends with a question |
 //! | `done TEXT` | its turn ends |
 
+mod contents;
 mod engine;
 mod processes;
 
@@ -20,6 +21,7 @@ use abide_ports::{
     workspace::{Preparation, Unusable, Workspaces},
 };
 
+pub use contents::{AmpleSpace, ContentsInMemory};
 pub use engine::Actor;
 pub use processes::{Actors, Part};
 

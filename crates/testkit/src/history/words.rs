@@ -75,6 +75,8 @@ impl Author {
                 Policy::SafeDefault,
                 Policy::Abort,
             ]),
+            context: None,
+            hidden: None,
         }
     }
 
