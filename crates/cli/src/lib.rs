@@ -25,6 +25,7 @@ mod rpc;
 mod runs;
 mod service;
 mod sessions;
+mod space;
 mod store;
 mod table;
 mod text;

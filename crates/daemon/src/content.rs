@@ -25,16 +25,14 @@ const MAX_HINT_BYTES: usize = 16 << 10;
 
 /// Makes the question of an event fit, if it has one that does not.
 pub(crate) fn fit_event(event: &mut Event, run: RunId, contents: &dyn Contents) -> io::Result<()> {
-    match event {
-        Event::GateRaised { question, purpose, .. } => {
-            fit(question, *purpose == Purpose::Approval, run, contents)
-        }
-        Event::TurnEnded { ending: Ending::Asked { question, .. }, .. } => {
-            let is_approval = question.kind == Kind::RiskAck;
-            fit(question, is_approval, run, contents)
-        }
-        _ => Ok(()),
+    if let Event::GateRaised { question, purpose, .. } = event {
+        return fit(question, *purpose == Purpose::Approval, run, contents);
     }
+    if let Event::TurnEnded { ending: Ending::Asked { question, .. }, .. } = event {
+        let is_approval = question.kind == Kind::RiskAck;
+        return fit(question, is_approval, run, contents);
+    }
+    Ok(())
 }
 
 fn fit(question: &mut Question, is_approval: bool, run: RunId, contents: &dyn Contents) -> io::Result<()> {

@@ -12,6 +12,7 @@ mod error;
 pub mod failpoint;
 mod lanes;
 mod performer;
+mod pressure;
 pub mod probe;
 mod recent;
 mod talk;
@@ -21,6 +22,7 @@ pub use daemon::{BeforeStop, Daemon, Habits, Stopped, StoppedRun};
 pub use desk::{Desk, Foresight, Outcome, Rules};
 pub use error::DeskError;
 pub use performer::{Performer, World};
+pub use pressure::{Shortage, SpaceLimit};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -278,10 +278,8 @@ impl Talk {
     /// What is to be done because of one thing that was said. The end of a turn also tells what was left out of it.
     fn deeds(&mut self, said: Said, aftermath: Aftermath) -> Vec<Deed> {
         let attempt = self.attempt;
-        let left_out = match &said.what {
-            What::Ended { .. } => self.budget.end_turn(),
-            _ => None,
-        };
+        let ends = matches!(said.what, What::Ended { .. });
+        let left_out = if ends { self.budget.end_turn() } else { None };
         let left_out =
             left_out.map(|(position, text)| Deed::Take(Event::Progressed { attempt, position, text }));
         left_out.into_iter().chain(self.deed(said, aftermath)).collect()

@@ -47,6 +47,7 @@ pub(super) enum Code {
     NotReady,
     Stopping,
     StoreFull,
+    ResourcePressure,
     StoreUnavailable,
     StoreGone,
     OutcomeUnknown,
@@ -91,6 +92,7 @@ impl Code {
             Self::StoreUnavailable => (StatusCode::SERVICE_UNAVAILABLE, "STORE_UNAVAILABLE"),
             Self::StoreGone => (StatusCode::SERVICE_UNAVAILABLE, "STORE_GONE"),
             Self::StoreFull => (StatusCode::INSUFFICIENT_STORAGE, "STORE_FULL"),
+            Self::ResourcePressure => (StatusCode::INSUFFICIENT_STORAGE, "RESOURCE_PRESSURE"),
             Self::OutcomeUnknown => (StatusCode::INTERNAL_SERVER_ERROR, "OUTCOME_UNKNOWN"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL"),
         }
@@ -130,6 +132,7 @@ impl Code {
             | Self::UpgradeRequired
             | Self::Stopping
             | Self::StoreFull
+            | Self::ResourcePressure
             | Self::StoreGone
             | Self::OutcomeUnknown
             | Self::Internal => None,
@@ -272,6 +275,12 @@ impl From<DeskError> for Problem {
             DeskError::KeyReused { .. } => {
                 Self::new(Code::IdempotencyConflict, format!("{error}; use a new key for a new request"))
             }
+            DeskError::Shortage(shortage) => Self::new(
+                Code::ResourcePressure,
+                format!(
+                    "{shortage}; free some space, or lower the limit; open questions can still be answered"
+                ),
+            ),
             DeskError::Store(error) => error.into(),
         }
     }

@@ -94,6 +94,7 @@ impl House {
             private: path("private"),
             recovery_max: abide_domain::time::Seconds(300),
             contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
+            space: abide_daemon::SpaceLimit::none(),
         };
         let habits = Habits { stall_after: Seconds(600), slots: 0, workspaces: path("workspaces") };
         let daemon = Daemon::new(world, habits);

@@ -4,11 +4,14 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
+use abide_daemon::SpaceLimit;
+use abide_ports::space::Space;
 use rustix::fs::{Access, access};
 
-use crate::{config::Config, home, machine};
+use crate::{config::Config, home, machine, space::FileSystems};
 
 /// Something that was looked at.
 #[derive(Debug)]
@@ -33,7 +36,7 @@ pub(super) enum State {
 type Said = anyhow::Result<(PathBuf, bool)>;
 
 pub(super) fn all(config: &Config, said: &Said) -> anyhow::Result<Vec<Check>> {
-    Ok(vec![system(), home_directory(&home::home()?), settings(said), slots(config), git()])
+    Ok(vec![system(), home_directory(&home::home()?), settings(said), space(config), slots(config), git()])
 }
 
 fn system() -> Check {
@@ -76,6 +79,24 @@ fn settings(said: &Said) -> Check {
         Err(error) => (State::Broken, format!("{error:#}; until then defaults hold")),
     };
     Check { name: "settings", state, detail }
+}
+
+fn space(config: &Config) -> Check {
+    let limit = SpaceLimit {
+        space: Some(Arc::new(FileSystems)),
+        min_free_bytes: config.limits.min_free_bytes,
+        home: home::home().unwrap_or_default().to_string_lossy().into_owned(),
+    };
+    let (state, detail) = match limit.shortage(None) {
+        Some(shortage) => {
+            (State::Broken, format!("{shortage}; no run starts until space is freed or the limit is lowered"))
+        }
+        None => {
+            let free = FileSystems.free_bytes(&limit.home).unwrap_or_default() >> 20;
+            (State::Well, format!("{free} MiB are free in the home (limits.min_free_bytes)"))
+        }
+    };
+    Check { name: "space", state, detail }
 }
 
 fn slots(config: &Config) -> Check {

@@ -41,6 +41,7 @@ pub(crate) fn ls(arguments: &Ls, given: &[Given]) -> anyhow::Result<ExitCode> {
 
 fn row(run: &Run) -> Vec<Cell> {
     let says = match (&run.error, &run.result, run.queue_position, &run.stalled_since) {
+        _ if run.held_back.is_some() => run.held_back.clone().unwrap_or_default(),
         (_, _, Some(place), _) => format!("{place} in the queue"),
         (_, _, _, Some(since)) => format!("silent for {}", when::ago(since)),
         (Some(error), ..) => format!("{}: {}", error.code, error.message),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use abide_api::metrics::Metrics;
-use abide_daemon::{Daemon, Desk, Habits, World};
+use abide_daemon::{Daemon, Desk, Habits, SpaceLimit, World};
 use abide_domain::time::Seconds;
 use abide_ports::{store::Store, watch::Watcher};
 use abide_store::{
@@ -24,6 +24,7 @@ use crate::{
     home,
     processes::{Keepers, Readiness},
     retention::Keeping,
+    space::FileSystems,
     store,
     watched::{Watched, Writers},
     workspace::Folders,
@@ -68,6 +69,11 @@ pub(super) async fn daemon(
         private: home.join("runs").to_string_lossy().into_owned(),
         recovery_max: Seconds(config.recovery.max_sec),
         contents: Arc::new(ContentFiles { directory: home.join(contents::DIRECTORY) }),
+        space: SpaceLimit {
+            space: Some(Arc::new(FileSystems)),
+            min_free_bytes: config.limits.min_free_bytes,
+            home: home.to_string_lossy().into_owned(),
+        },
     };
     let habits = Habits {
         stall_after: Seconds(config.stall_after_sec),

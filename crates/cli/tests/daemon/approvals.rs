@@ -28,7 +28,7 @@ fn an_approval_has_a_context_and_takes_only_a_yes_or_a_no() {
         (&json!("command"), &json!("ls  -l; rm x")),
         "{question}"
     );
-    assert!(context["cwd"].as_str().is_some_and(|cwd| cwd.ends_with("/work/w")), "{question}");
+    assert!(context["cwd"].as_str().is_some_and(|cwd| cwd.ends_with("/w")), "{question}");
     assert_eq!(question["hidden"], Value::Null);
     let prompt = question["prompt"].as_str().unwrap_or_default();
     assert!(prompt.starts_with("May this command be run?\ncommand:\n  | ls  -l; rm x\ncwd: \""), "{prompt}");

@@ -13,6 +13,7 @@ mod keepers;
 mod output;
 mod policies;
 mod postgres;
+mod pressure;
 mod probes;
 mod shutdown;
 mod stage;

@@ -81,6 +81,13 @@ impl Stage {
         self.daemon = Some(daemon);
     }
 
+    /// Starts the next one with more in its environment.
+    pub(crate) fn up_with(&mut self, env: &[(&str, &str)]) {
+        let daemon = self.home.start_with(env);
+        assert!(daemon.is_ready(), "the next daemon starts: {}", self.home.complaints());
+        self.daemon = Some(daemon);
+    }
+
     /// Another daemon takes the place of the one that is there.
     pub(crate) fn restart(&mut self, ending: Ending) {
         self.down(ending);

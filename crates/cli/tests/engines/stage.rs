@@ -110,6 +110,7 @@ impl Stage {
                 private: home.path().join("runs").to_string_lossy().into_owned(),
                 recovery_max: abide_domain::time::Seconds(300),
                 contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
+                space: abide_daemon::SpaceLimit::none(),
             });
             (desk, performer)
         });

@@ -399,7 +399,9 @@ impl Listener {
                         drop(lane);
                         return self.performer.follow_up(&outcome).await;
                     }
-                    Err(DeskError::Refused(_) | DeskError::KeyReused { .. }) => return,
+                    Err(DeskError::Refused(_) | DeskError::KeyReused { .. } | DeskError::Shortage(_)) => {
+                        return;
+                    }
                     Err(DeskError::Store(error)) => {
                         let (run, attempt) = (self.run, self.attempt.0);
                         tracing::warn!(%run, attempt, %error, "news not committed");

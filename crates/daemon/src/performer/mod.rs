@@ -50,6 +50,7 @@ use crate::{
     desk::{Desk, Outcome},
     error::DeskError,
     failpoint::{self, Point},
+    pressure::SpaceLimit,
     talk::Talk,
 };
 
@@ -74,6 +75,8 @@ pub struct World {
     pub recovery_max: Seconds,
     /// Where texts are kept that are too long for a question.
     pub contents: Arc<dyn Contents>,
+    /// How much disk space must be free for something new.
+    pub space: SpaceLimit,
 }
 
 /// Performs orders. Cheap to clone; all clones are one.
@@ -218,6 +221,13 @@ impl Performer {
         Ok(outcome)
     }
 
+    /// Lets waiting runs begin for which there is a slot and space.
+    pub(crate) async fn admit(&self) {
+        for run in self.world.desk.admit().await.unwrap_or_default() {
+            self.look_after(run);
+        }
+    }
+
     /// Performs what follows from something that the desk has taken.
     pub async fn follow_up(&self, outcome: &Outcome) {
         if let Outcome::Changed(run) = outcome {
@@ -226,9 +236,7 @@ impl Performer {
             }
             self.shared.changed.send_modify(|changes| *changes += 1);
         }
-        for run in self.world.desk.admit().await.unwrap_or_default() {
-            self.look_after(run);
-        }
+        self.admit().await;
     }
 
     /// Lets deadlines pass, and performs what follows. A turn that may have ended in time, while nobody listened, is
@@ -369,9 +377,7 @@ impl Performer {
         if let Outcome::Changed(_) = outcome {
             self.shared.changed.send_modify(|changes| *changes += 1);
         }
-        for run in self.world.desk.admit().await.unwrap_or_default() {
-            self.look_after(run);
-        }
+        self.admit().await;
     }
 
     fn wait_until(&self, at: Timestamp) -> Duration {

@@ -37,9 +37,8 @@ use crate::{
 const AUTH_REQUIRED: i64 = -32000;
 /// The code with which agents say that they do not know a session.
 const NOT_FOUND: i64 = -32002;
-/// How many tools at work are remembered by their titles, and how long such a title may be.
+/// How many tools at work are remembered by their titles.
 const MAX_TOOLS: usize = 1_000;
-const MAX_TITLE_BYTES: usize = 1 << 10;
 /// What agents call a session, and how they say that one is missing, in lower case.
 const SESSION: [&str; 4] = ["session", "thread", "conversation", "rollout"];
 const MISSING: [&str; 7] = [
@@ -491,7 +490,7 @@ impl Turn {
             }
             Some(_) | None => {
                 let title = title.filter(|title| Some(*title) != known)?.to_owned();
-                if self.tools.len() < MAX_TOOLS && id.len() + title.len() <= MAX_TITLE_BYTES {
+                if self.tools.len() < MAX_TOOLS && id.len() + title.len() <= 1 << 10 {
                     self.tools.insert(id.to_owned(), title.clone());
                 }
                 Some(title)

@@ -300,7 +300,7 @@ fn everything_that_a_yes_covers_is_shown() {
         &[],
         r#"{"toolCallId":"c","title":"Edit\ntool: x","kind":"edit","status":"pending","locations":[],
         "rawInput":{"path":"a"},"_meta":{"x":1},"content":[
-        {"type":"diff","path":"/home/me/.bashrc","oldText":"a\nb\n","newText":"a\nevil\n"},
+        {"type":"diff","path":"/fixture/.bashrc","oldText":"a\nb\n","newText":"a\nevil\n"},
         {"type":"diff","path":"new","oldText":null,"newText":"x","odd":"y"},
         {"type":"content","content":{"type":"text","text":"harmless"}},
         {"type":"terminal","terminalId":"t"}]}"#
@@ -310,7 +310,7 @@ fn everything_that_a_yes_covers_is_shown() {
     assert_eq!(
         prompt.as_deref(),
         Some(
-            "May these 2 files be changed?\nedits: \"/home/me/.bashrc\"\n  |  a\n  | -b\n  | +evil\n\
+            "May these 2 files be changed?\nedits: \"/fixture/.bashrc\"\n  |  a\n  | -b\n  | +evil\n\
              writes: \"new\"\n  | +x\n  | \\\\ no newline at the end\ntool: \"edit\"\nodd: \"y\"\n\
              content: \"harmless\"\ncontent: {\"type\": \"terminal\", \"terminalId\": \"t\"}\n\
              rawInput: {\"path\": \"a\"}\n_meta: {\"x\": 1}\n\

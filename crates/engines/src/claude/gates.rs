@@ -314,10 +314,10 @@ mod tests {
         let context = question.context.expect("an approval has a context");
         assert_eq!(context.subject, command(CommandLine::Shell(long)));
 
-        let question = asked_for("Write", r#"{"file_path":"/home/me/.bashrc","content":"evil\n"}"#);
+        let question = asked_for("Write", r#"{"file_path":"/fixture/.bashrc","content":"evil\n"}"#);
         assert_eq!(
             question.prompt,
-            "May this file be changed?\nwrites: \"/home/me/.bashrc\"\n  | +evil\ntool: \"Write\""
+            "May this file be changed?\nwrites: \"/fixture/.bashrc\"\n  | +evil\ntool: \"Write\""
         );
         let question = asked_for(
             "Edit",
