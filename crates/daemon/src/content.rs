@@ -67,7 +67,7 @@ fn fit(question: &mut Question, is_approval: bool, run: RunId, contents: &dyn Co
     ));
     question.context =
         question.context.take().map(|context| Box::new(context.shortened(SHORT_CONTEXT_BYTES)));
-    question.hidden = Some(hidden);
+    question.hidden = Some(Box::new(hidden));
     Ok(())
 }
 

@@ -137,7 +137,7 @@ pub(crate) fn lenient_verdict(question: &Question, reply: &Reply) -> Verdict {
 
 #[cfg(test)]
 mod tests {
-    use alloc::{string::ToString, vec};
+    use alloc::{boxed::Box, string::ToString, vec};
 
     use super::*;
     use crate::{
@@ -166,7 +166,7 @@ mod tests {
                 ui_hints: None,
                 default_decision_policy: Policy::EngineJudgement,
                 context: None,
-                hidden,
+                hidden: hidden.map(Box::new),
             },
             opened_at: Timestamp(0),
             deadline_at: None,

@@ -98,7 +98,7 @@ pub struct Question {
     pub context: Option<Box<Context>>,
     /// What the prompt does not show because it is too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hidden: Option<Hidden>,
+    pub hidden: Option<Box<Hidden>>,
 }
 
 /// The five kinds of question.

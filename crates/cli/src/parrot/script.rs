@@ -224,9 +224,9 @@ mod tests {
     /// I68
     #[test]
     fn a_gate_may_have_a_kind_and_a_command() {
-        let deed = |line: &str| match order(line, "") {
-            Order::Gate(gate) => gate.deed,
-            other => panic!("{other:?} is no gate"),
+        let deed = |line: &str| {
+            let Order::Gate(gate) = order(line, "") else { panic!("{line} is no gate") };
+            gate.deed
         };
         let some = |kind: &str, command: &str| Some((kind.to_owned(), command.to_owned()));
         assert_eq!(deed("gate command: rm -rf x: y"), some("command", "rm -rf x: y"));

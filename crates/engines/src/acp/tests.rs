@@ -281,9 +281,9 @@ fn asked_about(updates: &[&str], call: &str) -> Option<String> {
         [GREETED.to_owned(), OPENED.to_owned()].into_iter().chain(updates).chain([request]).collect();
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
     let (_, said) = heard(&Session::New, &lines);
-    let declined = said.iter().any(|said| match &said.what {
-        What::Write(bytes) => String::from_utf8_lossy(bytes).contains(r#""optionId":"n""#),
-        _ => false,
+    let declined = said.iter().any(|said| {
+        let rejects = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(r#""optionId":"n""#);
+        matches!(&said.what, What::Write(bytes) if rejects(bytes))
     });
     let gate = gates(&said).pop().map(|(_, question)| {
         assert_eq!(question.options[1].label, "No\\ncwd: x");

@@ -131,7 +131,7 @@ fn question(question: &Question, is_approval: bool) -> Value {
         "prompt": question.prompt,
         "options": options(question, is_approval),
         "context": question.context.as_deref().map(context),
-        "hidden": question.hidden.as_ref().map(hidden),
+        "hidden": question.hidden.as_deref().map(hidden),
     })
 }
 

@@ -35,7 +35,7 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
             serde_json::from_str(hints).unwrap_or_else(|_| serde_json::Value::String(hints.clone()))
         }),
         context: question.context.as_deref().map(context),
-        hidden: question.hidden.as_ref().map(hidden),
+        hidden: question.hidden.as_deref().map(hidden),
         default_decision_policy: match question.default_decision_policy {
             Policy::EngineJudgement => wire::DecisionPolicy::EngineJudgement,
             Policy::SafeDefault => wire::DecisionPolicy::SafeDefault,
