@@ -25,16 +25,18 @@ const UNFINISHED: &str = ".new-";
 pub(crate) enum Purpose {
     Workspace,
     Private,
+    Content,
 }
 
 impl Purpose {
-    pub(crate) const ALL: [Self; 2] = [Self::Workspace, Self::Private];
+    pub(crate) const ALL: [Self; 3] = [Self::Workspace, Self::Private, Self::Content];
 
     /// The folder in the home.
     pub(crate) fn folder(self) -> &'static str {
         match self {
             Self::Workspace => "workspaces",
             Self::Private => "runs",
+            Self::Content => "contents",
         }
     }
 }
@@ -220,5 +222,33 @@ mod tests {
         fs::create_dir(&later).unwrap();
         adopt(home.path()).unwrap();
         assert!(!is_ours(home.path(), Purpose::Private, "later", &later));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test runs itself in another namespace")]
+    fn a_mount_over_it_is_not_ours() {
+        if !rustix::process::geteuid().is_root() {
+            return abide_testkit::skip::skip("only root can mount");
+        }
+        let home = tempfile::tempdir().unwrap();
+        directory(home.path(), PURPOSE, "run").unwrap();
+        fs::create_dir(home.path().join("other")).unwrap();
+        let script = r#"cd "$1" && mount --bind other workspaces/run &&
+            exec "$2" --exact --ignored made::tests::what_is_mounted_here_is_not_ours"#;
+        let output = std::process::Command::new("unshare")
+            .args(["--mount", "--propagation=private", "sh", "-c", script, "sh"])
+            .args([home.path(), &std::env::current_exe().unwrap()])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
+        assert!(is_ours(home.path(), PURPOSE, "run", &home.path().join("workspaces/run")));
+    }
+
+    #[test]
+    #[ignore = "a part of a_mount_over_it_is_not_ours, in its namespace"]
+    fn what_is_mounted_here_is_not_ours() {
+        let here = std::env::current_dir().unwrap();
+        assert!(!is_ours(&here, PURPOSE, "run", &here.join("workspaces/run")));
     }
 }

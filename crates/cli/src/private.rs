@@ -106,11 +106,12 @@ pub(crate) fn is_ours(found: &Metadata) -> bool {
 }
 
 /// What is Abide's in a home, by the beginning of its name. Anything else that lies there is left as it is.
-const OWN: [&str; 16] = [
+const OWN: [&str; 17] = [
     "abide.",
     "access.",
     "agents",
     "config.toml",
+    "contents",
     "crash-guard",
     "daemon.",
     "failpoints",

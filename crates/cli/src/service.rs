@@ -63,6 +63,11 @@ fn lines(status: &Status, url: &str) -> Vec<String> {
         plain("runs", runs),
         plain("sessions", status.sessions.to_string()),
     ];
+    if let Some(pressure) = &status.resource_pressure {
+        let held_back =
+            format!("{}; no run starts and nothing new is taken until then", text::one_line(pressure));
+        rows.push(fact("disk space", Look::Bad.cell(held_back)));
+    }
     if !status.stalled.is_empty() {
         let silent = format!("silent for long: {}", status.stalled.join(", "));
         rows.push(fact("stalled", Look::Careful.cell(silent)));

@@ -13,7 +13,7 @@ use std::{
 };
 
 use abide_domain::{
-    event::{Event, NewRun},
+    event::{Claim, Event, NewRun, RUN_REQUESTS},
     id::RunId,
     inbound::Message,
     reply::Reply,
@@ -24,6 +24,7 @@ use abide_domain::{
 };
 use abide_ports::{
     catalogue::Catalogue,
+    contents::Contents,
     engine::Health,
     store::{Store, StoreError},
 };
@@ -34,6 +35,7 @@ use crate::{
     error::DeskError,
     guard::CrashGuard,
     performer::{Performer, World, name},
+    pressure::Shortage,
 };
 
 /// A handle to the daemon. Cheap to clone; all clones are one.
@@ -113,6 +115,8 @@ const STOP_PATIENCE: Duration = Duration::from_secs(40);
 /// How long a daemon that leaves everything to the keepers waits for the end of its own checks.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
 const LEAVE_LOOK: Duration = Duration::from_millis(20);
+/// How often free space is looked for while runs wait.
+const SPACE_LOOK: Duration = Duration::from_secs(2);
 /// How often an orderly stop looks whether everything has ended, if nothing wakes it before.
 const STOP_LOOK: Duration = Duration::from_millis(250);
 
@@ -125,6 +129,7 @@ impl Daemon {
 
     /// The same with a crash guard, which knows what earlier daemons died of.
     pub fn guarded(world: World, habits: Habits, guard: CrashGuard) -> Self {
+        world.desk.limit_space(world.space.clone());
         let performer = Performer::guarded(world.clone(), guard.clone());
         Self(Arc::new(Inner { world, performer, habits, guard, ready: AtomicBool::new(false) }))
     }
@@ -183,6 +188,11 @@ impl Daemon {
             if let Err(error) = self.0.performer.ring().await {
                 tracing::warn!(%error, "deadlines not looked at");
             }
+            // Space may have been freed, which nobody tells.
+            let queued = self.occupancy().1 > 0;
+            if queued && self.0.world.space.is_set() {
+                self.0.performer.admit().await;
+            }
             let nap = match self.0.performer.next_deadline().await {
                 Ok(Some(at)) => {
                     Duration::from_micros(self.now().until(at).0).clamp(SHORTEST_NAP, LONGEST_NAP)
@@ -190,6 +200,7 @@ impl Daemon {
                 Ok(None) => LONGEST_NAP,
                 Err(_) => SHORTEST_NAP,
             };
+            let nap = if queued { nap.min(SPACE_LOOK) } else { nap };
             tokio::select! {
                 () = tokio::time::sleep(nap) => {}
                 _ = changes.changed() => tokio::time::sleep(SHORTEST_NAP.min(nap)).await,
@@ -205,8 +216,20 @@ impl Daemon {
         Ok(set_aside.chain(damaged).collect())
     }
 
+    /// Where texts are kept that are too long for a question.
+    pub fn contents(&self) -> Arc<dyn Contents> {
+        self.0.world.contents.clone()
+    }
+
     /// Creates a run, once for each idempotency key and message.
     pub async fn create(&self, new: NewRun) -> Result<Outcome, DeskError> {
+        if let Some(shortage) = self.shortage(Some(&new.settings.workspace)) {
+            let key = new
+                .idempotency
+                .as_ref()
+                .map(|idempotency| (RUN_REQUESTS.to_owned(), idempotency.key.clone()));
+            self.take_only_known(key, shortage).await?;
+        }
         let outcome = self.0.world.desk.create(new).await?;
         self.followed_up(outcome).await
     }
@@ -218,11 +241,37 @@ impl Daemon {
         message: Message,
         on_busy: Option<OnBusy>,
     ) -> Result<Outcome, DeskError> {
+        let known = self.0.world.desk.latest(run).await?;
+        let workspace = known.as_ref().map(|run| run.settings.workspace.as_str());
+        if let Some(shortage) = self.shortage(workspace) {
+            let Claim { scope, key, .. } = Claim::of_message(&message.key);
+            self.take_only_known(Some((scope, key)), shortage).await?;
+        }
         let outcome = self.0.world.desk.message(run, message, on_busy).await?;
         self.followed_up(outcome).await
     }
 
-    /// Answers a question. The first answer counts.
+    /// The place that has too little disk space, of the home and this workspace: nothing new is taken meanwhile.
+    pub fn shortage(&self, workspace: Option<&str>) -> Option<Shortage> {
+        self.0.world.space.shortage(workspace)
+    }
+
+    /// Refuses what is new. What was taken before is answered as it always is.
+    async fn take_only_known(
+        &self,
+        key: Option<(String, String)>,
+        shortage: Shortage,
+    ) -> Result<(), DeskError> {
+        if let Some((scope, key)) = key
+            && self.0.world.store.claimed(&scope, &key).await?.is_some()
+        {
+            return Ok(());
+        }
+        Err(DeskError::Shortage(shortage))
+    }
+
+    /// Answers a question. The first answer counts. It is taken also where there is too little space for anything new:
+    /// it is small, and it lets something end.
     pub async fn reply(&self, reply: Reply) -> Result<Outcome, DeskError> {
         let outcome = self.0.world.desk.reply(reply).await?;
         self.followed_up(outcome).await

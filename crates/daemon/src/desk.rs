@@ -16,7 +16,7 @@ use abide_domain::{
     reply::{self, Reply, Taken},
     run::{self, News, Run, Step},
     settings::OnBusy,
-    slots::Slots,
+    slots::{Occupancy, Slots},
     time::{Stamp, Timestamp},
 };
 use abide_ports::{
@@ -29,6 +29,7 @@ use crate::{
     error::DeskError,
     failpoint::{self, Point},
     lanes::Lanes,
+    pressure::{Shortage, SpaceLimit},
     recent::Recent,
     tell::Tale,
 };
@@ -49,6 +50,7 @@ pub struct Desk {
     board: Board,
     recent: Recent,
     foresight: RwLock<Option<Foresight>>,
+    space: RwLock<SpaceLimit>,
 }
 
 /// What became of an event that was not refused.
@@ -100,12 +102,27 @@ impl Desk {
             board,
             recent: Recent::default(),
             foresight: RwLock::default(),
+            space: RwLock::new(SpaceLimit::none()),
         })
     }
 
     /// From now on, what this knows about a run's orders is committed with the change that makes them.
     pub fn foresee(&self, foresight: Foresight) {
         *self.foresight.write().unwrap_or_else(PoisonError::into_inner) = Some(foresight);
+    }
+
+    /// From now on no run starts where less space is free than this.
+    pub fn limit_space(&self, limit: SpaceLimit) {
+        *self.space.write().unwrap_or_else(PoisonError::into_inner) = limit;
+    }
+
+    fn is_space_limited(&self) -> bool {
+        self.space.read().unwrap_or_else(PoisonError::into_inner).is_set()
+    }
+
+    /// The place that has too little space for a run in this workspace to start.
+    pub(crate) fn shortage(&self, workspace: Option<&str>) -> Option<Shortage> {
+        self.space.read().unwrap_or_else(PoisonError::into_inner).shortage(workspace)
     }
 
     /// Creates a run, once for each idempotency key and each message. Most requests are new, so nobody asks before
@@ -195,9 +212,19 @@ impl Desk {
         for run in self.board.doubtful() {
             trouble = trouble.or(self.look_again(run).await.err());
         }
+        // With too little space in the home, everybody waits.
+        if self.shortage(None).is_some() {
+            return trouble.map_or(Ok(admitted), Err);
+        }
         while let Some(grant) = self.board.grant_next(&skipped) {
             let run = grant.run;
             skipped.insert(run);
+            let queued = if self.is_space_limited() { self.latest(run).await.ok().flatten() } else { None };
+            if queued.is_some_and(|queued| self.shortage(Some(&queued.settings.workspace)).is_some()) {
+                drop(grant);
+                trouble = trouble.or(self.look_again(run).await.err());
+                continue;
+            }
             match self.take(run, Event::Admitted).await {
                 Ok(_) => {
                     grant.done();
@@ -257,7 +284,12 @@ impl Desk {
                 return no_change.map(|_| Outcome::Absorbed).map_err(DeskError::from);
             }
         };
-        let grant = self.board.grant_if_next(before.as_deref(), &changes[changes.len() - 1].run);
+        let latest = &changes[changes.len() - 1].run;
+        let waits = matches!(latest.occupancy(), Occupancy::Queued(_));
+        let grant = match waits && self.shortage(Some(&latest.settings.workspace)).is_none() {
+            true => self.board.grant_if_next(before.as_deref(), latest),
+            false => None,
+        };
         if grant.is_some() {
             self.append(&mut changes, None, Event::Admitted)?;
         }

@@ -3,6 +3,8 @@
 use abide_domain::{id::RunId, refused::Refused};
 use abide_ports::store::StoreError;
 
+use crate::pressure::Shortage;
+
 /// An event that changed nothing, and why.
 #[derive(Debug, thiserror::Error)]
 pub enum DeskError {
@@ -17,6 +19,9 @@ pub enum DeskError {
         /// The run that it led to.
         run_id: RunId,
     },
+    /// There is too little disk space for anything new.
+    #[error("{0}")]
+    Shortage(Shortage),
     /// The store could not take it. Whether it was written depends on the error.
     #[error(transparent)]
     Store(#[from] StoreError),

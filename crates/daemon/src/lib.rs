@@ -4,6 +4,8 @@
 //! owed and brings back what engines say. [`Daemon`] is both, as the outside sees them. [`probe`] finds out whether an engine can be used. No adapter is named here.
 
 mod board;
+mod budget;
+mod content;
 mod daemon;
 mod desk;
 mod error;
@@ -11,6 +13,7 @@ pub mod failpoint;
 mod guard;
 mod lanes;
 mod performer;
+mod pressure;
 pub mod probe;
 mod recent;
 mod talk;
@@ -21,6 +24,7 @@ pub use desk::{Desk, Foresight, Outcome, Rules};
 pub use error::DeskError;
 pub use guard::{Admission, CrashGuard, GuardPauses, Performance};
 pub use performer::{Performer, World};
+pub use pressure::{Shortage, SpaceLimit};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -4,6 +4,7 @@
 //! from a checkpoint on, comes to the same events.
 
 use abide_domain::{
+    approval::Verdict,
     engine::Handle,
     event::{Aftermath, Event},
     id::TurnId,
@@ -18,6 +19,8 @@ use abide_ports::{
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+
+use crate::budget::{Budget, bounded};
 
 /// The conversation with one attempt's process.
 #[derive(Debug)]
@@ -36,6 +39,8 @@ pub(crate) struct Talk {
     heard: watch::Sender<Position>,
     /// How many bytes of each stream it has been fed.
     fed: Offsets,
+    /// How much of what it says may become journal entries.
+    budget: Budget,
 }
 
 /// Something that has to be done because of what was heard.
@@ -71,6 +76,9 @@ pub(crate) struct Checkpoint {
     said: u64,
     /// The last fact that the run had taken.
     committed: u64,
+    /// What of the budgets was used up.
+    #[serde(default)]
+    budget: Budget,
 }
 
 impl Checkpoint {
@@ -84,6 +92,7 @@ impl Checkpoint {
             complaints: String::new(),
             said: 0,
             committed: 0,
+            budget: Budget::default(),
         }
     }
 
@@ -97,6 +106,9 @@ impl Checkpoint {
         serde_json::from_slice(bytes).ok()
     }
 }
+
+/// The longest name of a session or a request that is journalled.
+const MAX_NAME_BYTES: usize = 4 << 10;
 
 /// How much of standard error is kept.
 const STDERR_TAIL: usize = 16 << 10;
@@ -119,6 +131,7 @@ impl Talk {
             behind: false,
             heard: watch::channel(Position::default()).0,
             fed: Offsets::START,
+            budget: Budget::default(),
         }
     }
 
@@ -133,7 +146,7 @@ impl Talk {
                 further
             });
         }
-        said.into_iter().filter_map(|said| self.deed(said, Aftermath::Alive)).collect()
+        said.into_iter().flat_map(|said| self.deeds(said, Aftermath::Alive)).collect()
     }
 
     /// How far it has been heard, now and later. A talk that was begun anew hears everything from the first byte on, and
@@ -171,6 +184,7 @@ impl Talk {
             complaints: String::from_utf8_lossy(&self.stderr).into_owned(),
             said: self.heard.borrow().0,
             committed: committed.0,
+            budget: self.budget,
         };
         Some((checkpoint, from))
     }
@@ -193,6 +207,7 @@ impl Talk {
         self.interpreter.restore(&reader).map_err(|error| error.to_string())?;
         self.stderr = checkpoint.complaints.clone().into_bytes();
         self.fed = Offsets { stdout: checkpoint.stdout, stderr: checkpoint.stderr };
+        self.budget = checkpoint.budget;
         self.heard.send_replace(Position(checkpoint.said));
         Ok(self.fed)
     }
@@ -202,7 +217,7 @@ impl Talk {
         let departure = Departure { exit, stderr: &self.stderr, cause: self.cause };
         let said = self.interpreter.end(&departure);
         let mut deeds: Vec<Deed> =
-            said.into_iter().filter_map(|said| self.deed(said, Aftermath::Exited(exit))).collect();
+            said.into_iter().flat_map(|said| self.deeds(said, Aftermath::Exited(exit))).collect();
         deeds.push(Deed::Take(Event::ProcessExited { attempt: self.attempt, exit }));
         deeds
     }
@@ -260,24 +275,48 @@ impl Talk {
         }
     }
 
-    fn deed(&self, said: Said, aftermath: Aftermath) -> Option<Deed> {
+    /// What is to be done because of one thing that was said. The end of a turn also tells what was left out of it.
+    fn deeds(&mut self, said: Said, aftermath: Aftermath) -> Vec<Deed> {
+        let attempt = self.attempt;
+        let ends = matches!(said.what, What::Ended { .. });
+        let left_out = if ends { self.budget.end_turn() } else { None };
+        let left_out =
+            left_out.map(|(position, text)| Deed::Take(Event::Progressed { attempt, position, text }));
+        left_out.into_iter().chain(self.deed(said, aftermath)).collect()
+    }
+
+    fn deed(&mut self, said: Said, aftermath: Aftermath) -> Option<Deed> {
         let (attempt, position) = (self.attempt, said.at);
         Some(Deed::Take(match said.what {
+            // No engine has a name this long, and without a name the run is told so.
+            What::Session { value, .. } if value.len() > MAX_NAME_BYTES => return None,
             What::Session { handle_type, value } => {
                 let engine = self.engine.clone();
                 // In which turn it was first announced is the domain's to know.
                 let handle = Handle { engine, handle_type, handle_value: value, created_at_turn: 0 };
                 Event::HandleAnnounced { attempt, position, handle }
             }
-            What::Progress(text) | What::Warning(text) => Event::Progressed { attempt, position, text },
+            What::Progress(text) | What::Warning(text) => {
+                let text = self.budget.progress(text, position)?;
+                Event::Progressed { attempt, position, text }
+            }
             What::Gate { gate, purpose, question } => {
                 let turn_id = *self.turns.last()?;
+                if gate.len() > MAX_NAME_BYTES || !self.budget.admits(&question) {
+                    let answer = Answer {
+                        gate: &gate,
+                        text: "Declined without asking anybody: this turn has asked too much already.",
+                        verdict: Some(Verdict::Declined),
+                    };
+                    let bytes = self.interpreter.answer(&answer).ok()?;
+                    return Some(Deed::Write { key: position.0, bytes });
+                }
                 Event::GateRaised { attempt, turn_id, position, gate, purpose, question }
             }
             What::Withdrawn { gate } => Event::GateWithdrawn { attempt, position, gate },
             What::Ended { turn, ending } => {
                 let turn_id = *self.turns.get(usize::try_from(turn).ok()?.checked_sub(1)?)?;
-                Event::TurnEnded { attempt, turn_id, position, ending, aftermath }
+                Event::TurnEnded { attempt, turn_id, position, ending: bounded(ending), aftermath }
             }
             What::Write(bytes) => return Some(Deed::Write { key: position.0, bytes }),
             What::Finishing => return Some(Deed::ExpectExit),

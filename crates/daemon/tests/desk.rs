@@ -95,6 +95,8 @@ impl Office {
             options: vec![],
             ui_hints: None,
             default_decision_policy: Policy::EngineJudgement,
+            context: None,
+            hidden: None,
         };
         let turn_id = self.run(run).await.turns[0].turn_id;
         let ending = Ending::Asked { text: String::new(), question };

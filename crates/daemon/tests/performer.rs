@@ -81,6 +81,8 @@ impl Theatre {
             workspaces,
             private: "private".to_owned(),
             recovery_max: abide_domain::time::Seconds(300),
+            contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
+            space: abide_daemon::SpaceLimit::none(),
         };
         Self { desk, performer: Performer::new(world.clone()), store, clock, actors, world }
     }

@@ -2,11 +2,13 @@
 //!
 //! Which reply wins is decided in [`crate::reply`]; what an unanswered question's policy says, in [`crate::policy`].
 
-use alloc::{string::String, vec::Vec};
+use alloc::{boxed::Box, string::String, vec::Vec};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
+    approval::Verdict,
+    context::{Context, Hidden},
     id::{InteractionId, RunId, TurnId},
     policy::AutoReason,
     time::Timestamp,
@@ -91,6 +93,12 @@ pub struct Question {
     pub ui_hints: Option<String>,
     /// What to do if nobody answers and the run allows it.
     pub default_decision_policy: Policy,
+    /// What an approval covers. The prompt is then its text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<Box<Context>>,
+    /// What the prompt does not show because it is too long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<Box<Hidden>>,
 }
 
 /// The five kinds of question.
@@ -193,6 +201,9 @@ pub struct Resolution {
     pub text: String,
     /// The key under which the same answer may be sent again without harm.
     pub idempotency_key: Option<String>,
+    /// What the answer means, if it is the answer to an approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
 }
 
 /// By a person or by policy.
@@ -227,6 +238,12 @@ impl Interaction {
     /// It can be answered.
     pub fn is_open(&self) -> bool {
         self.state == InteractionState::Open
+    }
+
+    /// Whether it asks for permission: an engine does inside its turn, or a risk is to be acknowledged.
+    pub fn is_approval(&self) -> bool {
+        self.question.kind == Kind::RiskAck
+            || matches!(&self.asker, Asker::Gate { purpose: Purpose::Approval, .. })
     }
 
     /// Whether it is the engine's request of that name.

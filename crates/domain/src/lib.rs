@@ -14,6 +14,7 @@ pub mod process;
 pub mod settings;
 
 pub mod approval;
+pub mod context;
 pub mod deadline;
 pub mod delivery;
 pub mod inbound;

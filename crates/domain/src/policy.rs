@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::InteractionId,
-    interaction::{Asker, Interaction, Kind, Policy, Purpose},
+    interaction::{Interaction, Policy},
     reply::{Answerer, Reply},
 };
 
@@ -62,8 +62,7 @@ pub const MOST_AUTO_DECISIONS_IN_A_ROW: u32 = 100;
 pub fn decide(interaction: &Interaction, reason: AutoReason) -> Decision {
     let question = &interaction.question;
     let policy = question.default_decision_policy;
-    let asks_permission = question.kind == Kind::RiskAck
-        || matches!(&interaction.asker, Asker::Gate { purpose: Purpose::Approval, .. });
+    let asks_permission = interaction.is_approval();
     let instruction = match policy {
         Policy::Abort => return Decision::Abort,
         // A timeout is not a yes: whatever the policy, permission is not given.

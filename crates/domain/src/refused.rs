@@ -29,6 +29,19 @@ pub enum Refused {
         /// The interaction that was named.
         interaction_id: InteractionId,
     },
+    /// A text that is neither a yes nor a no was sent to an approval.
+    #[error("the answer to the approval {interaction_id} is neither a yes nor a no")]
+    ApprovalUnclear {
+        /// The interaction that was named.
+        interaction_id: InteractionId,
+    },
+    /// A yes was sent to an approval whose content is too long for the question, without the digits that stand at the
+    /// end of the content.
+    #[error("the approval {interaction_id} covers more than its question shows")]
+    ApprovalNotShown {
+        /// The interaction that was named.
+        interaction_id: InteractionId,
+    },
     /// A slot was granted to a run that does not wait for one.
     #[error("the run does not wait for a slot ({status})")]
     NotQueued {

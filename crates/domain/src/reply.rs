@@ -83,5 +83,6 @@ fn resolution(reply: &Reply, at: Timestamp) -> Resolution {
         auto_decide_reason,
         text: reply.text.clone(),
         idempotency_key: reply.idempotency_key.clone(),
+        verdict: None,
     }
 }

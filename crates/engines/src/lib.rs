@@ -14,6 +14,7 @@ mod acp;
 mod argument;
 mod claude;
 mod codex;
+mod covered;
 mod failing;
 mod gemini;
 mod ids;

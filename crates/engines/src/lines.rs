@@ -5,8 +5,9 @@
 use memchr::memchr_iter;
 use serde::{Deserialize, Serialize};
 
-/// The longest line that is kept. Agents print several megabytes on one line; nobody was seen to print this much.
-pub(crate) const LONGEST: usize = 32 << 20;
+/// The longest line that is kept. Agents print several megabytes on one line. The daemon holds one line of each process
+/// in memory, and what is read from it once more.
+pub(crate) const LONGEST: usize = 16 << 20;
 /// How much is kept of a longer one: it cannot be understood, so this is for people.
 const HEAD: usize = 4 << 10;
 

@@ -4,10 +4,12 @@
 
 pub mod catalogue;
 pub mod clock;
+pub mod contents;
 pub mod crash_log;
 pub mod engine;
 pub mod processes;
 pub mod secret;
+pub mod space;
 pub mod store;
 pub mod watch;
 pub mod workspace;

@@ -404,6 +404,8 @@ fn question(dice: &mut Dice) -> Question {
             Policy::SafeDefault,
             Policy::Abort,
         ]),
+        context: None,
+        hidden: None,
     }
 }
 

@@ -164,7 +164,8 @@ impl World {
 
     pub(crate) fn answer_everything(&mut self) -> Result<(), Halt> {
         for id in self.open_questions() {
-            self.answer(id, "go on", None)?;
+            // An approval takes only a yes or a no; everything else takes any text.
+            self.answer(id, "no, go on", None)?;
         }
         Ok(())
     }
@@ -245,7 +246,8 @@ impl World {
                 Ok(Some(run_id))
             }
             Ok(Outcome::Repeated(run)) => Ok(Some(run)),
-            Ok(Outcome::Absorbed) | Err(DeskError::Refused(_) | DeskError::KeyReused { .. }) => Ok(None),
+            Ok(Outcome::Absorbed)
+            | Err(DeskError::Refused(_) | DeskError::KeyReused { .. } | DeskError::Shortage(_)) => Ok(None),
             Err(DeskError::Store(error)) => {
                 self.note(|| format!("the daemon dies: {error}"));
                 Err(Halt::Crashed)

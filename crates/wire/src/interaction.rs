@@ -20,6 +20,13 @@ pub struct Interaction {
     pub options: Vec<Choice>,
     /// Display hints of the engine.
     pub ui_hints: Option<serde_json::Value>,
+    /// What an approval covers. The prompt is its text.
+    #[serde(default)]
+    pub context: Option<Context>,
+    /// What the prompt does not show because it is too long. Its full text is the interaction's content, and a yes counts
+    /// only with the digits that stand at the end of it.
+    #[serde(default)]
+    pub hidden: Option<Hidden>,
     /// What to do if nobody answers and the run allows it.
     pub default_decision_policy: DecisionPolicy,
     /// Who asks: `turn_end`, `approval`, `input` or `abide`.
@@ -42,6 +49,93 @@ pub struct Interaction {
     pub reply: Option<String>,
     /// Why it was closed without an answer.
     pub closed_because: Option<String>,
+    /// What the answer to an approval means.
+    #[serde(default)]
+    pub verdict: Option<Verdict>,
+}
+
+/// What an approval covers. Which fields are there depends on the type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Context {
+    /// What would be done.
+    #[serde(rename = "type")]
+    pub kind: ContextType,
+    /// `command`: the text that a shell reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell: Option<String>,
+    /// `command`: the program and its arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub argv: Option<Vec<String>>,
+    /// `command`: the directory that it is run in, if the engine tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// `file_change`: each file with its change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Vec<FileChange>>,
+    /// `tool`: its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// `tool`: what it is called with. A name that is there twice has its number behind it the second time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<serde_json::Map<String, serde_json::Value>>,
+    /// The engine's name for the tool that would run the command or change the files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// Every other part of the request.
+    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
+    pub rest: serde_json::Map<String, serde_json::Value>,
+    /// What the engine says about it in its own words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
+    /// Whether texts were shortened because the whole is too large; it is the interaction's content.
+    #[serde(default)]
+    pub cut: bool,
+}
+
+/// What an approval is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ContextType {
+    /// A command is run.
+    Command,
+    /// Files are changed.
+    FileChange,
+    /// A tool is used.
+    Tool,
+}
+
+/// The change of one file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FileChange {
+    /// The path as the engine gives it.
+    pub path: String,
+    /// `write`, `edit` or `delete`.
+    pub change: String,
+    /// The lines that go, with `-`, and those that come, with `+`.
+    pub diff: String,
+    /// Whether the diff was shortened.
+    pub cut: bool,
+}
+
+/// Content that is too long for a question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Hidden {
+    /// How many bytes of the content the prompt does not show.
+    pub bytes: u64,
+    /// How many bytes the content has.
+    pub content_bytes: u64,
+    /// The SHA-256 of the content, 64 hexadecimal digits. A yes names the first 8 of them.
+    pub sha256: String,
+}
+
+/// What the answer to an approval means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Permission is given.
+    Approved,
+    /// It is not.
+    Declined,
 }
 
 /// The kinds of question.
@@ -79,6 +173,9 @@ pub struct Choice {
     pub label: String,
     /// Marked by the asker as the one that does no harm.
     pub safe: bool,
+    /// Whether choosing it gives permission; null where no permission is asked for, or where that is not plain.
+    #[serde(default)]
+    pub approves: Option<bool>,
 }
 
 /// Whether a question can be answered.
@@ -121,6 +218,9 @@ pub struct Reply {
 pub struct Replied {
     /// Whether it was the first.
     pub resolution: ReplyResolution,
+    /// What it means, if it answers an approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
 }
 
 /// What became of an answer.

@@ -195,6 +195,9 @@ pub struct Run {
     pub queue_position: Option<u64>,
     /// Since when its working turn has said nothing, if that is long enough to be worth a look. Nothing is done about it.
     pub stalled_since: Option<String>,
+    /// Why a queued run does not start although there may be a slot for it: too little disk space.
+    #[serde(default)]
+    pub held_back: Option<String>,
     /// When it was created.
     pub created_at: String,
     /// When it last changed.

@@ -59,6 +59,9 @@ pub struct Status {
     /// Runs for which nothing can be done at present, each with the reason.
     #[serde(default)]
     pub troubled: BTreeMap<String, String>,
+    /// Why no run starts and nothing new is taken: too little disk space in the home.
+    #[serde(default)]
+    pub resource_pressure: Option<String>,
     /// Terminal sessions.
     pub sessions: u64,
     /// Event streams and WebSockets that are open.
@@ -70,6 +73,9 @@ pub struct Status {
 pub struct Health {
     /// `ok` or `ready`.
     pub status: String,
+    /// Why nothing new is taken although the daemon is ready: too little disk space in the home.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_pressure: Option<String>,
 }
 
 /// How the daemon should stop.

@@ -1,15 +1,23 @@
 //! Questions: the inbox, a run's history of them, and answers.
 
+use std::io::{self, Cursor, Read};
+
 use abide_daemon::Outcome;
 use abide_domain::{
     id::InteractionId,
+    interaction::InteractionState,
     reply::{Answerer, Reply},
 };
+use abide_ports::contents::ContentError;
 use abide_wire::{interaction as wire, service};
 use axum::{
     Json,
+    body::Body,
     extract::{Extension, State},
+    http::header,
+    response::{IntoResponse, Response},
 };
+use futures_util::Stream;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -18,7 +26,7 @@ use super::{
     body::{JsonBody, Path, Query, check_length, limit},
     permissions,
     person::Person,
-    problem::Problem,
+    problem::{Code, Problem},
     runs::{Part, find, run_id},
     translate,
 };
@@ -106,7 +114,8 @@ pub(super) async fn of_run(
         (status = 200, description = "The answer counts, or did so already.", body = wire::Replied),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
         (status = 404, description = "`INTERACTION_NOT_FOUND`"),
-        (status = 409, description = "`STALE_INTERACTION`: somebody else was first, or the question is closed; `IDEMPOTENCY_CONFLICT`: the same key came with another text"),
+        (status = 409, description = "`STALE_INTERACTION`: somebody else was first, or the question is closed; `APPROVAL_NOT_SHOWN`: the approval covers more than its question shows, and the yes does not name the digits at the end of its content; `IDEMPOTENCY_CONFLICT`: the same key came with another text"),
+        (status = 422, description = "`APPROVAL_UNCLEAR`: the answer to an approval is neither a yes nor a no"),
         (status = 413, description = "`TOO_LARGE`"),
         (status = 415, description = "`UNSUPPORTED_MEDIA_TYPE`"),
     ),
@@ -132,5 +141,71 @@ pub(super) async fn reply(
         Outcome::Changed(_) => wire::ReplyResolution::Accepted,
         Outcome::Absorbed | Outcome::Repeated(_) => wire::ReplyResolution::Idempotent,
     };
-    Ok(Json(wire::Replied { resolution }))
+    let answered = daemon.store().interaction(interaction_id).await?;
+    let verdict = answered.and_then(|answered| match answered.state {
+        InteractionState::Answered(resolution) => resolution.verdict.map(translate::verdict),
+        InteractionState::Open | InteractionState::Closed { .. } => None,
+    });
+    Ok(Json(wire::Replied { resolution, verdict }))
+}
+
+/// Reads everything that a question covers.
+///
+/// The full text of a question that is too long to be shown whole, or the prompt of any other. The text of an approval
+/// that is not shown whole ends with a line that has the words which approve it. That line, and the empty one before it,
+/// are no part of what the SHA-256 was made of.
+#[utoipa::path(
+    get, path = "/v1/interactions/{interaction_id}/content", tag = "interactions", operation_id = "read_content",
+    params(("interaction_id" = String, Path, description = "The question.")),
+    responses(
+        (status = 200, description = "The text, in UTF-8.", body = String, content_type = "text/plain"),
+        (status = 404, description = "`INTERACTION_NOT_FOUND`"),
+        (status = 410, description = "`CONTENT_GONE`: the run is over, and what it left behind was removed"),
+    ),
+)]
+pub(super) async fn content(
+    State(interface): State<Interface>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let shown: String = id.chars().take(100).collect();
+    let interaction_id: InteractionId = id.parse().map_err(|_| Problem::no_interaction(&shown))?;
+    let found = interface.daemon().store().interaction(interaction_id).await?;
+    let interaction = found.ok_or_else(|| Problem::no_interaction(&shown))?;
+    let headers = [
+        (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; sandbox"),
+    ];
+    let Some(hidden) = &interaction.question.hidden else {
+        return Ok((headers, interaction.question.prompt).into_response());
+    };
+    let (contents, run, sha256) = (interface.daemon().contents(), interaction.run_id, hidden.sha256.clone());
+    let opened = tokio::task::spawn_blocking(move || contents.open(run, &sha256)).await;
+    let reader = opened.map_err(|_| Problem::internal("the content could not be looked at"))?;
+    let reader = reader.map_err(|error| match error {
+        ContentError::Gone => Problem::new(
+            Code::ContentGone,
+            "the content was removed some time after the run had ended; the question has its beginning",
+        ),
+        ContentError::Damaged | ContentError::Unreadable(_) => Problem::internal(error.to_string()),
+    })?;
+    let end = match interaction.is_approval() {
+        true => format!("\n\nTo approve all of this, answer: yes {}\n", hidden.digits()),
+        false => String::new(),
+    };
+    let reader: Box<dyn Read + Send> = Box::new(reader.chain(Cursor::new(end.into_bytes())));
+    Ok((headers, Body::from_stream(pieces(reader))).into_response())
+}
+
+/// How much of a content is in memory at a time.
+const PIECE_BYTES: usize = 64 << 10;
+
+fn pieces(reader: Box<dyn Read + Send>) -> impl Stream<Item = io::Result<Vec<u8>>> {
+    futures_util::stream::try_unfold(reader, |mut reader| async move {
+        let read = tokio::task::spawn_blocking(move || {
+            let mut piece = Vec::with_capacity(PIECE_BYTES);
+            reader.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece).map(|_| (piece, reader))
+        });
+        let (piece, reader) = read.await.map_err(io::Error::other)??;
+        Ok((!piece.is_empty()).then_some((piece, reader)))
+    })
 }

@@ -25,6 +25,7 @@ use super::{
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
         (status = 404, description = "`RUN_NOT_FOUND`"),
         (status = 409, description = "`RUN_FINISHED`: a run that is over takes no messages; `INBOX_FULL`; `IDEMPOTENCY_CONFLICT`: the message was for another run"),
+        (status = 507, description = "`RESOURCE_PRESSURE`: too little disk space is free in the home or the workspace; `STORE_FULL`"),
         (status = 413, description = "`TOO_LARGE`"),
         (status = 415, description = "`UNSUPPORTED_MEDIA_TYPE`"),
     ),

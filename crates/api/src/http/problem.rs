@@ -34,6 +34,9 @@ pub(super) enum Code {
     MethodNotAllowed,
     NotAcceptable,
     StaleInteraction,
+    ApprovalNotShown,
+    ApprovalUnclear,
+    ContentGone,
     IdempotencyConflict,
     RunFinished,
     InboxFull,
@@ -50,6 +53,7 @@ pub(super) enum Code {
     NotReady,
     Stopping,
     StoreFull,
+    ResourcePressure,
     StoreUnavailable,
     StoreGone,
     StoreInUse,
@@ -80,6 +84,9 @@ impl Code {
             Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED"),
             Self::NotAcceptable => (StatusCode::NOT_ACCEPTABLE, "NOT_ACCEPTABLE"),
             Self::StaleInteraction => (StatusCode::CONFLICT, "STALE_INTERACTION"),
+            Self::ApprovalNotShown => (StatusCode::CONFLICT, "APPROVAL_NOT_SHOWN"),
+            Self::ApprovalUnclear => (StatusCode::UNPROCESSABLE_ENTITY, "APPROVAL_UNCLEAR"),
+            Self::ContentGone => (StatusCode::GONE, "CONTENT_GONE"),
             Self::IdempotencyConflict => (StatusCode::CONFLICT, "IDEMPOTENCY_CONFLICT"),
             Self::RunFinished => (StatusCode::CONFLICT, "RUN_FINISHED"),
             Self::InboxFull => (StatusCode::CONFLICT, "INBOX_FULL"),
@@ -99,6 +106,7 @@ impl Code {
             Self::StoreGone => (StatusCode::SERVICE_UNAVAILABLE, "STORE_GONE"),
             Self::StoreInUse => (StatusCode::SERVICE_UNAVAILABLE, "STORE_IN_USE"),
             Self::StoreFull => (StatusCode::INSUFFICIENT_STORAGE, "STORE_FULL"),
+            Self::ResourcePressure => (StatusCode::INSUFFICIENT_STORAGE, "RESOURCE_PRESSURE"),
             Self::OutcomeUnknown => (StatusCode::INTERNAL_SERVER_ERROR, "OUTCOME_UNKNOWN"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL"),
         }
@@ -128,6 +136,9 @@ impl Code {
             | Self::MethodNotAllowed
             | Self::NotAcceptable
             | Self::StaleInteraction
+            | Self::ApprovalNotShown
+            | Self::ApprovalUnclear
+            | Self::ContentGone
             | Self::IdempotencyConflict
             | Self::RunFinished
             | Self::InboxFull
@@ -141,6 +152,7 @@ impl Code {
             | Self::UpgradeRequired
             | Self::Stopping
             | Self::StoreFull
+            | Self::ResourcePressure
             | Self::StoreGone
             | Self::StoreInUse
             | Self::OutcomeUnknown
@@ -256,6 +268,17 @@ impl From<Refused> for Problem {
             Refused::IdempotencyConflict { .. } => {
                 (Code::IdempotencyConflict, "the first answer counts; use a new key for a new question")
             }
+            Refused::ApprovalUnclear { .. } => (
+                Code::ApprovalUnclear,
+                "answer `yes` or `no`, or `no, …` with an instruction; the label of an option counts too",
+            ),
+            Refused::ApprovalNotShown { interaction_id } => {
+                let advice = format!(
+                    "GET /v1/interactions/{interaction_id}/content has all of it and ends with the words that approve it; \
+                     a `no` always counts"
+                );
+                return Self::new(Code::ApprovalNotShown, format!("{refused}; {advice}"));
+            }
             Refused::InboxFull { .. } => {
                 (Code::InboxFull, "wait until the run has taken some, or interrupt it")
             }
@@ -274,6 +297,12 @@ impl From<DeskError> for Problem {
             DeskError::KeyReused { .. } => {
                 Self::new(Code::IdempotencyConflict, format!("{error}; use a new key for a new request"))
             }
+            DeskError::Shortage(shortage) => Self::new(
+                Code::ResourcePressure,
+                format!(
+                    "{shortage}; free some space, or lower the limit; open questions can still be answered"
+                ),
+            ),
             DeskError::Store(error) => error.into(),
         }
     }

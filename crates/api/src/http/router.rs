@@ -51,6 +51,7 @@ fn declared() -> OpenApiRouter<Interface> {
         .routes(routes!(interactions::of_run))
         .routes(routes!(interactions::inbox))
         .routes(routes!(interactions::reply))
+        .routes(routes!(interactions::content))
         .routes(routes!(messages::send))
         .routes(routes!(messages::inbound))
         .routes(routes!(events::all))

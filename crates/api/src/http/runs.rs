@@ -80,6 +80,7 @@ impl Part {
         (status = 200, description = "The same request was met before; this is its run.", body = wire::Run),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `UNKNOWN_ENGINE`, `WORKSPACE_UNUSABLE`"),
         (status = 409, description = "`IDEMPOTENCY_CONFLICT`: the key was used for another request"),
+        (status = 507, description = "`RESOURCE_PRESSURE`: too little disk space is free in the home or the workspace; `STORE_FULL`"),
         (status = 413, description = "`TOO_LARGE`"),
         (status = 415, description = "`UNSUPPORTED_MEDIA_TYPE`"),
     ),
@@ -255,7 +256,11 @@ pub(super) async fn find(interface: &Interface, run: RunId) -> Result<Run, Probl
 /// A run with what only the daemon knows of it.
 pub(super) fn shown(interface: &Interface, run: &Run) -> wire::Run {
     let daemon = interface.daemon();
-    translate::run(run, daemon.queue_position(run.run_id), daemon.stalled_since(run))
+    let mut shown = translate::run(run, daemon.queue_position(run.run_id), daemon.stalled_since(run));
+    if shown.status == wire::RunStatus::Queued {
+        shown.held_back = daemon.shortage(Some(&run.settings.workspace)).map(|shortage| shortage.to_string());
+    }
+    shown
 }
 
 /// A name for a message whose sender gave it none.

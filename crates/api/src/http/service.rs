@@ -21,7 +21,7 @@ use crate::metrics::{self, CONTENT_TYPE, STATUSES};
     responses((status = 200, description = "It lives.", body = wire::Health)),
 )]
 pub(super) async fn health() -> Json<wire::Health> {
-    Json(wire::Health { status: "ok".to_owned() })
+    Json(wire::Health { status: "ok".to_owned(), resource_pressure: None })
 }
 
 /// Says whether everything found at start-up has been taken up again.
@@ -35,7 +35,8 @@ pub(super) async fn health() -> Json<wire::Health> {
 pub(super) async fn ready(State(interface): State<Interface>) -> Result<Json<wire::Health>, Problem> {
     interface.daemon().store().health()?;
     if interface.daemon().is_ready() {
-        Ok(Json(wire::Health { status: "ready".to_owned() }))
+        let resource_pressure = interface.daemon().shortage(None).map(|shortage| shortage.to_string());
+        Ok(Json(wire::Health { status: "ready".to_owned(), resource_pressure }))
     } else {
         Err(Problem::new(Code::NotReady, "the daemon is still taking up what it found; try again"))
     }
@@ -75,6 +76,7 @@ pub(super) async fn status(State(interface): State<Interface>) -> Result<Json<wi
         runs: STATUSES.into_iter().map(count).collect(),
         stalled: stalled.iter().map(ToString::to_string).collect(),
         troubled: daemon.troubled().await?,
+        resource_pressure: daemon.shortage(None).map(|shortage| shortage.to_string()),
         sessions: sessions(&interface).await,
         streams: interface.0.settings.max_streams.saturating_sub(interface.0.streams.available_permits())
             as u64,

@@ -74,6 +74,7 @@ async fn a_run_is_shown_with_everything_that_it_was_asked_to_be() {
             "wait_deadline_at": null,
             "auto_decision_count": 0, "last_auto_decision_at": null, "conversation_ref": "c", "result": null,
             "labels": { "team": "red" }, "options": options, "skill": null, "queue_position": 1, "stalled_since": null,
+            "held_back": null,
             "created_at": made["created_at"], "updated_at": made["created_at"],
         })
     );
@@ -115,7 +116,7 @@ async fn the_first_answer_counts_and_everybody_else_is_told() {
     let inbox = house.get("/v1/interactions?state=open").await.json();
     let open = &inbox["items"][0];
     assert_eq!(open["interaction_id"], interaction.to_string());
-    assert_eq!(open["options"], json!([{ "label": "this", "safe": true }]));
+    assert_eq!(open["options"], json!([{ "label": "this", "safe": true, "approves": null }]));
     assert_eq!(open["ui_hints"], json!({ "columns": 2 }));
     assert_eq!((open["state"].clone(), open["asked_by"].clone()), (json!("open"), json!("turn_end")));
     let path = format!("/v1/interactions/{interaction}/reply");

@@ -93,6 +93,8 @@ impl House {
             workspaces: Arc::new(Nobody),
             private: path("private"),
             recovery_max: abide_domain::time::Seconds(300),
+            contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
+            space: abide_daemon::SpaceLimit::none(),
         };
         let habits = Habits { stall_after: Seconds(600), slots: 0, workspaces: path("workspaces") };
         let daemon = Daemon::new(world, habits);
@@ -199,6 +201,8 @@ impl House {
             options: vec![Choice { label: "this".into(), safe: true }],
             ui_hints: Some("{\"columns\":2}".into()),
             default_decision_policy: Policy::SafeDefault,
+            context: None,
+            hidden: None,
         };
         let turn_id =
             self.store.run(run_id).await.expect("it can be read").expect("it is there").turns[0].turn_id;

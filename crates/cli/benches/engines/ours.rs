@@ -136,6 +136,8 @@ impl House {
                 workspaces: Arc::new(abide::workspace::Folders),
                 private: home.join("runs").to_string_lossy().into_owned(),
                 recovery_max: abide_domain::time::Seconds(300),
+                contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
+                space: abide_daemon::SpaceLimit::none(),
             });
             Ok::<_, String>((store, desk, performer))
         })?;

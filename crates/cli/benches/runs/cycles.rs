@@ -44,6 +44,8 @@ impl House {
             workspaces: Arc::new(BareStage),
             private: "private".to_owned(),
             recovery_max: abide_domain::time::Seconds(300),
+            contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
+            space: abide_daemon::SpaceLimit::none(),
         });
         Self { store, desk, performer }
     }

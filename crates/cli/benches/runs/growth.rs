@@ -240,6 +240,8 @@ fn life(finishes: bool) -> (Vec<Change>, Run) {
         options: vec![],
         ui_hints: None,
         default_decision_policy: Policy::EngineJudgement,
+        context: None,
+        hidden: None,
     };
     let asked = Ending::Asked { text: String::new(), question };
     let mut run = turn(&mut happens, Attempt(1), asked);

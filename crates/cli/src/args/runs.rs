@@ -126,6 +126,9 @@ pub(crate) struct Inbox {
     /// How many at the most
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
+    /// Show each question whole, with everything that it covers, and how it is answered
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) full: bool,
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -1,5 +1,7 @@
 //! What can be asked of the daemon, one function for each route.
 
+use std::io::Read;
+
 use abide_wire::{
     access::{IssuedToken, NewToken, SignIn, Token},
     event::Event,
@@ -81,6 +83,13 @@ impl Client {
     /// Every question that can be answered, the oldest first.
     pub(crate) fn inbox(&self, most: usize) -> anyhow::Result<Vec<Interaction>> {
         self.list("/v1/interactions", "&state=open", most)
+    }
+
+    /// Everything that a question covers, a piece at a time.
+    pub(crate) fn content(&self, interaction: &str) -> Result<impl Read + use<>, Trouble> {
+        let request = looking(format!("/v1/interactions/{interaction}/content"));
+        let response = self.send(&request, "text/plain", None)?;
+        Ok(response.into_body().into_with_config().limit(u64::MAX).reader())
     }
 
     /// Answers a question, once for each key.

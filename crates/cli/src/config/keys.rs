@@ -207,6 +207,7 @@ mod tests {
             http.max_connections Number { least: 1, most: 18446744073709551615 }
             http.max_streams Number { least: 0, most: 18446744073709551615 }
             http.requests_per_second Number { least: 0, most: 18446744073709551615 }
+            limits.min_free_bytes Number { least: 0, most: 18446744073709551615 }
             listen Text { least: 0 }
             log.files Number { least: 1, most: 1000 }
             log.format Choice(["text", "json"])

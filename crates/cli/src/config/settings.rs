@@ -12,7 +12,7 @@ use std::{
 use abide_domain::deadline::RECOVERY_BOUND;
 use abide_engines::asking::patch::ARTIFACTS;
 use abide_ports::engine::Isolation as Mechanism;
-use abide_terminal::Limits;
+use abide_terminal::Limits as TerminalLimits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -46,10 +46,22 @@ pub struct Config {
     pub stall_after_sec: u32,
     /// What happens to turns whose process cannot be reached.
     pub recovery: Recovery,
+    /// What is left for others.
+    pub limits: Limits,
     /// How long what finished runs leave behind is kept.
     pub retention: Retention,
     /// Where traces are sent.
     pub otel: Otel,
+}
+
+/// What is left for others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// How many bytes must be free on the file systems of the home and of a run's workspace; 100 MiB unless set, 0 is
+    /// no limit. Below that no run starts, and new runs and messages are refused with RESOURCE_PRESSURE. Answers to
+    /// open questions are still taken.
+    pub min_free_bytes: u64,
 }
 
 /// Turns whose process cannot be reached.
@@ -286,7 +298,8 @@ pub struct Circumstances {
 impl Config {
     /// What holds where nobody set anything.
     pub fn standard(circumstances: &Circumstances) -> Self {
-        let Limits { max_sessions, spool_bytes, idle_ms, remember_ms, housekeeping_ms } = Limits::default();
+        let TerminalLimits { max_sessions, spool_bytes, idle_ms, remember_ms, housekeeping_ms } =
+            TerminalLimits::default();
         let http = abide_api::http::Settings::standard(ARTIFACTS);
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 4870)),
@@ -313,6 +326,7 @@ impl Config {
             log: Log { level: Level::Info, format: Format::Text, max_bytes: 10 << 20, files: 5 },
             stall_after_sec: 600,
             recovery: Recovery { max_sec: RECOVERY_BOUND.0 },
+            limits: Limits { min_free_bytes: 100 << 20 },
             retention: Retention { private_days: 7, workspace_days: 30, every_sec: 3_600 },
             otel: Otel { endpoint: String::new() },
         }
@@ -342,8 +356,8 @@ impl Config {
 
 impl Terminal {
     /// The bounds of the pool of sessions.
-    pub fn limits(&self) -> Limits {
-        Limits {
+    pub fn limits(&self) -> TerminalLimits {
+        TerminalLimits {
             max_sessions: self.max_sessions,
             spool_bytes: self.spool_bytes,
             idle_ms: self.idle_ms,

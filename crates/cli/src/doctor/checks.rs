@@ -4,14 +4,14 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use abide_ports::engine::Isolation;
+use abide_daemon::SpaceLimit;
+use abide_ports::{crash_log::Suspect, engine::Isolation, space::Space};
 use rustix::fs::{Access, access};
 
-use abide_ports::crash_log::Suspect;
-
-use crate::{config::Config, crash_guard, home, machine, runs::when, text::one_line};
+use crate::{config::Config, crash_guard, home, machine, runs::when, space::FileSystems, text::one_line};
 
 /// Something that was looked at.
 #[derive(Debug)]
@@ -37,8 +37,15 @@ type Said = anyhow::Result<(PathBuf, bool)>;
 
 pub(super) fn all(config: &Config, said: &Said) -> anyhow::Result<Vec<Check>> {
     let home = home::home()?;
-    let machine =
-        [system(), home_directory(&home), settings(said), slots(config), git(), isolation(config, &home)?];
+    let machine = [
+        system(),
+        home_directory(&home),
+        settings(said),
+        space(config),
+        slots(config),
+        git(),
+        isolation(config, &home)?,
+    ];
     Ok(machine.into_iter().chain(set_aside(&home)).collect())
 }
 
@@ -82,6 +89,24 @@ fn settings(said: &Said) -> Check {
         Err(error) => (State::Broken, format!("{error:#}; until then defaults hold")),
     };
     Check { name: "settings", state, detail }
+}
+
+fn space(config: &Config) -> Check {
+    let limit = SpaceLimit {
+        space: Some(Arc::new(FileSystems)),
+        min_free_bytes: config.limits.min_free_bytes,
+        home: home::home().unwrap_or_default().to_string_lossy().into_owned(),
+    };
+    let (state, detail) = match limit.shortage(None) {
+        Some(shortage) => {
+            (State::Broken, format!("{shortage}; no run starts until space is freed or the limit is lowered"))
+        }
+        None => {
+            let free = FileSystems.free_bytes(&limit.home).unwrap_or_default() >> 20;
+            (State::Well, format!("{free} MiB are free in the home (limits.min_free_bytes)"))
+        }
+    };
+    Check { name: "space", state, detail }
 }
 
 fn slots(config: &Config) -> Check {

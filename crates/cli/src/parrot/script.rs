@@ -5,6 +5,7 @@
 //! | `say TEXT` | part of the answer |
 //! | `ask KIND[/POLICY] PROMPT \| option \| option` | ends the turn with a question; an option that ends in `(safe)` is the safe one |
 //! | `gate PROMPT` | asks for approval inside the turn and waits |
+//! | `gate KIND: COMMAND` | the same, for a command (`command`), a path and its new text (`file_change`), a tool and its input (`tool`), or anything else (`permission`) |
 //! | `progress TEXT` | tells what it is doing |
 //! | `sleep SEC` | a pause |
 //! | `print N` | N bytes of output that are no part of the answer |
@@ -25,7 +26,7 @@ use serde_json::{Value, json};
 pub(super) enum Order {
     Say(String),
     Ask(Asking),
-    Gate(String),
+    Gate(Gate),
     Progress(String),
     Sleep(Duration),
     Print(u64),
@@ -37,6 +38,17 @@ pub(super) enum Order {
     MuteSession,
     LoseSession,
 }
+
+/// A request for approval.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Gate {
+    pub(super) prompt: String,
+    /// The kind and the command, if it has them.
+    pub(super) deed: Option<(String, String)>,
+}
+
+/// The kinds of requests that have a command.
+const GATE_KINDS: [&str; 4] = ["command", "file_change", "permission", "tool"];
 
 /// A question that ends the turn.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,7 +125,7 @@ fn order(line: &str, reply: &str) -> Order {
     let understood = match word {
         "say" => Some(Order::Say(filled(rest))),
         "ask" => asking(rest, &filled).map(Order::Ask),
-        "gate" => Some(Order::Gate(filled(rest))),
+        "gate" => Some(Order::Gate(gate(filled(rest)))),
         "progress" => Some(Order::Progress(filled(rest))),
         "sleep" => {
             rest.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).map(Order::Sleep)
@@ -129,6 +141,13 @@ fn order(line: &str, reply: &str) -> Order {
         _ => None,
     };
     understood.unwrap_or_else(|| Order::Say(format!("heard: {}", filled(line))))
+}
+
+fn gate(prompt: String) -> Gate {
+    let deed = prompt.split_once(':').map(|(kind, command)| (kind.trim(), command.trim()));
+    let deed = deed.filter(|(kind, command)| GATE_KINDS.contains(kind) && !command.is_empty());
+    let deed = deed.map(|(kind, command)| (kind.to_owned(), command.to_owned()));
+    Gate { prompt, deed }
 }
 
 fn asking(rest: &str, filled: &impl Fn(&str) -> String) -> Option<Asking> {
@@ -200,6 +219,21 @@ mod tests {
         let labels: Vec<_> =
             question.options.iter().map(|option| (option.label.as_str(), option.safe)).collect();
         assert_eq!(labels, [("SQLite", true), ("PG", false)]);
+    }
+
+    /// I68
+    #[test]
+    fn a_gate_may_have_a_kind_and_a_command() {
+        let deed = |line: &str| {
+            let Order::Gate(gate) = order(line, "") else { panic!("{line} is no gate") };
+            gate.deed
+        };
+        let some = |kind: &str, command: &str| Some((kind.to_owned(), command.to_owned()));
+        assert_eq!(deed("gate command: rm -rf x: y"), some("command", "rm -rf x: y"));
+        assert_eq!(deed("gate file_change: a b"), some("file_change", "a b"));
+        for plain in ["gate May I?", "gate Note: this", "gate command:", "gate"] {
+            assert_eq!(deed(plain), None, "{plain}");
+        }
     }
 
     #[test]

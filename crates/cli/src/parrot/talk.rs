@@ -6,7 +6,7 @@
 //! | `{"type":"turn"}` | a prompt was taken |
 //! | `{"type":"text","text"}`, `{"type":"output","text"}` | a piece of the answer; something that is printed and no part of it |
 //! | `{"type":"progress","text"}` | what it is doing |
-//! | `{"type":"gate","id","prompt"}`, `{"type":"withdrawn","id"}` | it waits for approval; it no longer does |
+//! | `{"type":"gate","id","prompt"}`, `{"type":"withdrawn","id"}` | it waits for approval, perhaps of a `kind`, `command` and `cwd`; it no longer does |
 //! | `{"type":"result","text"}` | the turn is over, with this answer |
 //! | `{"type":"failed","message"}`, `{"type":"interrupted"}` | the turn is over, without one |
 //!
@@ -26,15 +26,40 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Says<'a> {
-    Session { id: &'a str },
+    Session {
+        id: &'a str,
+    },
     Turn,
-    Text { text: &'a str },
-    Progress { text: &'a str },
-    Gate { id: &'a str, prompt: &'a str },
-    Withdrawn { id: &'a str },
-    Result { text: &'a str },
-    Failed { message: &'a str },
+    Text {
+        text: &'a str,
+    },
+    Progress {
+        text: &'a str,
+    },
+    Gate {
+        id: &'a str,
+        prompt: &'a str,
+        #[serde(flatten)]
+        deed: Option<Deed<'a>>,
+    },
+    Withdrawn {
+        id: &'a str,
+    },
+    Result {
+        text: &'a str,
+    },
+    Failed {
+        message: &'a str,
+    },
     Interrupted,
+}
+
+/// What it would do behind a gate.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Deed<'a> {
+    pub(super) kind: &'a str,
+    pub(super) command: &'a str,
+    pub(super) cwd: Option<&'a str>,
 }
 
 /// What it hears.

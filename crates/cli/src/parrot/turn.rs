@@ -10,9 +10,9 @@ use std::{
 use abide_engines::asking::patch::own_words;
 
 use super::{
-    script::{Asking, Order, Script},
+    script::{Asking, Gate, Order, Script},
     session::Session,
-    talk::{Hears, Inbox, Says, print, say},
+    talk::{Deed, Hears, Inbox, Says, print, say},
     workspace::{Manner, Workspace},
 };
 
@@ -95,7 +95,7 @@ impl Turn<'_> {
                 answer.push(text);
             }
             Order::Ask(asking) => return Err(Stop::Asked(asking)),
-            Order::Gate(prompt) => self.pass_gate(&prompt)?,
+            Order::Gate(gate) => self.pass_gate(&gate)?,
             Order::Progress(text) => say(&Says::Progress { text: &text })?,
             Order::Sleep(time) => self.pause(time)?,
             Order::Print(bytes) => {
@@ -129,10 +129,14 @@ impl Turn<'_> {
     }
 
     /// Asks for approval and waits. Either way the script goes on; `$reply` tells what was said.
-    fn pass_gate(&mut self, prompt: &str) -> Result<(), Stop> {
+    fn pass_gate(&mut self, gate: &Gate) -> Result<(), Stop> {
+        let prompt = gate.prompt.as_str();
+        let cwd = std::env::current_dir().ok().and_then(|cwd| cwd.into_os_string().into_string().ok());
+        let deed = gate.deed.as_ref();
+        let deed = deed.map(|(kind, command)| Deed { kind, command, cwd: cwd.as_deref() });
         self.body.gates += 1;
         let id = format!("gate-{}", self.body.gates);
-        say(&Says::Gate { id: &id, prompt })?;
+        say(&Says::Gate { id: &id, prompt, deed })?;
         loop {
             if self.body.deaf {
                 return Err(Stop::Failed("the input ended at a gate".to_owned()));

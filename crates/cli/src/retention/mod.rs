@@ -1,5 +1,5 @@
-//! What finished runs leave behind, and when it goes: private files and process leftovers, and workspaces that Abide
-//! made for a run.
+//! What finished runs leave behind, and when it goes: private files, contents of questions and process leftovers, and
+//! workspaces that Abide made for a run.
 //!
 //! Nothing of a run that works or waits is ever touched, no directory that its owner named, and none that Abide cannot prove
 //! to have made (`made`). What is to go is first
@@ -88,10 +88,14 @@ impl Keeping {
         let mut round = Round::default();
         if self.settings.private_days > 0 {
             round.processes = self.processes(self.settings.private_days).await?;
-            round.private = self.folders(Leftover::Private, self.settings.private_days).await?;
+            for purpose in [Purpose::Private, Purpose::Content] {
+                let days = self.settings.private_days;
+                round.private += self.folders(Leftover::Private, purpose, days).await?;
+            }
         }
         if self.settings.workspace_days > 0 {
-            round.workspaces = self.folders(Leftover::Workspace, self.settings.workspace_days).await?;
+            let days = self.settings.workspace_days;
+            round.workspaces = self.folders(Leftover::Workspace, Purpose::Workspace, days).await?;
         }
         self.empty_trash().await;
         Ok(round)
@@ -120,11 +124,7 @@ impl Keeping {
     }
 
     /// Directories that bear the name of a run that finished long enough ago.
-    async fn folders(&self, what: Leftover, days: u32) -> Result<usize, StoreError> {
-        let purpose = match what {
-            Leftover::Workspace => Purpose::Workspace,
-            Leftover::Private | Leftover::Process => Purpose::Private,
-        };
+    async fn folders(&self, what: Leftover, purpose: Purpose, days: u32) -> Result<usize, StoreError> {
         let parent = purpose.folder();
         let mut due = Vec::new();
         let begin = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).remove(parent);

@@ -1,10 +1,13 @@
 //! `abide ls` and `abide inbox`: runs and open questions, one in a row.
 
-use std::{io::IsTerminal, io::Write, process::ExitCode};
+use std::{
+    io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write},
+    process::ExitCode,
+};
 
 use abide_wire::{interaction::Interaction, run::Run};
 
-use super::{print_json, status_look, status_word, voice, when};
+use super::{print_json, question, status_look, status_word, voice, when};
 use crate::{
     args::{Inbox, Ls},
     client::Client,
@@ -38,6 +41,7 @@ pub(crate) fn ls(arguments: &Ls, given: &[Given]) -> anyhow::Result<ExitCode> {
 
 fn row(run: &Run) -> Vec<Cell> {
     let says = match (&run.error, &run.result, run.queue_position, &run.stalled_since) {
+        _ if run.held_back.is_some() => run.held_back.clone().unwrap_or_default(),
         (_, _, Some(place), _) => format!("{place} in the queue"),
         (_, _, _, Some(since)) => format!("silent for {}", when::ago(since)),
         (Some(error), ..) => format!("{}: {}", error.code, error.message),
@@ -66,13 +70,57 @@ pub(crate) fn inbox(arguments: &Inbox, given: &[Given]) -> anyhow::Result<ExitCo
         note("abide: nobody asks anything");
         return Ok(SUCCEEDED);
     }
+    if arguments.full {
+        return full(&client, &open);
+    }
     let head = ["QUESTION", "RUN", "AGE", "UNTIL", "ASKS"].map(|title| Look::Head.cell(title)).to_vec();
-    print(std::iter::once(head).chain(open.iter().map(question)).collect())?;
+    print(std::iter::once(head).chain(open.iter().map(question_row)).collect())?;
     note("abide: answer with: abide reply QUESTION TEXT, or the number of an option");
+    if open.iter().any(|asked| asked.hidden.is_some()) {
+        note("abide: some of them cover more than a question can show: abide inbox --full shows all of it");
+    }
     Ok(SUCCEEDED)
 }
 
-fn question(asked: &Interaction) -> Vec<Cell> {
+/// Each question with everything that it covers, and the command that answers it.
+fn full(client: &Client, open: &[Interaction]) -> anyhow::Result<ExitCode> {
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let colour = Colour::of_stdout();
+    for asked in open {
+        let title = format!("{}  {}", asked.interaction_id, asked.run_id);
+        writeln!(out, "{}  {} ago", colour.text(Look::Head, title), when::ago(&asked.opened_at))?;
+        match &asked.hidden {
+            None => {
+                for line in question::lines(asked, colour) {
+                    writeln!(out, "{line}")?;
+                }
+            }
+            Some(_) => {
+                let mut content = BufReader::new(client.content(&asked.interaction_id)?);
+                let mut line = Vec::new();
+                // A line of it may be as long as all of it, so it is taken in pieces.
+                while content.by_ref().take(PIECE_BYTES).read_until(b'\n', &mut line)? > 0 {
+                    let whole = match std::str::from_utf8(&line) {
+                        Ok(_) => line.len(),
+                        Err(error) => error.valid_up_to(),
+                    };
+                    let rest = line.split_off(if whole == 0 { line.len() } else { whole });
+                    write!(out, "{}", text::tame(&String::from_utf8_lossy(&line)))?;
+                    line = rest;
+                }
+            }
+        }
+        let answer = question::answer_after_all(asked);
+        writeln!(out, "{}\n", colour.text(Look::Faint, format!("answer with: {answer}")))?;
+    }
+    out.flush()?;
+    Ok(SUCCEEDED)
+}
+
+/// How much of a content is printed at a time.
+const PIECE_BYTES: u64 = 64 << 10;
+
+fn question_row(asked: &Interaction) -> Vec<Cell> {
     let options: Vec<String> = asked
         .options
         .iter()

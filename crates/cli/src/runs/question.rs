@@ -86,6 +86,18 @@ pub(super) fn lines(question: &Interaction, colour: Colour) -> Vec<String> {
 
 /// How it is answered on a terminal.
 pub(super) fn advice(question: &Interaction) -> String {
+    if let Some(hidden) = &question.hidden
+        && is_approval(question)
+    {
+        return format!(
+            "not all of it is shown: `abide inbox --full` shows it and the words that approve it; no, or no, … to decline \
+             ({} bytes are hidden); ctrl-d to leave it open",
+            hidden.bytes
+        );
+    }
+    if is_approval(question) {
+        return "yes, no, a number, or no, … with an instruction; enter takes the default; ctrl-d to leave it open".to_owned();
+    }
     let how = match (question.options.is_empty(), question.kind, default(question)) {
         (false, _, Some(_)) => "a number or any text; enter takes the default",
         (false, _, None) => "a number or any text",
@@ -99,8 +111,27 @@ pub(super) fn advice(question: &Interaction) -> String {
 
 /// How it is answered from elsewhere.
 pub(super) fn elsewhere(question: &Interaction) -> String {
+    if question.hidden.is_some() && is_approval(question) {
+        return "abide inbox --full".to_owned();
+    }
     let answer = if question.options.is_empty() { "'…'" } else { "1" };
     format!("abide reply {} {answer}", question.interaction_id)
+}
+
+/// How it is answered by somebody who was shown all of it.
+pub(super) fn answer_after_all(question: &Interaction) -> String {
+    match &question.hidden {
+        Some(hidden) if is_approval(question) => {
+            let (id, digits) = (&question.interaction_id, hidden.sha256.get(..8).unwrap_or_default());
+            format!("abide reply {id} 'yes {digits}', or abide reply {id} no")
+        }
+        Some(_) | None => elsewhere(question),
+    }
+}
+
+/// Whether only a yes or a no is an answer.
+pub(super) fn is_approval(question: &Interaction) -> bool {
+    question.asked_by == "approval" || question.kind == InteractionKind::RiskAck
 }
 
 #[cfg(test)]
@@ -110,8 +141,12 @@ mod tests {
     use super::*;
 
     fn question(options: &[(&str, bool)]) -> Interaction {
-        let options =
-            options.iter().map(|(label, safe)| Choice { label: (*label).to_owned(), safe: *safe }).collect();
+        let options = options.iter().map(|(label, safe)| Choice {
+            label: (*label).to_owned(),
+            safe: *safe,
+            approves: None,
+        });
+        let options = options.collect();
         Interaction {
             interaction_id: "int_1".to_owned(),
             run_id: "run_1".to_owned(),
@@ -120,6 +155,8 @@ mod tests {
             prompt: "Which\x1b[2J one?\nReally?".to_owned(),
             options,
             ui_hints: None,
+            context: None,
+            hidden: None,
             default_decision_policy: DecisionPolicy::SafeDefault,
             asked_by: "turn_end".to_owned(),
             state: InteractionState::Open,
@@ -131,6 +168,7 @@ mod tests {
             auto_decide_reason: None,
             reply: None,
             closed_because: None,
+            verdict: None,
         }
     }
 

@@ -107,6 +107,9 @@ impl Page {
         if let Some(place) = run.queue_position {
             rows.push(fact("queue", &format!("{place} in the queue for a slot")));
         }
+        if let Some(why) = &run.held_back {
+            rows.push(vec![Look::Head.cell("held back"), Look::Careful.cell(text::one_line(why))]);
+        }
         if let Some(since) = &run.stalled_since {
             let silent = format!("has said nothing for {}; nothing is done about it", when::ago(since));
             rows.push(vec![Look::Head.cell("stalled"), Look::Careful.cell(silent)]);

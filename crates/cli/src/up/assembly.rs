@@ -6,7 +6,7 @@ use std::{
 };
 
 use abide_api::metrics::Metrics;
-use abide_daemon::{CrashGuard, Daemon, Desk, GuardPauses, Habits, World};
+use abide_daemon::{CrashGuard, Daemon, Desk, GuardPauses, Habits, SpaceLimit, World};
 use abide_domain::time::Seconds;
 use abide_ports::{store::Store, watch::Watcher};
 use abide_store::{
@@ -20,9 +20,11 @@ use crate::{
     catalogue::EngineCatalogue,
     clock::SystemClock,
     config::Config,
+    contents::ContentFiles,
     crash_guard, home, made,
     processes::{Keepers, Readiness},
     retention::Keeping,
+    space::FileSystems,
     store,
     watched::{Watched, Writers},
     workspace::Folders,
@@ -67,6 +69,12 @@ pub(super) async fn daemon(
         workspaces: Arc::new(Folders),
         private: home.join("runs").to_string_lossy().into_owned(),
         recovery_max: Seconds(config.recovery.max_sec),
+        contents: Arc::new(ContentFiles { home: home.to_owned() }),
+        space: SpaceLimit {
+            space: Some(Arc::new(FileSystems)),
+            min_free_bytes: config.limits.min_free_bytes,
+            home: home.to_string_lossy().into_owned(),
+        },
     };
     let habits = Habits {
         stall_after: Seconds(config.stall_after_sec),

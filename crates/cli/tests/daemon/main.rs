@@ -3,7 +3,9 @@
 //! Each story is told over a restart in the middle of the wait: once after a kill, once after an orderly end that leaves
 //! everything to the keepers.
 
+mod approvals;
 mod attempts;
+mod bounds;
 mod damage;
 mod deaths;
 mod gates;
@@ -12,6 +14,7 @@ mod keepers;
 mod output;
 mod policies;
 mod postgres;
+mod pressure;
 mod probes;
 mod shutdown;
 mod stage;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use abide_testkit::{
-    daemon::{Feed, Home, Left, Running},
+    daemon::{Feed, Home, Left, Response, Running},
     wait,
 };
 use serde_json::{Value, json};
@@ -48,6 +48,23 @@ impl Stage {
         Self { home, daemon, feed }
     }
 
+    /// Answers the open question of a run over HTTP, whatever is said to that.
+    pub(crate) fn try_reply(&self, run: &Value, text: &str) -> Response {
+        let interaction = run["pending_interaction_id"].as_str().expect("a question is open");
+        let path = format!("/v1/interactions/{interaction}/reply");
+        let body = json!({ "text": text });
+        self.home.client().and_then(|client| client.post(&path, &body)).expect("the daemon answers")
+    }
+
+    /// The most memory that the daemon has had since it was started, in bytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let pid = self.daemon.as_ref().expect("a daemon is there").pid();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux tells it");
+        let kibibytes = line.trim().trim_end_matches(" kB").trim();
+        kibibytes.parse::<u64>().expect("it is a number") << 10
+    }
+
     /// Ends the daemon.
     pub(crate) fn down(&mut self, ending: Ending) {
         let daemon = self.daemon.take().expect("a daemon is there");
@@ -60,6 +77,13 @@ impl Stage {
     /// Starts the next one.
     pub(crate) fn up(&mut self) {
         let daemon = self.home.start();
+        assert!(daemon.is_ready(), "the next daemon starts: {}", self.home.complaints());
+        self.daemon = Some(daemon);
+    }
+
+    /// Starts the next one with more in its environment.
+    pub(crate) fn up_with(&mut self, env: &[(&str, &str)]) {
+        let daemon = self.home.start_with(env);
         assert!(daemon.is_ready(), "the next daemon starts: {}", self.home.complaints());
         self.daemon = Some(daemon);
     }
@@ -222,8 +246,8 @@ impl Stage {
                     let body = json!({ "text": text, "idempotency_key": key });
                     self.home.client().and_then(|client| client.post(&path, &body)).expect("it answers")
                 };
-                assert_eq!(reply("once").body, json!({ "resolution": "accepted" }));
-                assert_eq!(reply("once").body, json!({ "resolution": "idempotent" }));
+                assert_eq!(reply("once").text("/resolution"), "accepted");
+                assert_eq!(reply("once").text("/resolution"), "idempotent");
                 assert_eq!(reply("other").text("/code"), "STALE_INTERACTION");
             }
             Door::CommandLine => {

@@ -113,6 +113,8 @@ impl Stage {
                 workspaces: Arc::new(Folders),
                 private: home.path().join("runs").to_string_lossy().into_owned(),
                 recovery_max: abide_domain::time::Seconds(300),
+                contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
+                space: abide_daemon::SpaceLimit::none(),
             });
             (desk, performer)
         });

@@ -30,6 +30,7 @@ use super::{
     lock, name,
 };
 use crate::{
+    content,
     error::DeskError,
     failpoint::{self, Point},
     guard::Performance,
@@ -398,7 +399,10 @@ impl Listener {
     fn perform(&self, deeds: Vec<Deed>, news: &mut News) {
         for deed in deeds {
             match deed {
-                Deed::Take(event) => news.events.push(event),
+                Deed::Take(mut event) => {
+                    self.fit(&mut event);
+                    news.events.push(event);
+                }
                 Deed::Write { key, bytes } => {
                     self.commit(news);
                     let name = name(self.run, self.attempt);
@@ -408,6 +412,17 @@ impl Listener {
                 }
                 Deed::ExpectExit => {}
             }
+        }
+    }
+
+    /// Keeps what is too long for a question before the question is committed. A disk that is full for a while loses
+    /// nothing: the process is not read any further meanwhile.
+    fn fit(&self, event: &mut Event) {
+        let world = &self.performer.world;
+        while let Err(error) = content::fit_event(event, self.run, &*world.contents) {
+            let (run, attempt) = (self.run, self.attempt.0);
+            tracing::warn!(%run, attempt, %error, "the content of a question could not be kept");
+            self.performer.runtime.block_on(tokio::time::sleep(PAUSE));
         }
     }
 
@@ -430,7 +445,9 @@ impl Listener {
                         drop(lane);
                         return self.performer.follow_up(&outcome).await;
                     }
-                    Err(DeskError::Refused(_) | DeskError::KeyReused { .. }) => return,
+                    Err(DeskError::Refused(_) | DeskError::KeyReused { .. } | DeskError::Shortage(_)) => {
+                        return;
+                    }
                     Err(DeskError::Store(error)) => {
                         let (run, attempt) = (self.run, self.attempt.0);
                         tracing::warn!(%run, attempt, %error, "news not committed");

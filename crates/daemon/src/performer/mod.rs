@@ -36,6 +36,7 @@ use abide_domain::{
 use abide_ports::{
     catalogue::Catalogue,
     clock::Clock,
+    contents::Contents,
     processes::{Found, Processes},
     store::{Store, StoreError},
     workspace::Workspaces,
@@ -53,6 +54,7 @@ use crate::{
     error::DeskError,
     failpoint::{self, Point},
     guard::{Admission, CrashGuard},
+    pressure::SpaceLimit,
     talk::Talk,
 };
 
@@ -75,6 +77,10 @@ pub struct World {
     pub private: String,
     /// How long a turn that is out of contact is searched for, over all losses of its process (E8).
     pub recovery_max: Seconds,
+    /// Where texts are kept that are too long for a question.
+    pub contents: Arc<dyn Contents>,
+    /// How much disk space must be free for something new.
+    pub space: SpaceLimit,
 }
 
 /// Performs orders. Cheap to clone; all clones are one.
@@ -233,6 +239,13 @@ impl Performer {
         Ok(outcome)
     }
 
+    /// Lets waiting runs begin for which there is a slot and space.
+    pub(crate) async fn admit(&self) {
+        for run in self.world.desk.admit().await.unwrap_or_default() {
+            self.look_after(run);
+        }
+    }
+
     /// Performs what follows from something that the desk has taken.
     pub async fn follow_up(&self, outcome: &Outcome) {
         if let Outcome::Changed(run) = outcome {
@@ -241,9 +254,7 @@ impl Performer {
             }
             self.shared.changed.send_modify(|changes| *changes += 1);
         }
-        for run in self.world.desk.admit().await.unwrap_or_default() {
-            self.look_after(run);
-        }
+        self.admit().await;
     }
 
     /// Lets deadlines pass, and performs what follows. A turn that may have ended in time, while nobody listened, is
@@ -395,9 +406,7 @@ impl Performer {
         if let Outcome::Changed(_) = outcome {
             self.shared.changed.send_modify(|changes| *changes += 1);
         }
-        for run in self.world.desk.admit().await.unwrap_or_default() {
-            self.look_after(run);
-        }
+        self.admit().await;
     }
 
     fn wait_until(&self, at: Timestamp) -> Duration {

@@ -11,10 +11,10 @@ use super::{
     park::{CONTINUE, GIVE_UP, TRY_AGAIN},
 };
 use crate::{
-    approval::verdict,
+    approval,
     event::Event,
     failure::{Failure, FailureCode},
-    interaction::{Asker, Closing, Interaction, InteractionState, Parked, Purpose},
+    interaction::{Asker, Closing, Interaction, InteractionState, Parked, Purpose, Resolution},
     policy::{self, AutoReason, Decision, MOST_AUTO_DECISIONS_IN_A_ROW},
     refused::Refused,
     reply::{self, Answerer, Reply, Taken},
@@ -24,7 +24,7 @@ use crate::{
 
 impl Draft {
     pub(super) fn reply_arrived(&mut self, reply: &Reply) -> Result<News, Refused> {
-        let at = self.at;
+        let (at, judges) = (self.at, self.judges_approvals());
         let named = |interaction: &&mut Arc<Interaction>| interaction.interaction_id == reply.interaction_id;
         let Some(interaction) = self.run.interactions.iter_mut().find(named) else {
             return Err(Refused::StaleInteraction { interaction_id: reply.interaction_id });
@@ -33,6 +33,11 @@ impl Draft {
             Taken::Again => return Ok(News::Absorbed),
             Taken::First(resolution) => resolution,
         };
+        let verdict = match judges && interaction.is_approval() {
+            true => Some(approval::judge(interaction, reply)?),
+            false => None,
+        };
+        let resolution = Resolution { verdict, ..resolution };
         Arc::make_mut(interaction).state = InteractionState::Answered(resolution);
         let interaction = interaction.clone();
         self.count_decision(&reply.by);
@@ -94,7 +99,14 @@ impl Draft {
             Asker::Gate { gate, purpose } => {
                 let Some(attempt) = self.run.attempt() else { return };
                 let permission = match purpose {
-                    Purpose::Approval => Some(verdict(&interaction.question, reply)),
+                    Purpose::Approval => match &interaction.state {
+                        InteractionState::Answered(Resolution { verdict: Some(judged), .. }) => Some(*judged),
+                        InteractionState::Answered(_)
+                        | InteractionState::Open
+                        | InteractionState::Closed { .. } => {
+                            Some(approval::lenient_verdict(&interaction.question, reply))
+                        }
+                    },
                     Purpose::Input => None,
                 };
                 let answered = AnsweredGate {

@@ -108,6 +108,8 @@ impl Draft {
                     options: vec![],
                     ui_hints: None,
                     default_decision_policy: Policy::Abort,
+                    context: None,
+                    hidden: None,
                 };
                 let hold = live.map_or(Hold::Nothing, Hold::Session);
                 self.ask(Asker::Abide(Parked::Interrupted), question, hold);
@@ -190,5 +192,7 @@ pub(super) fn go_on_or_stop(prompt: String, going_on: &str) -> Question {
         options: vec![choice(going_on, false), choice(GIVE_UP, true)],
         ui_hints: None,
         default_decision_policy: Policy::Abort,
+        context: None,
+        hidden: None,
     }
 }

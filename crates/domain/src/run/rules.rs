@@ -11,7 +11,8 @@ use crate::failure::{Failure, FailureCode};
 /// |---|---|
 /// | 0 | the first release |
 /// | 1 | a request inside a turn is void when its process ends (A10); automatic answers are events of their own (D6); a sticky run never fails with `SESSION_RESUME_FAILED`; starts and exits that are told late are recorded; a session that a lost process may have begun under our id is resumed |
-pub const RULES: u32 = 1;
+/// | 2 | a person's answer to an approval is a yes or a no, anything else is refused; its meaning is recorded (I42, I43) |
+pub const RULES: u32 = 2;
 
 impl Draft {
     /// An older run goes on under newer rules. They are never older ones.
@@ -42,6 +43,11 @@ impl Draft {
     /// Whether an automatic answer is an event of its own.
     pub(super) fn answers_are_events(&self) -> bool {
         self.run.rules >= 1
+    }
+
+    /// Whether an answer to an approval must be a yes or a no.
+    pub(super) fn judges_approvals(&self) -> bool {
+        self.run.rules >= 2
     }
 
     /// The code for a session that went with its process.

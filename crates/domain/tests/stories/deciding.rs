@@ -121,11 +121,30 @@ fn d7_a_timeout_never_acknowledges_a_risk_nor_approves() {
 
 #[test]
 fn an_approval_is_what_a_person_said() {
-    for (text, expected) in [("yes", Verdict::Approved), ("rather not", Verdict::Declined)] {
+    for (text, expected) in [("yes", Verdict::Approved), ("no, use the other file", Verdict::Declined)] {
         let mut story = Story::working(RESUMABLE);
         story.raises(1, "g", Purpose::Approval).replies(text);
         let Effect::Answer { verdict, text: passed_on, .. } = story.effect("Answer") else { unreachable!() };
         assert_eq!((verdict, passed_on.as_str()), (Some(expected), text));
+        assert_eq!(resolution(&story).verdict, Some(expected));
+    }
+}
+
+/// I42, I43
+#[test]
+fn an_approval_stays_open_after_an_unclear_answer() {
+    let mut approval = Story::working(RESUMABLE);
+    approval.raises(1, "g", Purpose::Approval);
+    let mut risk = Story::working(RESUMABLE);
+    risk.asks(1, question(Kind::RiskAck, Policy::SafeDefault));
+    for mut story in [approval, risk] {
+        let interaction_id = story.run().pending_interaction_id().expect("it asks");
+        let unclear = reply(interaction_id, "yes, but only the first", None);
+        let refused = story.refuses(Event::ReplyArrived { reply: unclear });
+        assert_eq!(refused, Refused::ApprovalUnclear { interaction_id });
+        assert_eq!(story.run().pending_interaction_id(), Some(interaction_id));
+        story.replies("no: only the first");
+        assert_eq!(resolution(&story).verdict, Some(Verdict::Declined));
     }
 }
 

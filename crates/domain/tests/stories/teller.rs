@@ -332,6 +332,8 @@ pub(crate) fn question(kind: Kind, policy: Policy) -> Question {
         ],
         ui_hints: None,
         default_decision_policy: policy,
+        context: None,
+        hidden: None,
     }
 }
 

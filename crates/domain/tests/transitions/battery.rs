@@ -77,6 +77,7 @@ fn requests(run: &Run) -> Vec<(&'static str, Event)> {
         ("", Event::RulesAdopted { rules: abide_domain::run::RULES + 1 }),
     ];
     requests.extend(run.pending_interaction_id().map(|id| ("ReplyArrived", reply(id, "go on"))));
+    requests.extend(run.pending_interaction_id().map(|id| ("ReplyArrived (no)", reply(id, "no"))));
     requests.extend(run.pending_interaction_id().map(|id| ("ReplyArrived (stop)", reply(id, "stop"))));
     requests
 }
@@ -112,6 +113,8 @@ fn speech(attempt: Attempt, turn_id: TurnId, position: Position, run: &Run) -> V
         options: vec![],
         ui_hints: None,
         default_decision_policy: Policy::EngineJudgement,
+        context: None,
+        hidden: None,
     };
     let announced = |value: &str| {
         let handle = Handle {

@@ -107,7 +107,10 @@ impl Table {
         for state in STATES {
             for label in &labels {
                 // Only a waiting run has a question, and only some states have a deadline.
-                let needs_more = matches!(*label, "ReplyArrived" | "ReplyArrived (stop)" | "DeadlinePassed");
+                let needs_more = matches!(
+                    *label,
+                    "ReplyArrived" | "ReplyArrived (no)" | "ReplyArrived (stop)" | "DeadlinePassed"
+                );
                 if !needs_more && !self.runs.contains_key(&(state.to_owned(), label)) {
                     missing.push(format!("{state} x {label}"));
                 }
@@ -143,6 +146,8 @@ fn reason(refused: &Refused) -> &'static str {
         Refused::IdempotencyConflict { .. } => "same key, another text",
         Refused::NotQueued { .. } => "it does not wait for a slot",
         Refused::NothingToInterrupt { .. } => "no turn is at work",
+        Refused::ApprovalUnclear { .. } => "the answer is neither a yes nor a no",
+        Refused::ApprovalNotShown { .. } => "the approval covers more than is shown",
         Refused::InboxFull { .. } => "too many messages wait",
     }
 }

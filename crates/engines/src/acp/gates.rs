@@ -10,18 +10,21 @@ use std::{
 
 use abide_domain::{
     approval::Verdict,
-    interaction::{Choice, Kind, Policy, Question},
+    context::visible::Label,
+    interaction::{Choice, Question},
 };
 use abide_ports::engine::{Answer, Unsupported};
 use serde_json::value::RawValue;
 
 use super::{
-    native::{PermissionAsked, ToolCall, ToolContent, ToolInput, part},
+    call::{Announcements, Missing, context},
+    native::{PermissionAsked, PermissionOption, part},
     words,
 };
+use crate::covered::Items;
 
-/// How much of a request is shown.
-const MOST_SHOWN: usize = 4000;
+/// The longest label of an option, in characters.
+const MAX_LABEL_CHARS: usize = 200;
 
 /// The requests of one process.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
@@ -30,6 +33,9 @@ pub(super) struct Gates {
     known: Vec<Gate>,
     /// By JSON-RPC id: how often it meant another request, and what it means now.
     ids: BTreeMap<String, Meaning>,
+    /// What the agent told about the calls that requests may be about.
+    #[serde(default)]
+    pub(super) announced: Announcements,
 }
 
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -59,7 +65,8 @@ impl Gates {
         id: &RawValue,
         params: &RawValue,
         asked: &PermissionAsked<'_>,
-    ) -> (String, Question) {
+    ) -> Result<(String, Question), Missing> {
+        let context = context(asked.tool_call, &self.announced)?;
         let fingerprint = fingerprint(params.get());
         let meaning = self.ids.entry(id.get().to_owned()).or_insert(Meaning { uses: 1, turn, fingerprint });
         if (meaning.turn, meaning.fingerprint) != (turn, fingerprint) {
@@ -69,7 +76,8 @@ impl Gates {
             1 => id.get().to_owned(),
             uses => format!("{}#{uses}", id.get()),
         };
-        let option = |kind: &str| asked.options.iter().find(|option| option.kind.as_deref() == Some(kind));
+        let offered: Vec<PermissionOption<'_>> = offered(asked);
+        let option = |kind: &str| offered.iter().find(|option| option.kind.as_deref() == Some(kind));
         let (allow, reject) = (option("allow_once"), option("reject_once"));
         let labels = [(allow, "Yes", false), (reject, "No", true)];
         let options = labels.into_iter().filter_map(|(option, word, safe)| {
@@ -77,13 +85,7 @@ impl Gates {
             let name = option.name.as_deref().unwrap_or(&option.option_id);
             Some(Choice { label: label(name, word), safe })
         });
-        let question = Question {
-            kind: Kind::Confirm,
-            prompt: shown(asked.tool_call.as_ref()),
-            options: options.collect(),
-            ui_hints: None,
-            default_decision_policy: Policy::SafeDefault,
-        };
+        let question = context.into_question(options.collect(), None);
         self.known.retain(|gate| gate.name != name);
         self.known.push(Gate {
             name: name.clone(),
@@ -92,7 +94,7 @@ impl Gates {
             reject: reject.map(|option| option.option_id.to_string()),
             answered: false,
         });
-        (name, question)
+        Ok((name, question))
     }
 
     /// The bytes that answer a request.
@@ -131,44 +133,28 @@ impl Gates {
     /// The turn is over: its requests are moot.
     pub(super) fn forget(&mut self) {
         self.known.clear();
+        self.announced.forget();
     }
+}
+
+/// The options of a request.
+fn offered<'a>(asked: &PermissionAsked<'a>) -> Vec<PermissionOption<'a>> {
+    let items = asked.options.and_then(Items::of).unwrap_or_default();
+    items.0.into_iter().filter_map(|raw| part(Some(raw))).collect()
+}
+
+/// The option that refuses, if there is one.
+pub(super) fn rejecting(asked: &PermissionAsked<'_>) -> Option<String> {
+    let rejects = |option: &PermissionOption<'_>| option.kind.as_deref() == Some("reject_once");
+    offered(asked).into_iter().find(rejects).map(|option| option.option_id.into_owned())
 }
 
 /// The option's own words, so that choosing them is understood as the yes or no that they mean.
 fn label(name: &str, word: &str) -> String {
     const YES: [&str; 6] = ["yes", "allow", "approve", "accept", "ok", "confirm"];
+    let name: String = Label(name).to_string().chars().take(MAX_LABEL_CHARS).collect();
     let first = name.split([' ', ',']).next().unwrap_or_default().to_lowercase();
-    if YES.contains(&&*first) == (word == "Yes") { name.to_owned() } else { format!("{word}, {name}") }
-}
-
-/// What the agent wants to do, for the person who decides.
-fn shown(tool_call: Option<&ToolCall<'_>>) -> String {
-    let Some(call) = tool_call else { return "The agent asks for permission.".to_owned() };
-    let mut lines = vec![];
-    let mut add = |text: &str| {
-        let text = text.trim();
-        if !text.is_empty() && !lines.iter().any(|line: &String| line.contains(text)) {
-            lines.push(text.to_owned());
-        }
-    };
-    add(call.title.as_deref().or(call.kind.as_deref()).unwrap_or("The agent asks for permission."));
-    if let Some(command) = part::<ToolInput<'_>>(call.raw_input).and_then(|input| input.command) {
-        add(&command);
-    }
-    let contents = call.content.iter().flatten();
-    for content in contents.filter_map(|raw| part::<ToolContent<'_>>(Some(raw))) {
-        if let Some(path) = &content.path {
-            add(&format!("changes {path}"));
-        }
-        if let Some(block) = &content.content {
-            add(&block.text);
-        }
-    }
-    let text = lines.join("\n");
-    match text.char_indices().nth(MOST_SHOWN) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text,
-    }
+    if YES.contains(&&*first) == (word == "Yes") { name } else { format!("{word}, {name}") }
 }
 
 fn fingerprint(text: &str) -> u64 {

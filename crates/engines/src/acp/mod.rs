@@ -6,6 +6,7 @@
 //! What a sandbox becomes is said in `wishes.rs`. An adapter that settles the sandbox by its own means leaves it out of
 //! the order that it gives to [`interpreter`].
 
+mod call;
 mod gates;
 pub(crate) mod launch;
 mod native;

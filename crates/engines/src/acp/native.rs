@@ -243,7 +243,9 @@ pub(super) struct Update<'a> {
     #[serde(borrow)]
     pub(super) status: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    pub(super) entries: Option<Vec<PlanEntry<'a>>>,
+    pub(super) raw_input: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) entries: Option<&'a RawValue>,
     #[serde(borrow, rename = "_meta")]
     pub(super) meta: Option<&'a RawValue>,
 }
@@ -293,38 +295,9 @@ pub(super) struct PlanEntry<'a> {
 #[serde(rename_all = "camelCase")]
 pub(super) struct PermissionAsked<'a> {
     #[serde(borrow)]
-    pub(super) tool_call: Option<ToolCall<'a>>,
-    #[serde(borrow, default)]
-    pub(super) options: Vec<PermissionOption<'a>>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ToolCall<'a> {
+    pub(super) tool_call: Option<&'a RawValue>,
     #[serde(borrow)]
-    pub(super) title: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    pub(super) kind: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    pub(super) content: Option<Vec<&'a RawValue>>,
-    #[serde(borrow)]
-    pub(super) raw_input: Option<&'a RawValue>,
-}
-
-/// A part of what a tool call shows.
-#[derive(Debug, Deserialize)]
-pub(super) struct ToolContent<'a> {
-    #[serde(borrow)]
-    pub(super) content: Option<Block<'a>>,
-    #[serde(borrow)]
-    pub(super) path: Option<Cow<'a, str>>,
-}
-
-/// The part of a tool's input that is shown.
-#[derive(Debug, Deserialize)]
-pub(super) struct ToolInput<'a> {
-    #[serde(borrow)]
-    pub(super) command: Option<Cow<'a, str>>,
+    pub(super) options: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -18,15 +18,17 @@ use abide_ports::engine::{Answer, Cause, Departure, Leave, Order, Signal, Status
 use serde_json::value::RawValue;
 
 use super::{
-    gates::Gates,
+    call::Missing,
+    gates::{Gates, rejecting},
     native::{
-        Block, Chunk, Greeted, Message, Opened, PermissionAsked, RequestCancelled, Stopped, Trouble,
-        TroubleData, Update, UpdateLine, Updated, looks_like_chunk, part,
+        Block, Chunk, Greeted, Message, Opened, PermissionAsked, PlanEntry, RequestCancelled, Stopped,
+        Trouble, TroubleData, Update, UpdateLine, Updated, looks_like_chunk, part,
     },
     wishes::{Setting, Wishes},
     words,
 };
 use crate::{
+    covered::Items,
     failing::{engine_failed, went_silently},
     tongue::{Facts, Tongue, extend},
 };
@@ -35,6 +37,8 @@ use crate::{
 const AUTH_REQUIRED: i64 = -32000;
 /// The code with which agents say that they do not know a session.
 const NOT_FOUND: i64 = -32002;
+/// How many tools at work are remembered by their titles.
+const MAX_TOOLS: usize = 1_000;
 /// What agents call a session, and how they say that one is missing, in lower case.
 const SESSION: [&str; 4] = ["session", "thread", "conversation", "rollout"];
 const MISSING: [&str; 7] = [
@@ -302,6 +306,12 @@ impl Conversation {
                 if tells =>
             {
                 self.turn.heard = true;
+                if let Some(id) = update.tool_call_id.as_deref() {
+                    match update.status.as_deref() {
+                        Some("completed" | "failed") => self.gates.announced.over(id),
+                        Some(_) | None => self.gates.announced.tell(id, update.raw_input, update.content),
+                    }
+                }
                 self.turn.told(&update, facts);
             }
             "user_message_chunk" if tells => self.turn.begin_anew(),
@@ -336,9 +346,16 @@ impl Conversation {
         match (&self.phase, params, part::<PermissionAsked<'_>>(params)) {
             (Phase::Talking, Some(params), Some(asked)) => {
                 self.turn.heard = true;
-                let (gate, question) = self.gates.open(self.ended + 1, id, params, &asked);
                 let purpose = abide_domain::interaction::Purpose::Approval;
-                facts.say(What::Gate { gate, purpose, question });
+                match self.gates.open(self.ended + 1, id, params, &asked) {
+                    Ok((gate, question)) => facts.say(What::Gate { gate, purpose, question }),
+                    Err(Missing) => {
+                        let why = "a request for permission was declined: the agent told what it is about in \
+                                   an earlier message that was too long to be kept, and did not repeat it";
+                        facts.say(What::Warning(why.to_owned()));
+                        facts.say(What::Write(words::permission(id, rejecting(&asked).as_deref())));
+                    }
+                }
             }
             // Nobody can be asked about a turn that has not begun, or about something that cannot be read.
             (
@@ -433,10 +450,11 @@ impl Turn {
                 }
             }
             "plan" => {
-                let entries = update.entries.iter().flatten();
+                let entries = update.entries.and_then(Items::of).unwrap_or_default().0;
+                let entries = entries.into_iter().filter_map(|raw| part::<PlanEntry<'_>>(Some(raw)));
                 let present = entries.filter(|entry| entry.status.as_deref() == Some("in_progress"));
-                if let Some(text) = present.filter_map(|entry| entry.content.as_deref()).next() {
-                    facts.say(What::Progress(text.to_owned()));
+                if let Some(text) = present.filter_map(|entry| entry.content).next() {
+                    facts.say(What::Progress(text.into_owned()));
                 }
             }
             _ => {}
@@ -472,7 +490,9 @@ impl Turn {
             }
             Some(_) | None => {
                 let title = title.filter(|title| Some(*title) != known)?.to_owned();
-                self.tools.insert(id.to_owned(), title.clone());
+                if self.tools.len() < MAX_TOOLS && id.len() + title.len() <= 1 << 10 {
+                    self.tools.insert(id.to_owned(), title.clone());
+                }
                 Some(title)
             }
         }

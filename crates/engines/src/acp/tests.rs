@@ -1,15 +1,13 @@
 //! What the conversation makes of lines that no recording shows.
 
 use abide_domain::{
-    approval::{Verdict, verdict},
+    approval::{Verdict, verdict_of},
     effect::Session,
     engine::{Handle, HandleType, ProfileKind},
     event::Ending,
     failure::FailureCode,
-    id::{Fresh, InteractionId},
     interaction::Question,
     process::Exit,
-    reply::{Answerer, Reply},
     settings::ExecutionMode,
     time::Timestamp,
 };
@@ -175,15 +173,9 @@ fn permission_is_given_for_this_once_or_not_at_all() {
     let (gate, question) = gates(&said).remove(0);
     let labels: Vec<&str> = question.options.iter().map(|option| option.label.as_str()).collect();
     assert_eq!(labels, ["Yes, Proceed", "Reject"]);
-    for (label, expected) in [("Yes, Proceed", "y"), ("Reject", "n"), ("Always allow", "n")] {
-        let reply = Reply {
-            interaction_id: InteractionId(Fresh(1)),
-            text: label.to_owned(),
-            by: Answerer::Person("ada".to_owned()),
-            idempotency_key: None,
-        };
-        let verdict = Some(verdict(&question, &reply));
-        let answer = interpreter.answer(&Answer { gate: &gate, text: label, verdict }).unwrap();
+    for (option, expected) in question.options.iter().zip(["y", "n"]) {
+        let verdict = verdict_of(&question, option);
+        let answer = interpreter.answer(&Answer { gate: &gate, text: &option.label, verdict }).unwrap();
         let answer = String::from_utf8(answer).unwrap();
         assert!(answer.contains("\"id\":\"q\"") && answer.contains(&format!("\"optionId\":\"{expected}\"")));
     }
@@ -274,4 +266,83 @@ fn a_session_is_not_loaded_in_the_minute_of_its_birth() {
     // It would hold its slot for nothing (A8).
     let resumes = Order { resume_detail: "it offers session/resume; logins: none", ..begun(125) };
     assert_eq!(not_before(&resumes), None);
+}
+
+/// The prompt of a request about this call, after these updates.
+fn asked_about(updates: &[&str], call: &str) -> Option<String> {
+    let updates = updates.iter().map(|update| {
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{update}}}}}"#
+        )
+    });
+    let request = format!(
+        r#"{{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{{"sessionId":"s","toolCall":{call},"options":[{{"optionId":"y","name":"Allow","kind":"allow_once"}},{{"optionId":"n","name":"No\ncwd: x","kind":"reject_once"}}]}}}}"#
+    );
+    let lines: Vec<String> =
+        [GREETED.to_owned(), OPENED.to_owned()].into_iter().chain(updates).chain([request]).collect();
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let (_, said) = heard(&Session::New, &lines);
+    let declined = said.iter().any(|said| {
+        let rejects = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(r#""optionId":"n""#);
+        matches!(&said.what, What::Write(bytes) if rejects(bytes))
+    });
+    let gate = gates(&said).pop().map(|(_, question)| {
+        assert_eq!(question.options[1].label, "No\\ncwd: x");
+        question.prompt
+    });
+    assert_ne!(declined, gate.is_some(), "a request is put to a person or declined");
+    gate
+}
+
+/// SECURITY finding 8
+#[test]
+fn everything_that_a_yes_covers_is_shown() {
+    let prompt = asked_about(
+        &[],
+        r#"{"toolCallId":"c","title":"Edit\ntool: x","kind":"edit","status":"pending","locations":[],
+        "rawInput":{"path":"a"},"_meta":{"x":1},"content":[
+        {"type":"diff","path":"/fixture/.bashrc","oldText":"a\nb\n","newText":"a\nevil\n"},
+        {"type":"diff","path":"new","oldText":null,"newText":"x","odd":"y"},
+        {"type":"content","content":{"type":"text","text":"harmless"}},
+        {"type":"terminal","terminalId":"t"}]}"#
+            .replace('\n', " ")
+            .as_str(),
+    );
+    assert_eq!(
+        prompt.as_deref(),
+        Some(
+            "May these 2 files be changed?\nedits: \"/fixture/.bashrc\"\n  |  a\n  | -b\n  | +evil\n\
+             writes: \"new\"\n  | +x\n  | \\\\ no newline at the end\ntool: \"edit\"\nodd: \"y\"\n\
+             content: \"harmless\"\ncontent: {\"type\": \"terminal\", \"terminalId\": \"t\"}\n\
+             rawInput: {\"path\": \"a\"}\n_meta: {\"x\": 1}\n\
+             the engine says:\n  | Edit\n  | tool: x"
+        )
+    );
+    let prompt = asked_about(
+        &[],
+        r#"{"toolCallId":"c","title":"ls","kind":"execute","rawInput":{"command":"ls","cwd":"/w","sandbox":false}}"#,
+    );
+    assert_eq!(
+        prompt.as_deref(),
+        Some("May this command be run?\ncommand:\n  | ls\ncwd: \"/w\"\ntool: \"execute\"\nsandbox: false")
+    );
+    let argv = asked_about(&[], r#"{"rawInput":{"command":["sh","-c","evil"]}}"#);
+    assert!(argv.unwrap().contains("\n  \"sh\"\n  \"-c\"\n  \"evil\""));
+    let odd = asked_about(&[], r#"{"rawInput":[1,{"a":"b"}],"title":"harmless"}"#);
+    assert!(odd.unwrap().contains("rawInput: [1, {\"a\": \"b\"}]"));
+}
+
+/// SECURITY finding 8
+#[test]
+fn what_was_told_about_a_call_before_is_shown_with_the_request() {
+    let told =
+        r#"{"sessionUpdate":"tool_call","toolCallId":"c","title":"Run","rawInput":{"command":"evil"}}"#;
+    let prompt = asked_about(&[told], r#"{"toolCallId":"c","title":"harmless"}"#).unwrap();
+    assert!(prompt.contains("command:\n  | evil"), "{prompt}");
+    let long = format!(
+        r#"{{"sessionUpdate":"tool_call","toolCallId":"c","title":"Run","rawInput":{{"command":"{}"}}}}"#,
+        "x".repeat(5 << 20)
+    );
+    assert_eq!(asked_about(&[&long], r#"{"toolCallId":"c","title":"harmless"}"#), None);
+    assert!(asked_about(&[&long], r#"{"toolCallId":"d","title":"other"}"#).is_some());
 }

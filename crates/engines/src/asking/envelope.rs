@@ -97,6 +97,8 @@ pub(super) fn question(object: &Map<String, Value>, prose: &str, odd: &mut Vec<S
         options,
         ui_hints: hints(object, odd),
         default_decision_policy: policy(object, kind, odd),
+        context: None,
+        hidden: None,
     })
 }
 

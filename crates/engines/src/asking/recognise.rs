@@ -150,5 +150,7 @@ fn malformed(raw: &str, before: &str, odd: &mut Vec<String>) -> Question {
         options: vec![],
         ui_hints: None,
         default_decision_policy: if risky { Policy::Abort } else { Policy::EngineJudgement },
+        context: None,
+        hidden: None,
     }
 }

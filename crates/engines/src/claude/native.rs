@@ -7,7 +7,7 @@ use serde::{
     Deserialize, Deserializer, Serialize,
     de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
-use serde_json::{Map, Value};
+use serde_json::value::RawValue;
 
 /// `system` of the subtypes that are read.
 #[derive(Debug, Deserialize)]
@@ -145,8 +145,8 @@ pub(super) struct Request {
     pub(super) tool_use_id: Option<String>,
     pub(super) description: Option<String>,
     pub(super) decision_reason: Option<String>,
-    #[serde(default)]
-    pub(super) input: Map<String, Value>,
+    /// As it was sent, so that what is permitted is exactly what was asked for.
+    pub(super) input: Option<Box<RawValue>>,
 }
 
 /// `control_cancel_request`
@@ -222,7 +222,7 @@ pub(super) fn interruption(request_id: &str) -> Vec<u8> {
 pub(super) enum Permission<'a> {
     Allow {
         #[serde(rename = "updatedInput")]
-        updated_input: &'a Map<String, Value>,
+        updated_input: &'a RawValue,
     },
     Deny {
         message: &'a str,

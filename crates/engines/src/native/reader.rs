@@ -180,6 +180,8 @@ fn question(asked: Asked<'_>) -> Question {
         ui_hints: asked.sensitive.then(|| r#"{"sensitive":true}"#.to_owned()),
         // A secret cannot be made up by whoever does not know it.
         default_decision_policy: if asked.sensitive { Policy::Abort } else { Policy::EngineJudgement },
+        context: None,
+        hidden: None,
     }
 }
 

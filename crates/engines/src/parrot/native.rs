@@ -25,6 +25,13 @@ pub(super) struct Gate<'a> {
     pub(super) id: Cow<'a, str>,
     #[serde(borrow)]
     pub(super) prompt: Cow<'a, str>,
+    /// `command`, `file_change`, `tool` or `permission`, if it tells what it would do.
+    #[serde(borrow, default)]
+    pub(super) kind: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) command: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) cwd: Option<Cow<'a, str>>,
 }
 
 /// `failed`

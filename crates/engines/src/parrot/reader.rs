@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use abide_domain::{
     approval::Verdict,
+    context::{ChangeKind, CommandLine, Context, Field, FieldValue, FileChange, Subject},
     effect::Session,
     engine::HandleType,
     event::Ending,
@@ -23,7 +24,7 @@ use super::{
     native::{Failed, Gate, Named, Tell, Words},
 };
 use crate::{
-    argument,
+    argument, covered,
     failing::{complaint, engine_failed, went_silently},
     kind,
     tongue::{Facts, Tongue},
@@ -96,11 +97,8 @@ impl Reader {
             "gate" => {
                 let gate: Gate<'_> = serde_json::from_slice(line).ok()?;
                 self.gates.insert(gate.id.clone().into_owned());
-                facts.say(What::Gate {
-                    gate: gate.id.into_owned(),
-                    purpose: Purpose::Approval,
-                    question: approval(gate.prompt.into_owned()),
-                });
+                let question = approval(&gate);
+                facts.say(What::Gate { gate: gate.id.into_owned(), purpose: Purpose::Approval, question });
             }
             "withdrawn" => {
                 let Named { id } = serde_json::from_slice(line).ok()?;
@@ -154,15 +152,45 @@ fn words(line: &[u8]) -> Option<String> {
     Some(words.text.into_owned())
 }
 
-fn approval(prompt: String) -> Question {
+fn approval(gate: &Gate<'_>) -> Question {
     let choice = |label: &str, safe| Choice { label: label.to_owned(), safe };
+    let options = vec![choice("Approve", false), choice("Decline", true)];
+    if let Some(subject) = covered(gate) {
+        return Context::new(subject).into_question(options, None);
+    }
     Question {
         kind: Kind::Confirm,
-        prompt,
-        options: vec![choice("Approve", false), choice("Decline", true)],
+        prompt: gate.prompt.clone().into_owned(),
+        options,
         ui_hints: None,
         default_decision_policy: Policy::SafeDefault,
+        context: None,
+        hidden: None,
     }
+}
+
+/// What a gate is about that has a kind and a command.
+fn covered(gate: &Gate<'_>) -> Option<Subject> {
+    let (kind, command) = (gate.kind.as_deref()?, gate.command.as_deref()?);
+    let (first, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
+    let text =
+        |name: &str, text: &str| Field { name: name.to_owned(), value: FieldValue::Text(text.to_owned()) };
+    Some(match kind {
+        "command" => Subject::Command {
+            line: CommandLine::Shell(command.to_owned()),
+            cwd: gate.cwd.as_deref().map(str::to_owned),
+        },
+        "file_change" => Subject::FileChange {
+            files: vec![FileChange {
+                path: first.to_owned(),
+                change: ChangeKind::Write,
+                diff: covered::diff("", rest),
+                cut: false,
+            }],
+        },
+        "tool" => Subject::Tool { name: first.to_owned(), input: vec![text("input", rest)] },
+        kind => Subject::Tool { name: kind.to_owned(), input: vec![text("command", command)] },
+    })
 }
 
 impl Tongue for Reader {

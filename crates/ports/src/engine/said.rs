@@ -92,4 +92,9 @@ impl Said {
     pub fn position(offset: u64, index: u8) -> Position {
         Position((offset << 8) | u64::from(index))
     }
+
+    /// The byte of the output at which the line ends that said something at this position.
+    pub fn offset(at: Position) -> u64 {
+        at.0 >> 8
+    }
 }

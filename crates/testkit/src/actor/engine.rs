@@ -104,6 +104,8 @@ impl Prompter {
                     options: vec![],
                     ui_hints: None,
                     default_decision_policy: Policy::EngineJudgement,
+                    context: None,
+                    hidden: None,
                 };
                 self.ends(Ending::Asked { text: String::new(), question })
             }

@@ -10,6 +10,7 @@
 //! | `done TEXT` | its turn ends |
 //! | `break` | its interpreter panics |
 
+mod contents;
 mod engine;
 mod processes;
 
@@ -21,6 +22,7 @@ use abide_ports::{
     workspace::{Preparation, Unusable, Workspaces},
 };
 
+pub use contents::{AmpleSpace, ContentsInMemory};
 pub use engine::Actor;
 pub use processes::{Actors, Part};
 

@@ -156,8 +156,9 @@ impl Story {
 }
 
 /// The answer that everybody gives to a question.
+/// It counts at a gate, too, where only a yes or a no does.
 fn answer(question: &str) -> String {
-    format!("answer-to-{}", question.replace(' ', "-"))
+    format!("no,answer-to-{}", question.replace(' ', "-"))
 }
 
 /// What became of a request.

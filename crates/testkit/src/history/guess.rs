@@ -82,7 +82,17 @@ impl Author {
         let open = run.interactions.iter().find(|question| question.is_open());
         let suggested: Vec<_> =
             open.into_iter().flat_map(|it| &it.question.options).map(|option| option.label.clone()).collect();
-        if suggested.is_empty() || self.dice.chance(50) { self.text() } else { self.dice.pick(&suggested) }
+        let text = if suggested.is_empty() || self.dice.chance(50) {
+            self.text()
+        } else {
+            self.dice.pick(&suggested)
+        };
+        // An approval takes only a yes or a no.
+        match open.is_some_and(|question| question.is_approval()) {
+            true if text.len() % 2 == 0 => "yes".to_owned(),
+            true => format!("no, {text}"),
+            false => text,
+        }
     }
 
     fn maybe_busy(&mut self) -> Option<abide_domain::settings::OnBusy> {

@@ -76,6 +76,8 @@ impl Author {
                 Policy::SafeDefault,
                 Policy::Abort,
             ]),
+            context: None,
+            hidden: None,
         }
     }
 

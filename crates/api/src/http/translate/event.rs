@@ -6,7 +6,7 @@
 use abide_domain::{
     deadline::DeadlineKind,
     event::{Aftermath, Ending, Event},
-    interaction::Question,
+    interaction::{Kind, Purpose, Question},
     policy::AUTO_REPLY_SOURCE,
     reply::Answerer,
 };
@@ -14,7 +14,12 @@ use abide_ports::store::Entry;
 use abide_wire::event as wire;
 use serde_json::{Map, Value, json};
 
-use super::{failure, interaction::options, time, turn::exit_code};
+use super::{
+    failure,
+    interaction::{context, hidden, options},
+    time,
+    turn::exit_code,
+};
 
 /// An entry.
 pub(in crate::http) fn event(entry: &Entry) -> wire::Event {
@@ -80,7 +85,8 @@ fn data(event: &Event) -> Value {
         Event::HandleAnnounced { attempt, .. } => json!({ "attempt": attempt }),
         Event::Progressed { attempt, text, .. } => json!({ "attempt": attempt, "text": text }),
         Event::GateRaised { attempt, turn_id, purpose, question: asked, .. } => json!({
-            "attempt": attempt, "turn_id": turn_id, "purpose": purpose, "question": question(asked),
+            "attempt": attempt, "turn_id": turn_id, "purpose": purpose,
+            "question": question(asked, *purpose == Purpose::Approval),
         }),
         Event::GateWithdrawn { attempt, .. } => json!({ "attempt": attempt }),
         Event::TurnEnded { attempt, turn_id, ending, aftermath, .. } => {
@@ -90,7 +96,9 @@ fn data(event: &Event) -> Value {
             };
             let (outcome, text, asked, error) = match ending {
                 Ending::Completed { text } => ("completed", Some(text), None, None),
-                Ending::Asked { text, question: asked } => ("asked", Some(text), Some(question(asked)), None),
+                Ending::Asked { text, question: asked } => {
+                    ("asked", Some(text), Some(question(asked, asked.kind == Kind::RiskAck)), None)
+                }
                 Ending::Failed { failure: why } => ("failed", None, None, Some(failure(why))),
                 Ending::Interrupted => ("interrupted", None, None, None),
             };
@@ -117,8 +125,14 @@ fn data(event: &Event) -> Value {
     }
 }
 
-fn question(question: &Question) -> Value {
-    json!({ "kind": question.kind, "prompt": question.prompt, "options": options(question) })
+fn question(question: &Question, is_approval: bool) -> Value {
+    json!({
+        "kind": question.kind,
+        "prompt": question.prompt,
+        "options": options(question, is_approval),
+        "context": question.context.as_deref().map(context),
+        "hidden": question.hidden.as_deref().map(hidden),
+    })
 }
 
 /// `TurnEnded` is `turn_ended` on the wire.

@@ -1,9 +1,14 @@
 //! Questions and how each was resolved.
 
-use abide_domain::interaction::{
-    Asker, Interaction, InteractionState, Kind, Policy, Purpose, Question, ResolutionMode,
+use std::collections::BTreeMap;
+
+use abide_domain::{
+    approval::{Verdict, verdict_of},
+    context::{ChangeKind, CommandLine, Context, Field, FieldValue, Hidden, Subject},
+    interaction::{Asker, Interaction, InteractionState, Kind, Policy, Purpose, Question, ResolutionMode},
 };
 use abide_wire::interaction as wire;
+use serde_json::{Map, Value};
 
 use super::{time, word};
 
@@ -24,11 +29,13 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
         turn_id: interaction.turn_id.to_string(),
         kind: kind(question.kind),
         prompt: question.prompt.clone(),
-        options: options(question),
+        options: options(question, interaction.is_approval()),
         // The hints are an engine's own text: what is no JSON is shown as the text that it is.
         ui_hints: question.ui_hints.as_ref().map(|hints| {
             serde_json::from_str(hints).unwrap_or_else(|_| serde_json::Value::String(hints.clone()))
         }),
+        context: question.context.as_deref().map(context),
+        hidden: question.hidden.as_deref().map(hidden),
         default_decision_policy: match question.default_decision_policy {
             Policy::EngineJudgement => wire::DecisionPolicy::EngineJudgement,
             Policy::SafeDefault => wire::DecisionPolicy::SafeDefault,
@@ -47,14 +54,100 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
         auto_decide_reason: answer.and_then(|answer| answer.auto_decide_reason).map(|reason| word(&reason)),
         reply: answer.map(|answer| answer.text.clone()),
         closed_because: closed.map(|(_, because)| because),
+        verdict: answer.and_then(|answer| answer.verdict).map(verdict),
+    }
+}
+
+/// What an approval covers.
+pub(super) fn context(context: &Context) -> wire::Context {
+    let Context { subject, tool, remarks, rest, cut } = context;
+    let mut shown = wire::Context {
+        kind: wire::ContextType::Tool,
+        shell: None,
+        argv: None,
+        cwd: None,
+        files: None,
+        name: None,
+        input: None,
+        tool: tool.clone(),
+        rest: fields(rest),
+        remarks: remarks.clone(),
+        cut: *cut,
+    };
+    match subject {
+        Subject::Command { line, cwd } => {
+            shown.kind = wire::ContextType::Command;
+            shown.cwd.clone_from(cwd);
+            match line {
+                CommandLine::Shell(shell) => shown.shell = Some(shell.clone()),
+                CommandLine::Argv(argv) => shown.argv = Some(argv.clone()),
+            }
+        }
+        Subject::FileChange { files } => {
+            shown.kind = wire::ContextType::FileChange;
+            let files = files.iter().map(|file| wire::FileChange {
+                path: file.path.clone(),
+                change: match file.change {
+                    ChangeKind::Write => "write",
+                    ChangeKind::Edit => "edit",
+                    ChangeKind::Delete => "delete",
+                }
+                .to_owned(),
+                diff: file.diff.clone(),
+                cut: file.cut,
+            });
+            shown.files = Some(files.collect());
+        }
+        Subject::Tool { name, input } => {
+            shown.name = Some(name.clone());
+            shown.input = Some(fields(input));
+        }
+    }
+    shown
+}
+
+/// Named values as an object. A name that is there twice keeps both values.
+fn fields(fields: &[Field]) -> Map<String, Value> {
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut object = Map::new();
+    for Field { name, value } in fields {
+        let count = seen.entry(name).or_default();
+        *count += 1;
+        let name = if *count == 1 { name.clone() } else { format!("{name} ({count})") };
+        let value = match value {
+            FieldValue::Text(text) => Value::String(text.clone()),
+            FieldValue::Json(json) => {
+                serde_json::from_str(json).unwrap_or_else(|_| Value::String(json.clone()))
+            }
+        };
+        object.insert(name, value);
+    }
+    object
+}
+
+/// What a question does not show.
+pub(super) fn hidden(hidden: &Hidden) -> wire::Hidden {
+    let Hidden { bytes, content_bytes, sha256 } = hidden;
+    wire::Hidden { bytes: *bytes, content_bytes: *content_bytes, sha256: sha256.clone() }
+}
+
+/// What an answer means.
+pub(in crate::http) fn verdict(verdict: Verdict) -> wire::Verdict {
+    match verdict {
+        Verdict::Approved => wire::Verdict::Approved,
+        Verdict::Declined => wire::Verdict::Declined,
     }
 }
 
 /// Suggested answers.
-pub(super) fn options(question: &Question) -> Vec<wire::Choice> {
+pub(super) fn options(question: &Question, is_approval: bool) -> Vec<wire::Choice> {
     let choice = |choice: &abide_domain::interaction::Choice| wire::Choice {
         label: choice.label.clone(),
         safe: choice.safe,
+        approves: is_approval
+            .then(|| verdict_of(question, choice))
+            .flatten()
+            .map(|verdict| verdict == Verdict::Approved),
     };
     question.options.iter().map(choice).collect()
 }

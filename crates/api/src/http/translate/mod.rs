@@ -7,7 +7,7 @@ mod run;
 mod turn;
 
 pub(super) use event::event;
-pub(super) use interaction::interaction;
+pub(super) use interaction::{interaction, verdict};
 pub(super) use message::{inbound, inbound_status};
 pub(super) use run::{on_busy, run, settings, status};
 pub(super) use turn::turn;

@@ -157,6 +157,7 @@ pub(in crate::http) fn run(
         options: options(settings),
         queue_position: queue_position.and_then(|position| u64::try_from(position).ok()),
         stalled_since: stalled_since.map(time),
+        held_back: None,
         created_at: time(run.created_at),
         updated_at: time(run.updated_at),
     }

@@ -1,0 +1,30 @@
+//! Free space of file systems.
+
+use std::path::Path;
+
+use abide_ports::space::Space;
+
+/// The file systems of this machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileSystems;
+
+impl Space for FileSystems {
+    fn free_bytes(&self, path: &str) -> Option<u64> {
+        // What is not there yet will be made below what is.
+        let found = Path::new(path).ancestors().find_map(|path| rustix::fs::statvfs(path).ok())?;
+        Some(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_is_not_there_yet_has_the_space_of_what_it_will_be_made_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let free = |path: &Path| FileSystems.free_bytes(path.to_str().unwrap());
+        assert!(free(folder.path()).is_some_and(|free| free > 0));
+        assert!(free(&folder.path().join("not/yet")).is_some_and(|free| free > 0));
+    }
+}

@@ -1,0 +1,104 @@
+//! An engine that prints without end: the journal and the daemon's memory stay within bounds (SECURITY finding 9).
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use serde_json::{Value, json};
+
+use crate::stage::Stage;
+
+/// A program in the place of the parrot, which says what the body prints between its session and its answer.
+fn hostile(body: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("there is room");
+    let program = folder.path().join("hostile");
+    let script = format!(
+        r#"#!/bin/sh
+case "$*" in *--version*) echo "abide 0.1.0"; exit;; *--help*) echo "--resume"; exit;; esac
+read prompt
+echo '{{"type":"session","id":"s1"}}'
+echo '{{"type":"turn"}}'
+{body}
+"#
+    );
+    fs::write(&program, script).expect("it can be written");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let command = json!([program]).to_string();
+    (folder, command)
+}
+
+/// All entries of a run's journal.
+fn events(stage: &Stage, run: &str) -> Vec<Value> {
+    let mut events: Vec<Value> = Vec::new();
+    loop {
+        let after = events.last().map_or(0, |event| event["seq"].as_u64().unwrap_or(0));
+        let page = stage.get(&format!("/v1/runs/{run}/events?after={after}&limit=500"));
+        let items = page["items"].as_array().cloned().expect("a list has items");
+        if items.is_empty() {
+            return events;
+        }
+        events.extend(items);
+    }
+}
+
+const MOST_MEMORY: u64 = 200 << 20;
+
+/// A million lines, a line of a gigabyte, and progress of many megabytes in one line. Short here: a tenth of each.
+#[test]
+fn output_without_end_neither_fills_the_journal_nor_the_memory() {
+    let (_folder, command) = hostile(
+        r#"
+yes '{"type":"progress","text":"works"}' | head -n 100000
+printf '{"type":"progress","text":"'; head -c 8000000 /dev/zero | tr '\0' x; echo '"}'
+printf '{"type":"progress","text":"'; head -c 100000000 /dev/zero | tr '\0' x; echo '"}'
+echo '{"type":"result","text":"done"}'
+"#,
+    );
+    let stage = Stage::with(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
+    let run = stage.create("parrot", "anything", json!({}));
+    let done = stage.wait(&run, "succeeded");
+    assert_eq!(done["result"]["text"], "done");
+    let events = events(&stage, &run);
+    let progress: Vec<&str> = events
+        .iter()
+        .filter(|event| event["type"] == "progressed")
+        .filter_map(|event| event["data"]["text"].as_str())
+        .collect();
+    assert!(progress.len() < 2_100, "{} entries", progress.len());
+    let bytes: usize = progress.iter().map(|text| text.len()).sum();
+    assert!(bytes < 2 << 20, "{bytes} bytes");
+    let last = progress.last().expect("there is progress");
+    assert!(last.starts_with("[98") && last.contains("are left out"), "what is left out is counted: {last}");
+    let memory = stage.peak_memory();
+    assert!(memory < MOST_MEMORY, "the daemon had {memory} bytes");
+}
+
+/// A gate of many megabytes, and then thousands of gates.
+#[test]
+fn requests_for_approval_are_bounded_in_size_and_number() {
+    let (_folder, command) = hostile(
+        r#"
+printf '{"type":"gate","id":"g0","prompt":"p","kind":"command","command":"'
+head -c 12000000 /dev/zero | tr '\0' x; echo '"}'
+read answer
+i=1; while [ $i -le 1500 ]; do
+  echo '{"type":"gate","id":"g'$i'","prompt":"p"}'; echo '{"type":"withdrawn","id":"g'$i'"}'; i=$((i+1))
+done
+echo '{"type":"result","text":"done"}'
+"#,
+    );
+    let stage = Stage::with(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
+    let run = stage.create("parrot", "anything", json!({}));
+    let waiting = stage.wait(&run, "waiting_user");
+    let question = stage.questions(&run).remove(0);
+    assert!(
+        question["hidden"]["bytes"].as_u64().is_some_and(|bytes| bytes > 11_000_000),
+        "{}",
+        question["hidden"]
+    );
+    assert!(question.to_string().len() < 200 << 10);
+    assert_eq!(stage.try_reply(&waiting, "no").status, 200);
+    stage.wait(&run, "succeeded");
+    let raised = events(&stage, &run).iter().filter(|event| event["type"] == "gate_raised").count();
+    assert!(raised <= 1_000, "{raised} requests were put to a person");
+    let memory = stage.peak_memory();
+    assert!(memory < MOST_MEMORY, "the daemon had {memory} bytes");
+}

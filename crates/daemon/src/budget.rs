@@ -1,0 +1,232 @@
+//! How much of what an engine says becomes journal entries: the journal is kept for ever, so it has a bound for each
+//! entry, each turn and each process (SECURITY finding 9).
+//!
+//! What is left out is counted, and the count is journalled. The bounds depend on nothing but the output, so a reader
+//! that starts again comes to the same entries. Questions are made to fit in `content`.
+
+use abide_domain::{event::Ending, failure::Failure, interaction::Question, process::Position};
+use serde::{Deserialize, Serialize};
+
+/// The longest text of one entry of progress.
+pub(crate) const MAX_PROGRESS_BYTES: usize = 2 << 10;
+/// How much progress of one turn is journalled.
+const TURN: Bound = Bound { entries: 2_000, bytes: 1 << 20 };
+/// How much progress of all turns of one process is journalled.
+const PROCESS: Bound = Bound { entries: 20_000, bytes: 16 << 20 };
+/// How many requests of one turn are put to a person, and how large all of them may be.
+const TURN_REQUESTS: Bound = Bound { entries: 1_000, bytes: 16 << 20 };
+/// What a request counts at the most: what is longer is no part of the journal.
+const MAX_REQUEST_BYTES: u64 = 80 << 10;
+/// The longest answer of a turn.
+pub(crate) const MAX_RESULT_BYTES: usize = 4 << 20;
+/// The longest message of a failure.
+const MAX_FAILURE_BYTES: usize = 8 << 10;
+/// From how many entries on that are left out their number is journalled, each time that it has doubled.
+const FIRST_COUNT: u64 = 1_024;
+
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    entries: u64,
+    bytes: u64,
+}
+
+/// What of the budgets of a process is used up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Budget {
+    turn: Used,
+    process: Used,
+    requests: Used,
+    left_out: Used,
+    /// The place of the last entry that was left out and not yet told of.
+    untold: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Used {
+    entries: u64,
+    bytes: u64,
+}
+
+impl Used {
+    fn add(&mut self, bytes: u64) {
+        self.entries = self.entries.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    fn has_room(&self, bytes: u64, bound: Bound) -> bool {
+        self.entries < bound.entries && self.bytes.saturating_add(bytes) <= bound.bytes
+    }
+}
+
+impl Budget {
+    /// The entry that a piece of progress becomes, if it becomes one.
+    pub(crate) fn progress(&mut self, text: String, at: Position) -> Option<String> {
+        let whole = text.len() as u64;
+        let text = shortened(text, at);
+        let bytes = text.len() as u64;
+        if self.left_out.entries == 0
+            && self.turn.has_room(bytes, TURN)
+            && self.process.has_room(bytes, PROCESS)
+        {
+            self.turn.add(bytes);
+            self.process.add(bytes);
+            return Some(text);
+        }
+        self.left_out.add(whole);
+        let count = self.left_out.entries;
+        if count == 1 {
+            return Some(format!(
+                "[from here on, the progress of this turn is only counted: it has reached its bound. The process's \
+                 output goes on at byte {}]",
+                offset(at)
+            ));
+        }
+        if count >= FIRST_COUNT && count.is_power_of_two() {
+            self.untold = None;
+            return Some(self.count());
+        }
+        self.untold = Some(at.0);
+        None
+    }
+
+    /// Whether one more request may be put to a person.
+    pub(crate) fn admits(&mut self, question: &Question) -> bool {
+        let context = question.context.as_ref().map_or(0, |context| context.text_bytes() as u64);
+        let bytes = (question.prompt.len() as u64 + context).min(MAX_REQUEST_BYTES);
+        let admits = self.requests.has_room(bytes, TURN_REQUESTS);
+        self.requests.add(bytes);
+        admits
+    }
+
+    /// The turn is over. The entry that tells how much was left out, and its place, if that was not told yet.
+    pub(crate) fn end_turn(&mut self) -> Option<(Position, String)> {
+        let told = self.untold.take().map(|at| (Position(at), self.count()));
+        (self.turn, self.requests, self.left_out) = Default::default();
+        told
+    }
+
+    fn count(&self) -> String {
+        let Used { entries, bytes } = self.left_out;
+        format!("[{entries} entries of progress with {bytes} bytes are left out in this turn so far]")
+    }
+}
+
+/// An ending whose texts are within their bounds.
+pub(crate) fn bounded(ending: Ending) -> Ending {
+    match ending {
+        Ending::Completed { text } => Ending::Completed { text: result(text) },
+        Ending::Asked { text, question } => Ending::Asked { text: result(text), question },
+        Ending::Failed { failure: Failure { code, message } } => {
+            let message =
+                cut(message, MAX_FAILURE_BYTES, |more| format!(" [{more} more bytes are left out]"));
+            Ending::Failed { failure: Failure { code, message } }
+        }
+        Ending::Interrupted => Ending::Interrupted,
+    }
+}
+
+fn result(text: String) -> String {
+    cut(text, MAX_RESULT_BYTES, |more| {
+        format!(
+            "\n[{more} more bytes of this answer are left out: an answer has at most {MAX_RESULT_BYTES} bytes]"
+        )
+    })
+}
+
+fn shortened(text: String, at: Position) -> String {
+    cut(text, MAX_PROGRESS_BYTES, |more| {
+        format!("… [{more} more bytes are in the process's output before byte {}]", offset(at))
+    })
+}
+
+/// The offset in standard output of the line that said something.
+fn offset(at: Position) -> u64 {
+    abide_ports::engine::Said::offset(at)
+}
+
+/// At most so many bytes of a text, and a note about the rest.
+fn cut(mut text: String, most: usize, note: impl FnOnce(usize) -> String) -> String {
+    if text.len() <= most {
+        return text;
+    }
+    let kept = text.floor_char_boundary(most);
+    let note = note(text.len() - kept);
+    text.truncate(kept);
+    text.push_str(&note);
+    text.shrink_to_fit();
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use abide_domain::failure::FailureCode;
+
+    use super::*;
+
+    fn at(number: u64) -> Position {
+        abide_ports::engine::Said::position(number, 0)
+    }
+
+    /// SECURITY finding 9
+    #[test]
+    fn a_million_entries_become_a_bounded_number_and_their_count_is_told() {
+        let mut budget = Budget::default();
+        let entries: Vec<String> =
+            (1..=1_000_000).filter_map(|number| budget.progress("works".to_owned(), at(number))).collect();
+        assert!(entries.len() <= 2_000 + 1 + 20, "{}", entries.len());
+        let (place, total) = budget.end_turn().expect("the rest is told");
+        assert_eq!(place, at(1_000_000));
+        assert!(total.starts_with("[998000 entries"), "{total}");
+        assert_eq!(
+            budget.progress("again".to_owned(), at(1_000_001)).as_deref(),
+            Some("again"),
+            "the next turn"
+        );
+    }
+
+    /// SECURITY finding 9
+    #[test]
+    fn large_entries_are_cut_and_use_the_budget_up_by_their_bytes() {
+        let mut budget = Budget::default();
+        let bytes: usize = (1..=10_000)
+            .filter_map(|number| budget.progress("é".repeat(1 << 20), at(number)))
+            .map(|entry| {
+                assert!(entry.len() <= MAX_PROGRESS_BYTES + 100, "{}", entry.len());
+                entry.len()
+            })
+            .sum();
+        assert!(bytes <= (1 << 20) + 2_000, "{bytes}");
+        let mut fresh = Budget::default();
+        let entry = fresh.progress("x".repeat(5_000), at(77)).expect("the first is told");
+        assert!(entry.ends_with("[2952 more bytes are in the process's output before byte 77]"), "{entry}");
+    }
+
+    #[test]
+    fn all_turns_of_a_process_together_have_a_bound() {
+        let mut budget = Budget::default();
+        let mut entries = 0;
+        for turn in 0..1_000 {
+            for number in 1..=5_000 {
+                entries += u64::from(budget.progress("x".to_owned(), at(turn * 10_000 + number)).is_some());
+            }
+            entries += u64::from(budget.end_turn().is_some());
+        }
+        // Beyond the bound each turn has the note, two counts on its way and one at its end.
+        assert!(entries <= 20_000 + 1_000 * 5, "{entries}");
+    }
+
+    #[test]
+    fn answers_and_failures_are_bounded() {
+        let Ending::Completed { text } = bounded(Ending::Completed { text: "é".repeat(4 << 20) }) else {
+            panic!("another ending")
+        };
+        assert!(text.len() < MAX_RESULT_BYTES + 200 && text.ends_with("bytes]"), "{}", text.len());
+        let whole = "x".repeat(MAX_RESULT_BYTES);
+        assert_eq!(bounded(Ending::Completed { text: whole.clone() }), Ending::Completed { text: whole });
+        let failure = Failure::new(FailureCode::EngineFailed, "x".repeat(1 << 20));
+        let Ending::Failed { failure } = bounded(Ending::Failed { failure }) else {
+            panic!("another ending")
+        };
+        assert!(failure.message.len() < MAX_FAILURE_BYTES + 100);
+    }
+}

@@ -1,0 +1,191 @@
+//! Texts of an engine in a form in which every character can be seen.
+//!
+//! A backslash begins everything that is not the text itself, and a backslash of the text is doubled, so no text can
+//! imitate the form of another. `\{40×space}` stands for a run of blanks that would push what follows it out of sight.
+
+use core::fmt::{Display, Formatter, Result, Write};
+
+/// The longest run of one blank character that is shown as it is.
+const LONGEST_RUN: usize = 16;
+/// The longest run of empty lines that is shown as it is.
+const LONGEST_GAP: usize = 4;
+
+/// A text in quotes on one line.
+#[derive(Clone, Copy, Debug)]
+pub struct Inline<'a>(pub &'a str);
+
+/// A text on lines of its own, each of which begins with a bar. The first one begins with the end of the line before.
+#[derive(Clone, Copy, Debug)]
+pub struct Block<'a>(pub &'a str);
+
+/// A name: as it is if it is plain, else in quotes.
+#[derive(Clone, Copy, Debug)]
+pub struct Name<'a>(pub &'a str);
+
+/// JSON on one line, without blanks between its parts.
+#[derive(Clone, Copy, Debug)]
+pub struct Json<'a>(pub &'a str);
+
+/// A text on one line without quotes, for labels.
+#[derive(Clone, Copy, Debug)]
+pub struct Label<'a>(pub &'a str);
+
+impl Display for Inline<'_> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> Result {
+        out.write_char('"')?;
+        each_run(self.0, |char, count| match char {
+            '"' => repeat(out, "\\\"", count),
+            char => shown(out, char, count),
+        })?;
+        out.write_char('"')
+    }
+}
+
+impl Display for Label<'_> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> Result {
+        each_run(self.0, |char, count| shown(out, char, count))
+    }
+}
+
+impl Display for Block<'_> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> Result {
+        let mut gap = 0_usize;
+        let mut lines = self.0.split('\n').peekable();
+        while let Some(line) = lines.next() {
+            if line.is_empty() {
+                gap += 1;
+                if lines.peek().is_some_and(|next| next.is_empty()) {
+                    continue;
+                }
+            }
+            if gap > LONGEST_GAP {
+                write!(out, "\n  | \\{{{gap}×empty line}}")?;
+            } else {
+                (0..gap).try_for_each(|_| out.write_str("\n  |"))?;
+            }
+            gap = 0;
+            if line.is_empty() {
+                continue;
+            }
+            out.write_str("\n  | ")?;
+            let text = line.trim_end_matches(' ');
+            each_run(text, |char, count| shown(out, char, count))?;
+            // Blanks at the end of a line are never seen.
+            match line.len() - text.len() {
+                0 => {}
+                blanks => run(out, ' ', blanks)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Display for Name<'_> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> Result {
+        let plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-' | '.');
+        match self.0 {
+            name if !name.is_empty() && name.len() <= 64 && name.chars().all(plain) => out.write_str(name),
+            name => Inline(name).fmt(out),
+        }
+    }
+}
+
+impl Display for Json<'_> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> Result {
+        let (mut quoted, mut escaped) = (false, false);
+        each_run(self.0, |char, count| {
+            if !quoted {
+                quoted = char == '"' && count % 2 == 1;
+                return match char {
+                    ' ' | '\t' | '\r' | '\n' => Ok(()),
+                    ':' | ',' => (0..count).try_for_each(|_| write!(out, "{char} ")),
+                    char if is_unseen(char) => (0..count).try_for_each(|_| code_units(out, char)),
+                    char => (0..count).try_for_each(|_| out.write_char(char)),
+                };
+            }
+            match char {
+                // Every second one is escaped by the one before.
+                '\\' => {
+                    escaped ^= count % 2 == 1;
+                    (0..count).try_for_each(|_| out.write_char('\\'))
+                }
+                char => {
+                    let ends = if escaped { count - 1 } else { count };
+                    escaped = false;
+                    if char == '"' && ends % 2 == 1 {
+                        quoted = false;
+                    }
+                    match char {
+                        ' ' if count > LONGEST_RUN => run(out, char, count),
+                        char if is_unseen(char) && count > LONGEST_RUN => run(out, char, count),
+                        char if is_unseen(char) => (0..count).try_for_each(|_| code_units(out, char)),
+                        char => (0..count).try_for_each(|_| out.write_char(char)),
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// Hands on each run of one character.
+fn each_run(text: &str, mut each: impl FnMut(char, usize) -> Result) -> Result {
+    let mut run: Option<(char, usize)> = None;
+    for char in text.chars() {
+        run = match run {
+            Some((same, count)) if same == char => Some((char, count + 1)),
+            Some((other, count)) => {
+                each(other, count)?;
+                Some((char, 1))
+            }
+            None => Some((char, 1)),
+        };
+    }
+    run.map_or(Ok(()), |(char, count)| each(char, count))
+}
+
+fn repeat(out: &mut Formatter<'_>, text: &str, count: usize) -> Result {
+    (0..count).try_for_each(|_| out.write_str(text))
+}
+
+/// A run of one character.
+fn shown(out: &mut Formatter<'_>, char: char, count: usize) -> Result {
+    match char {
+        '\\' => repeat(out, "\\\\", count),
+        ' ' if count > LONGEST_RUN => run(out, char, count),
+        char if is_unseen(char) && count > LONGEST_RUN => run(out, char, count),
+        '\n' => repeat(out, "\\n", count),
+        '\r' => repeat(out, "\\r", count),
+        '\t' => repeat(out, "\\t", count),
+        char if is_unseen(char) => (0..count).try_for_each(|_| write!(out, "\\u{{{:x}}}", u32::from(char))),
+        char => (0..count).try_for_each(|_| out.write_char(char)),
+    }
+}
+
+/// A run that is counted and not shown.
+fn run(out: &mut Formatter<'_>, char: char, count: usize) -> Result {
+    match char {
+        ' ' => write!(out, "\\{{{count}×space}}"),
+        '\t' => write!(out, "\\{{{count}×tab}}"),
+        '\n' => write!(out, "\\{{{count}×newline}}"),
+        char => write!(out, "\\{{{count}×u+{:04x}}}", u32::from(char)),
+    }
+}
+
+/// As JSON escapes it.
+fn code_units(out: &mut Formatter<'_>, char: char) -> Result {
+    let mut units = [0; 2];
+    char.encode_utf16(&mut units).iter().try_for_each(|unit| write!(out, "\\u{unit:04x}"))
+}
+
+/// Characters without a shape of their own: controls, blanks other than the space, marks of direction, joiners,
+/// fillers and selectors, private use.
+pub fn is_unseen(char: char) -> bool {
+    char.is_control()
+        || (char.is_whitespace() && char != ' ')
+        || matches!(char,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{e000}'..='\u{f8ff}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{10ffff}')
+}

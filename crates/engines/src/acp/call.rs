@@ -1,0 +1,205 @@
+//! What a request for permission covers: the tool call in it, completed by what was told about the call before.
+//!
+//! The protocol lets a request leave out what an earlier update said. What was said is remembered, within a bound; a
+//! request about a call whose input is no longer known cannot be shown, and so it is not put to a person.
+
+use std::collections::BTreeMap;
+
+use abide_domain::context::{ChangeKind, CommandLine, Context, Field, FieldValue, FileChange, Subject};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::native::part;
+use crate::covered::{self, Fields, Items};
+
+/// The most that is remembered of all calls, in bytes.
+const MAX_REMEMBERED_BYTES: usize = 4 << 20;
+/// The most calls that are remembered.
+const MAX_REMEMBERED_CALLS: usize = 1_000;
+
+/// The longest id of a call that is remembered.
+const MAX_ID_BYTES: usize = 1 << 10;
+
+/// What was told about calls that are not over, by their ids.
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
+pub(super) struct Announcements {
+    calls: BTreeMap<String, Announced>,
+    /// Whether there were more calls in this turn than can be remembered.
+    lost: bool,
+}
+
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
+struct Announced {
+    raw_input: Option<Box<RawValue>>,
+    content: Option<Box<RawValue>>,
+    /// Whether something about it was too much to be remembered.
+    #[serde(default)]
+    lost: bool,
+}
+
+/// A request leaves out what was too much to be remembered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Missing;
+
+impl Announcements {
+    /// The agent tells about a call.
+    pub(super) fn tell(&mut self, id: &str, raw_input: Option<&RawValue>, content: Option<&RawValue>) {
+        if raw_input.is_none() && content.is_none() {
+            return;
+        }
+        let size = |raw: Option<&RawValue>| raw.map_or(0, |raw| raw.get().len());
+        let held: usize = self
+            .calls
+            .iter()
+            .map(|(id, call)| id.len() + size(call.raw_input.as_deref()) + size(call.content.as_deref()))
+            .sum();
+        let more = id.len() + size(raw_input) + size(content);
+        let is_new = !self.calls.contains_key(id);
+        if id.len() > MAX_ID_BYTES || (is_new && self.calls.len() >= MAX_REMEMBERED_CALLS) {
+            self.lost = true;
+            return;
+        }
+        let call = self.calls.entry(id.to_owned()).or_default();
+        if held + more > MAX_REMEMBERED_BYTES {
+            *call = Announced { lost: true, ..Announced::default() };
+            return;
+        }
+        if let Some(raw) = raw_input {
+            call.raw_input = Some(raw.to_owned());
+        }
+        if let Some(raw) = content {
+            call.content = Some(raw.to_owned());
+        }
+    }
+
+    /// A call is over.
+    pub(super) fn over(&mut self, id: &str) {
+        self.calls.remove(id);
+    }
+
+    /// The turn is over.
+    pub(super) fn forget(&mut self) {
+        self.calls.clear();
+        self.lost = false;
+    }
+}
+
+/// A text in the content of a call.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TextContent {
+    #[serde(rename = "type")]
+    _type: String,
+    content: TextBlock,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TextBlock {
+    #[serde(rename = "type")]
+    _type: String,
+    text: String,
+}
+
+/// What a call covers, with everything that the agent told about it.
+pub(super) fn context(call: Option<&RawValue>, announced: &Announcements) -> Result<Context, Missing> {
+    let mut call_fields = match call {
+        Some(raw) => match Fields::of(raw) {
+            Some(fields) => fields,
+            None => return Ok(Context::new(unnamed(covered::fields("tool call", raw)))),
+        },
+        None => Fields::default(),
+    };
+    let id = call_fields.take_texts(["toolCallId"]).map(|[id]| id).unwrap_or_default();
+    // It is always waiting, and says nothing about what it does.
+    let _status = call_fields.take_texts(["status"]);
+    let told = announced.calls.get(&id);
+    let own_input = call_fields.take("rawInput").filter(|raw| raw.get() != "null");
+    let own_content = call_fields.take("content").filter(|raw| !matches!(raw.get(), "null" | "[]"));
+    let is_lost = match told {
+        Some(told) => told.lost,
+        None => announced.lost && own_content.is_none(),
+    };
+    if own_input.is_none() && is_lost {
+        return Err(Missing);
+    }
+    let input = own_input.or_else(|| told.and_then(|told| told.raw_input.as_deref()));
+    let content = own_content.or_else(|| told.and_then(|told| told.content.as_deref()));
+    let [title, kind, name] =
+        ["title", "kind", "name"].map(|part| call_fields.take_texts([part]).map(|[text]| text));
+
+    let (files, mut rest) = content.map(parts).unwrap_or_default();
+    let mut input_fields = input.map(|raw| Fields::of(raw).ok_or(raw));
+    let subject = if !files.is_empty() {
+        rest.extend(input.map(|raw| covered::field("rawInput", raw)));
+        Subject::FileChange { files }
+    } else if let Some(line) = input_fields.as_mut().and_then(|fields| command(fields.as_mut().ok()?)) {
+        let Some(Ok(mut fields)) = input_fields else { return Err(Missing) };
+        let cwd = fields.take_texts(["cwd"]).map(|[cwd]| cwd);
+        rest.splice(0..0, fields.into_rest());
+        Subject::Command { line, cwd }
+    } else {
+        let input = match input_fields {
+            Some(Ok(fields)) => fields.into_rest(),
+            Some(Err(raw)) => vec![covered::field("rawInput", raw)],
+            None => vec![],
+        };
+        let name = name.clone().or_else(|| kind.clone()).unwrap_or_else(|| "this tool".to_owned());
+        Subject::Tool { name, input }
+    };
+    let is_command = |text: &String| match &subject {
+        Subject::Command { line: CommandLine::Shell(shell), .. } => shell == text,
+        Subject::Command { .. } | Subject::FileChange { .. } | Subject::Tool { .. } => false,
+    };
+    let remarks = title.into_iter().filter(|title| !title.trim().is_empty() && !is_command(title)).collect();
+    rest.extend(call_fields.into_rest().into_iter().filter(|field| field.value.text() != "[]"));
+    let tool = match &subject {
+        Subject::Tool { .. } => None,
+        Subject::Command { .. } | Subject::FileChange { .. } => name.or(kind),
+    };
+    Ok(Context { tool, remarks, rest, ..Context::new(subject) })
+}
+
+fn unnamed(input: Vec<Field>) -> Subject {
+    Subject::Tool { name: "this tool".to_owned(), input }
+}
+
+/// The command of an input, if it has one.
+fn command(fields: &mut Fields<'_>) -> Option<CommandLine> {
+    if let Some([shell]) = fields.take_texts(["command"]) {
+        return Some(CommandLine::Shell(shell));
+    }
+    let argv = fields.take_list("command")?;
+    Some(CommandLine::Argv(argv))
+}
+
+/// The changes of files in a call's content, and everything else in it.
+fn parts(content: &RawValue) -> (Vec<FileChange>, Vec<Field>) {
+    let Some(items) = Items::of(content) else { return (vec![], vec![covered::field("content", content)]) };
+    let (mut files, mut rest) = (vec![], vec![]);
+    for item in items.0 {
+        if let Some((file, more)) = changed(item) {
+            files.push(file);
+            rest.extend(more);
+        } else if let Some(block) = part::<TextContent>(Some(item)) {
+            rest.push(Field { name: "content".to_owned(), value: FieldValue::Text(block.content.text) });
+        } else {
+            rest.push(covered::field("content", item));
+        }
+    }
+    (files, rest)
+}
+
+/// The change of a file, and what else is said about it.
+fn changed(item: &RawValue) -> Option<(FileChange, Vec<Field>)> {
+    let mut fields = Fields::of(item)?;
+    let [kind, path, new] = fields.take_texts(["type", "path", "newText"])?;
+    if kind != "diff" {
+        return None;
+    }
+    let old = fields.take_texts(["oldText"]).map(|[old]| old);
+    let change = if old.is_some() { ChangeKind::Edit } else { ChangeKind::Write };
+    let diff = covered::diff(old.as_deref().unwrap_or_default(), &new);
+    let more = fields.into_rest().into_iter().filter(|field| field.value.text() != "null");
+    Some((FileChange { path, change, diff, cut: false }, more.collect()))
+}
