@@ -32,7 +32,7 @@ pub(crate) enum Command {
         after_help = "Stopped by ctrl-c, SIGTERM or `abide down --keep`, it leaves running turns and sessions to their keepers, and the next start takes them up again; `abide down` ends them.\n\nA store that has lost acknowledged input is refused: `abide restore FILE` puts a backup in place, --accept-loss continues without what is missing.\n\nExamples:\n  abide up\n  abide up --detach --open\n  abide up --listen 127.0.0.1:8080 --store postgres://abide@localhost/abide"
     )]
     Up(Up),
-    /// Stop the daemon in order: turns are stopped, sessions ended, and open questions stay open
+    /// Stop the daemon in order: turns and sessions end; questions stay open unless a process waits for their answer
     #[command(
         after_help = "Without --keep, every process of a run is ended, and what became of each run is printed:\n  a turn at work     is interrupted. An interactive run asks whether to continue or stop, a chat becomes\n                     idle, an auto run fails with STOPPED_BY_SHUTDOWN.\n  a waiting process  is ended and its question is void. A run that can be resumed asks whether to continue\n                     or stop, a sticky run fails with STOPPED_BY_SHUTDOWN.\n  everything else    stays: queued runs, turns that had not started, questions without a process.\n\nExamples:\n  abide down\n  abide down --keep && abide up --detach   # a new version, and nothing notices"
     )]

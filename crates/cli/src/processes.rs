@@ -148,9 +148,10 @@ impl Processes for Keepers {
         match self.look(name) {
             Looked::Held(keeper, status) => Ok(Box::new(Reader::new(*keeper, status.protocol, from)?)),
             Looked::Recorded(_, record) => {
-                Ok(Box::new(FileReader::new(&self.place(name), record, from).map_err(lost)?))
+                Ok(Box::new(FileReader::new(&self.place(name), Some(record), from).map_err(lost)?))
             }
-            other @ (Looked::Silent | Looked::Gone | Looked::Never | Looked::Nothing) => Err(other.lost()),
+            Looked::Gone => Ok(Box::new(FileReader::new(&self.place(name), None, from).map_err(lost)?)),
+            other @ (Looked::Silent | Looked::Never | Looked::Nothing) => Err(other.lost()),
         }
     }
 
@@ -247,7 +248,11 @@ impl Keepers {
             // It ran and is over; its output and its end can be read.
             Looked::Recorded(child, _) => return Ok(process(name, &child)),
             Looked::Silent => return Err(StartError::Silent),
-            Looked::Gone => return Err(StartError::Gone),
+            // It ran and was not seen to end; what it printed until then can be read.
+            Looked::Gone => match child(&self.place(name)) {
+                Some(child) => return Ok(process(name, &child)),
+                None => return Err(StartError::Gone),
+            },
             Looked::Never => return Err(never_began()),
             Looked::Nothing => self.begin(name, start)?,
         };

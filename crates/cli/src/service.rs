@@ -11,7 +11,7 @@ use crate::{
     args::{Down, Output},
     client::Client,
     config::Given,
-    exit::SUCCEEDED,
+    exit::{FAILED, SUCCEEDED},
     runs::when,
     table::{self, Colour, Look},
     text,
@@ -30,17 +30,21 @@ pub(crate) fn status(output: &Output, given: &[Given]) -> anyhow::Result<ExitCod
     let mut out = std::io::stdout().lock();
     if output.json {
         writeln!(out, "{}", serde_json::to_string(&status)?)?;
-        return Ok(SUCCEEDED);
+        return Ok(if status.store_error.is_none() { SUCCEEDED } else { FAILED });
     }
     for line in lines(&status, &client.address().url()) {
         writeln!(out, "{line}")?;
     }
-    Ok(SUCCEEDED)
+    Ok(if status.store_error.is_none() { SUCCEEDED } else { FAILED })
 }
 
 fn lines(status: &Status, url: &str) -> Vec<String> {
     let Status { version, pid, started_at, ready, slots_max, slots_held, queued, .. } = status;
-    let state = if *ready { Look::Good.cell("ready") } else { Look::Careful.cell("taking up what it found") };
+    let state = match &status.store_error {
+        Some(error) => Look::Bad.cell(text::one_line(error)),
+        None if *ready => Look::Good.cell("ready"),
+        None => Look::Careful.cell("taking up what it found"),
+    };
     let questions = match status.open_interactions {
         0 => Look::Plain.cell("none open"),
         open => Look::Careful.cell(format!("{open} open; `abide inbox` lists them")),

@@ -88,6 +88,15 @@ pub(crate) fn look(
     (health, lasts)
 }
 
+/// What can be said of an engine whose program has not answered yet.
+pub(crate) fn unanswered(entry: &Entry) -> Health {
+    let checks = entry.engine.checks(&entry.installation);
+    let mut health = entry.engine.judge(&vec![Observed::TimedOut; checks.len()]);
+    health.resume.detail =
+        "it is being examined, and its program has not answered yet; ask again later".to_owned();
+    health
+}
+
 /// Why a check showed nothing, if it did not.
 fn failed_check(observed: &Observed) -> Option<String> {
     match observed {

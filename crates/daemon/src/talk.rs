@@ -215,7 +215,11 @@ impl Talk {
     /// It is over. Whatever turn it had in hand ends; then it is known to be gone.
     pub(crate) fn departed(&mut self, exit: Exit) -> Vec<Deed> {
         let departure = Departure { exit, stderr: &self.stderr, cause: self.cause };
-        let said = self.interpreter.end(&departure);
+        // Without a record of its end, a turn in hand has an unknown outcome, which the interpreter cannot tell.
+        let said = match exit {
+            Exit::Unseen => Default::default(),
+            Exit::Code(_) => self.interpreter.end(&departure),
+        };
         let mut deeds: Vec<Deed> =
             said.into_iter().flat_map(|said| self.deeds(said, Aftermath::Exited(exit))).collect();
         deeds.push(Deed::Take(Event::ProcessExited { attempt: self.attempt, exit }));

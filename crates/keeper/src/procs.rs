@@ -56,6 +56,12 @@ impl Descriptors {
         Self { directory: open(format!("/proc/{pid}/fd"), flags, Mode::empty()).ok() }
     }
 
+    /// Whether there is a descriptor of this number, as far as can be seen.
+    pub(crate) fn is_open(&self, number: &str) -> bool {
+        let Some(directory) = &self.directory else { return true };
+        readlinkat_raw(directory, number, &mut [0u8; 1]) != Err(rustix::io::Errno::NOENT)
+    }
+
     /// Whether a descriptor leads to what `/proc` names like this.
     pub(crate) fn lead_to(&self, number: &str, name: &Path) -> bool {
         let Some(directory) = &self.directory else { return false };

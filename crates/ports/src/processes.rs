@@ -152,7 +152,7 @@ pub enum Found {
     Held(Process),
     /// It may be held, but its keeper does not answer at the moment.
     Silent,
-    /// It was there, but its keeper is gone and has not recorded how it ended.
+    /// It was there, but its keeper is gone and has not recorded how it ended. What it printed can be followed.
     Gone,
     /// Nothing was ever started under this name, or it was ended and forgotten.
     Never,

@@ -135,6 +135,20 @@ async fn a_deleted_log_is_refused_and_can_be_accepted() {
 }
 
 #[tokio::test]
+async fn a_log_that_another_program_moved_into_the_database_is_not_missed() {
+    let killed = Killed::after(30).await;
+    let other = rusqlite::Connection::open(&killed.path).unwrap();
+    let entries: i64 = other.query_row("SELECT count(*) FROM journal", [], |row| row.get(0)).unwrap();
+    assert!(entries > 0);
+    other.close().unwrap();
+    assert!(!killed.file("abide.db-wal").exists(), "closing moves the log into the database");
+    assert_eq!(SqliteStore::look(&killed.path).unwrap().head().await.unwrap(), killed.head);
+    let store = SqliteStore::open(&killed.path).unwrap();
+    assert_eq!(store.head().await.unwrap(), killed.head);
+    goes_on(&store).await;
+}
+
+#[tokio::test]
 async fn an_older_or_another_copy_in_its_place_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("abide.db");

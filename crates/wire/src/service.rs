@@ -62,6 +62,9 @@ pub struct Status {
     /// Why no run starts and nothing new is taken: too little disk space in the home.
     #[serde(default)]
     pub resource_pressure: Option<String>,
+    /// Why the store takes nothing.
+    #[serde(default)]
+    pub store_error: Option<String>,
     /// Terminal sessions.
     pub sessions: u64,
     /// Event streams and WebSockets that are open.

@@ -77,6 +77,7 @@ pub(super) async fn status(State(interface): State<Interface>) -> Result<Json<wi
         stalled: stalled.iter().map(ToString::to_string).collect(),
         troubled: daemon.troubled().await?,
         resource_pressure: daemon.shortage(None).map(|shortage| shortage.to_string()),
+        store_error: daemon.store().health().err().map(|error| error.to_string()),
         sessions: sessions(&interface).await,
         streams: interface.0.settings.max_streams.saturating_sub(interface.0.streams.available_permits())
             as u64,

@@ -1,6 +1,6 @@
 //! An agent's events in words, a line or so each.
 
-use abide_agent::event::{Event, Level, Status};
+use abide_agent::event::{EndStatus, Event, Level, Status};
 
 use crate::{
     table::{Colour, Look},
@@ -16,7 +16,11 @@ pub(super) fn line(event: &Event, colour: Colour) -> Option<String> {
         }
         Event::RunEnd(end) => {
             let reason = end.reason.as_deref().map(|reason| format!(": {}", text::one_line(reason)));
-            let word = format!("{:?}", end.status).to_lowercase();
+            let word = match end.status {
+                EndStatus::Completed => "completed",
+                EndStatus::Failed => "failed",
+                EndStatus::BudgetExhausted => "budget exhausted",
+            };
             let figures = format!(
                 "{} iterations, {} tokens in, {} out",
                 end.iterations, end.usage.input_tokens, end.usage.output_tokens

@@ -77,12 +77,13 @@ impl Follow for Reader {
 #[derive(Debug)]
 pub(super) struct FileReader {
     remains: Remains,
-    record: FinalRecord,
+    /// None if the keeper died before its child, or with it. Then only the output is known.
+    record: Option<FinalRecord>,
     path: PathBuf,
 }
 
 impl FileReader {
-    pub(super) fn new(place: &Place, record: FinalRecord, from: Offsets) -> io::Result<Self> {
+    pub(super) fn new(place: &Place, record: Option<FinalRecord>, from: Offsets) -> io::Result<Self> {
         let remains = Remains::open(place.path(), [from.stdout, from.stderr])?;
         Ok(Self { remains, record, path: place.path().to_owned() })
     }
@@ -95,14 +96,19 @@ impl Follow for FileReader {
             Remaining::Missing(_, offset) => {
                 Heard::Missing(format!("the process's output is not kept from byte {offset} on"))
             }
-            // The record vouches for what was printed before the end.
-            Remaining::End(ends) => match self.record.printed {
-                Some(printed) if ends[0] < printed[0] || ends[1] < printed[1] => Heard::Missing(format!(
-                    "the process ended with code {}, but the end of its output is missing in {}",
-                    self.record.exit.code,
-                    self.path.display()
-                )),
-                Some(_) | None => Heard::Exited(Exit::Code(self.record.exit.code)),
+            Remaining::End(ends) => match &self.record {
+                // The record vouches for what was printed before the end.
+                Some(FinalRecord { exit, printed: Some(printed) })
+                    if ends[0] < printed[0] || ends[1] < printed[1] =>
+                {
+                    Heard::Missing(format!(
+                        "the process ended with code {}, but the end of its output is missing in {}",
+                        exit.code,
+                        self.path.display()
+                    ))
+                }
+                Some(record) => Heard::Exited(Exit::Code(record.exit.code)),
+                None => Heard::Exited(Exit::Unseen),
             },
         })
     }

@@ -39,6 +39,38 @@ fn e7_a_turn_that_ended_while_neither_daemon_nor_keeper_lived_ends_as_it_did() {
     }
 }
 
+/// A held process does not exit at the end of its turn, so no exit is recorded. Its output says how the turn ended.
+#[test]
+fn e7_a_turn_of_a_held_process_that_ended_before_its_keeper_died_ends_as_it_did() {
+    for (last, status, code) in [
+        ("say done", "succeeded", Value::Null),
+        ("ask open_text What now?", "failed", json!("INTERACTION_PROCESS_LOST")),
+        ("fail no luck", "failed", json!("ENGINE_FAILED")),
+    ] {
+        let mut stage = Stage::new();
+        let script = format!("append log 1\nsleep 1\nappend log 2\n{last}");
+        let run = stage.create("parrot-sticky", &script, json!({}));
+        wait::until("the script has begun", || stage.lines() == ["1"]);
+        stage.down(Ending::Killed);
+        let spool = stage.home.place_of(&run, 1).join("spool.0");
+        wait::until("the turn has ended", || {
+            let printed = std::fs::read(&spool).unwrap_or_default();
+            let printed = String::from_utf8_lossy(&printed);
+            ["result", "failed"].iter().any(|end| printed.contains(&format!("{{\"type\":\"{end}\"")))
+        });
+        let keeper = stage.home.keeper_of(&run, 1).expect("it holds its process");
+        stage.home.kill(&keeper);
+        stage.up();
+        let over = stage.wait(&run, status);
+        assert_eq!(over["error"]["code"], code, "{last}: {over}");
+        if status == "succeeded" {
+            assert_eq!(over["result"]["text"], "done");
+        }
+        assert_eq!(stage.lines(), ["1", "2"], "{last}");
+        stage.wait_for_no_keeper();
+    }
+}
+
 #[test]
 #[expect(clippy::disallowed_methods, reason = "what is claimed is a duration")]
 fn a12_keepers_that_do_not_answer_cost_their_own_runs_only_and_go_on_when_they_do() {

@@ -5,6 +5,7 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -97,4 +98,24 @@ fn a9_every_turn_uses_the_command_that_the_run_was_begun_with() {
     assert_eq!(failed["error"]["code"], "ENGINE_NOT_FOUND", "{failed}");
     let message = failed["error"]["message"].as_str().unwrap_or_default();
     assert!(message.contains(&second.display().to_string()), "{message}");
+}
+
+/// A request for the engines that is given up must not keep the daemon from stopping.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "what is claimed is a duration")]
+fn a3_a_program_that_never_answers_holds_up_neither_the_list_of_engines_nor_a_stop() {
+    let mut stage = Stage::new();
+    let hangs = "case \"$*\" in *--version*|*--help*) exec sleep 1000;; esac";
+    let program = parrot(&stage, "hanging", hangs);
+    calls(&stage, &program);
+    stage.restart(Ending::Kept);
+    let began = Instant::now();
+    let listed = stage.home.client().and_then(|client| client.get("/v1/engines")).expect("an answer");
+    assert_eq!(listed.status, 200);
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    let again = stage.home.client().expect("a connection");
+    let given_up = std::thread::spawn(move || drop(again.get("/v1/engines")));
+    stage.shut_down();
+    given_up.join().expect("it ended");
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }

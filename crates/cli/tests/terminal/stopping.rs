@@ -243,6 +243,7 @@ const DEFINITIONS: &[&str] = &[
     "ulimit -n 3",
     "ulimit -n 8",
     "exec 0</dev/null",
+    "exec 0>&- 1>&- 2>&-",
     "TRY_BLOCK_ERROR=5; typeset -r TRY_BLOCK_INTERRUPT",
     "umask 777",
 ];

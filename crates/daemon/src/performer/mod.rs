@@ -509,12 +509,13 @@ impl Performer {
             })
             .await
         {
-            Found::Held(_) => self.listen(&run).await,
+            // What it said before its keeper died counts (E7).
+            Found::Held(_) | Found::Gone => self.listen(&run).await,
             Found::Silent => {
                 let within = Some(self.world.recovery_max);
                 self.take(run.run_id, Event::ContactLost { attempt, within }).await?;
             }
-            Found::Gone | Found::Never => {
+            Found::Never => {
                 self.take(run.run_id, Event::ProcessExited { attempt, exit: Exit::Unseen }).await?;
             }
         }

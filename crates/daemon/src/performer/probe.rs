@@ -41,8 +41,27 @@ struct Latest {
 /// How long the engines are left alone after a start: turns that wait for the daemon come first.
 const COLLECT_AFTER: Duration = Duration::from_millis(500);
 
-/// How long a check may take whose result somebody waits for in front of a screen.
-const SHOWN_WITHIN: Duration = Duration::from_secs(20);
+/// How long a check may take whose result a person waits for.
+const SHOWN_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long that person waits for another examination of the same engine.
+const SHARED_WITHIN: Duration = Duration::from_secs(5);
+
+/// Counts one examination for as long as it exists, also if the request that wanted it is dropped.
+struct UnderWay(Arc<super::Shared>);
+
+impl UnderWay {
+    fn begin(shared: &Arc<super::Shared>) -> Self {
+        shared.examinations.count.fetch_add(1, Ordering::AcqRel);
+        Self(shared.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.examinations.count.fetch_sub(1, Ordering::AcqRel);
+    }
+}
 
 impl Performer {
     pub(super) async fn probe(&self, run: &Run) -> Carried {
@@ -93,7 +112,13 @@ impl Performer {
         let name = entry.engine.name();
         let latest = lock(&self.shared.examinations.engines).entry(name.to_owned()).or_default().clone();
         let ended_before = latest.try_lock().map(|latest| latest.ended).ok();
-        let mut latest = latest.lock().await;
+        let mut latest = match patience {
+            None => latest.lock().await,
+            Some(_) => match tokio::time::timeout(SHARED_WITHIN, latest.lock()).await {
+                Ok(latest) => latest,
+                Err(_) => return Some(probe::unanswered(entry)),
+            },
+        };
         if let Some((installation, health)) = &latest.result
             && ended_before != Some(latest.ended)
             && *installation == entry.installation
@@ -109,9 +134,10 @@ impl Performer {
     async fn examine_now(&self, entry: &Entry, patience: Option<Duration>) -> Option<Health> {
         let (processes, shared, entry) = (self.world.processes.clone(), self.shared.clone(), entry.clone());
         let stamp = self.world.clock.stamp().fresh;
-        shared.examinations.count.fetch_add(1, Ordering::AcqRel);
+        let under_way = UnderWay::begin(&shared);
         let health = self
             .blocking(move || {
+                let _until_it_is_over = under_way;
                 let unique = stamp.to_string();
                 let cancel = &shared.closing;
                 let examination = Examination { directory: "/", unique: &unique, patience, cancel };
@@ -123,7 +149,6 @@ impl Performer {
                 health
             })
             .await;
-        self.shared.examinations.count.fetch_sub(1, Ordering::AcqRel);
         (!self.is_closing()).then_some(health)
     }
 

@@ -58,6 +58,12 @@ impl Holder {
             return Ok(());
         }
         if matches!(self.hold, Hold::Pty(_)) {
+            // A shell that has closed all its streams reports a wrong status.
+            if ["0", "1", "2"].iter().all(|number| !self.descriptors.is_open(number)) {
+                self.lose("the shell has closed its standard streams".to_owned());
+                self.waiting = Some((run, from));
+                return Ok(());
+            }
             // The streams of a shell on a terminal are the person's, too; they are not repaired.
             return self.start_job(run, from);
         }

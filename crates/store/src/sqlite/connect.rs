@@ -84,9 +84,13 @@ pub(super) fn writer(
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
         .map_err(|error| named(path, &error))?;
-    let mut missing = check_ours(&connection, path, had_log, options.loss)?;
-    match testimony::judge(&connection, path)? {
-        Verdict::Agrees => {}
+    check_ours(&connection, path)?;
+    let verdict = testimony::judge(&connection, path)?;
+    // Another program that opened the database may have moved the whole log into it. The witness tells.
+    let is_whole = had_log || verdict == Verdict::Agrees;
+    let mut missing = if is_whole { None } else { check_log(&connection, path, options.loss)? };
+    match verdict {
+        Verdict::Agrees | Verdict::Unused => {}
         Verdict::Unwitnessed { why } => notes.push(why),
         Verdict::Lost { what } if options.loss == Loss::Accept => missing = Some(what),
         Verdict::Lost { what } => return Err(StoreError::Lost { what }),
@@ -127,7 +131,7 @@ pub(super) fn writer(
 pub(super) fn check_beside(path: &Path) -> Result<(), StoreError> {
     let connection = reader(path)?;
     // Who has it keeps the log.
-    check_ours(&connection, path, true, Loss::Refuse)?;
+    check_ours(&connection, path)?;
     let missing = pending(MIGRATIONS, &applied(&connection).map_err(|error| named(path, &error))?)?;
     match missing.first() {
         None => Ok(()),
@@ -255,25 +259,25 @@ fn ends_within_a_page(file: &fs::File) -> std::io::Result<bool> {
     Ok(header.starts_with(b"SQLite format 3") && page.is_power_of_two() && !length.is_multiple_of(page))
 }
 
-/// Refuses a file that is not ours, or not whole. If a loss is accepted, says what is missing.
-fn check_ours(
-    connection: &Connection,
-    path: &Path,
-    had_log: bool,
-    loss: Loss,
-) -> Result<Option<String>, StoreError> {
+/// Refuses a file that is not ours.
+fn check_ours(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let ask = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let tables = ask("SELECT count(*) FROM sqlite_schema").map_err(|error| named(path, &error))?;
     if tables == 0 {
-        return Ok(None);
+        return Ok(());
     }
     let application = ask("PRAGMA application_id").map_err(|error| named(path, &error))?;
     if application != i64::from(APPLICATION_ID) {
         let reason = format!("{} is a database of another program", path.display());
         return Err(StoreError::Mismatched { reason });
     }
+    Ok(())
+}
+
+/// Refuses a file without a log that was in use with one. If a loss is accepted, says what is missing.
+fn check_log(connection: &Connection, path: &Path, loss: Loss) -> Result<Option<String>, StoreError> {
     let in_use = noted(connection, "in_use").map_err(|error| named(path, &error))?;
-    if in_use.as_deref() != Some("yes") || had_log {
+    if in_use.as_deref() != Some("yes") {
         return Ok(None);
     }
     let path = path.display();
@@ -345,7 +349,10 @@ pub(super) fn check_copy(copy: &Connection) -> Result<(), StoreError> {
 
 /// Whether a file can be put in the place of a database: ours, of this version or an older one, and whole.
 pub(super) fn check_backup(backup: &Connection, path: &Path, has_log: bool) -> Result<(), StoreError> {
-    check_ours(backup, path, has_log, Loss::Refuse)?;
+    check_ours(backup, path)?;
+    if !has_log {
+        check_log(backup, path, Loss::Refuse)?;
+    }
     let tables = "SELECT count(*) FROM sqlite_schema WHERE name IN ('journal', 'migrations', 'meta')";
     let ours: i64 = backup.query_row(tables, [], |row| row.get(0)).map_err(|error| named(path, &error))?;
     if ours < 3 {

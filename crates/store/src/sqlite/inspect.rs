@@ -23,7 +23,7 @@ pub(super) fn inspect(path: &Path) -> Result<Vec<Flaw>, StoreError> {
     let connection = connect::reader(path)?;
     let mut flaws = Vec::new();
     match testimony::judge(&connection, path)? {
-        Verdict::Agrees => {}
+        Verdict::Agrees | Verdict::Unused => {}
         Verdict::Unwitnessed { why } => flaws.push(Flaw::Note { what: why }),
         Verdict::Lost { what } => flaws.push(Flaw::Lost { what }),
     }

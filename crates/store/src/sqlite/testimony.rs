@@ -24,8 +24,10 @@ use crate::{
 /// How a database compares with its witness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Everything that was acknowledged is there; or there never was a witness.
+    /// Everything that was acknowledged is there.
     Agrees,
+    /// There never was a witness.
+    Unused,
     /// The witness is gone or unreadable, so nobody can tell.
     Unwitnessed { why: String },
     /// Something that was acknowledged is missing.
@@ -46,7 +48,7 @@ pub(super) fn judge(connection: &Connection, path: &Path) -> Result<Verdict, Sto
         Testimony::Missing => {
             let had = noted(connection, "witness").map_err(|error| named(path, &error))?.is_some();
             let why = format!("its witness {} is missing", witness.display());
-            return Ok(if had { unwitnessed(&why) } else { Verdict::Agrees });
+            return Ok(if had { unwitnessed(&why) } else { Verdict::Unused });
         }
         Testimony::Unreadable(why) => return Ok(unwitnessed(&format!("its witness {why}"))),
     };
