@@ -45,7 +45,19 @@ pub(crate) struct Plan {
 /// The folder of the home in which runs work that name no directory of their own.
 const WORKSPACES: &str = "workspaces";
 /// Folders of the home in which nobody works.
-const PRIVATE: [&str; 7] = ["keepers", "runs", "outliving", "trash", "logs", "parrot", "backups"];
+const PRIVATE: [&str; 11] = [
+    "agents",
+    "backups",
+    "contents",
+    "crash-guard",
+    "keepers",
+    "logs",
+    "made",
+    "outliving",
+    "parrot",
+    "runs",
+    "trash",
+];
 
 impl Isolator {
     /// For programs that must not see this home. `program` is this program, `path` where programs are looked for.

@@ -143,8 +143,9 @@ pub fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
     let mut report = orders.report.as_ref().and_then(|path| File::options().write(true).open(path).ok());
     let failure = carry_out(&orders);
     let Err(failure) = failure else { return ExitCode::SUCCESS };
+    let named = orders.argv.first().map(|program| program.to_string_lossy()).unwrap_or_default();
     let text = match &failure {
-        Failure::Program(error) => format!("program {error}"),
+        Failure::Program(error) => format!("program {named}: {error}"),
         Failure::Confine(error) => format!("confine {error}"),
     };
     match &mut report {
@@ -311,9 +312,11 @@ impl Report {
         [SUBCOMMAND.into()].into_iter().chain(report).chain(words).chain(["--".into()]).collect()
     }
 
-    /// The same for a keeper that is confined with its child: it needs its own directory too.
+    /// The same for a keeper that is confined with its child. It needs its own directory too, and the one around it, from
+    /// which it removes its own when it is over.
     pub(crate) fn prefix_of_keeper(&self, confinement: &[Vec<u8>], place: &Path) -> Vec<OsString> {
         let mut words = confinement.to_vec();
+        let place = place.parent().unwrap_or(place);
         for (needed, flag) in [("--hide", "--show"), ("--files", "--write")] {
             if confinement.iter().any(|word| word == needed.as_bytes()) {
                 words.extend([flag.as_bytes().to_vec(), place.as_os_str().as_bytes().to_vec()]);

@@ -50,6 +50,7 @@ const ROUTES: &[(&str, &str, RouteAccess)] = &[
     ("POST", "/v1/runs/{run_id}/interrupt", Needs(Run)),
     ("POST", "/v1/runs/{run_id}/cancel", Needs(Run)),
     ("GET", "/v1/interactions", Needs(Read)),
+    ("GET", "/v1/interactions/{interaction_id}/content", Needs(Read)),
     ("POST", "/v1/interactions/{interaction_id}/reply", Question),
     ("GET", "/v1/inbound/{channel}/{message_id}", Needs(Read)),
     ("GET", "/v1/rpc", Needs(Admin)),

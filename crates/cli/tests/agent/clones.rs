@@ -192,7 +192,8 @@ fn upgraded(command: &str) -> (Stage, u32) {
     let stage = Stage::new(script([shell(command), ask, shell("echo x is $x"), Answer::say("done")]));
     // A home of its own, in which the keeper's folder can be a link to where an earlier version had it.
     let before = stage.home().with_file_name("before");
-    let mut first = stage.command(&["--message", "go"]);
+    // Earlier versions did not isolate anything.
+    let mut first = stage.command(&["--message", "go", "--isolation", "off"]);
     first.env("ABIDE_HOME", &before);
     ended(first).expect(101);
     let (id, pid) = stage.sessions().remove(0);

@@ -14,7 +14,10 @@ fn a_run_asks_is_answered_through_a_restart_and_ends() {
     let path = format!("/v1/runs/{run}/events");
     let mut events = daemon.events(&path, 0);
     let asked = events.find(|event| event["data"]["outcome"] == "asked").unwrap();
-    assert_eq!(asked["data"]["question"]["options"][1], json!({ "label": "green", "safe": true }));
+    assert_eq!(
+        asked["data"]["question"]["options"][1],
+        json!({ "label": "green", "safe": true, "approves": null })
+    );
     let inbox = daemon.get("/v1/interactions?state=open");
     let interaction = inbox["items"][0]["interaction_id"].as_str().unwrap().to_owned();
     assert_eq!(daemon.get(&format!("/v1/runs/{run}"))["pending_interaction_id"], interaction);
