@@ -47,6 +47,46 @@ fn security_2_state_that_another_agent_replaces_by_links_fifos_and_devices_is_no
     stage.assert_unharmed();
 }
 
+#[test]
+fn security_2_state_that_a_tool_of_the_agent_itself_replaces_during_the_turn_is_not_followed() {
+    let mut stage = Stage::new();
+    let mut runs = Vec::new();
+    for (number, name) in NAMES.iter().enumerate() {
+        for (kind, command) in OBSTACLES {
+            let workspace = format!("{kind}{number}");
+            let order =
+                replacing(name, command).replace("CANARY", &stage.canary.path().display().to_string());
+            let prompt = format!("<do>{order} && touch replaced</do>");
+            let run = stage.create(&workspace, json!({ "engine": "native", "prompt": prompt }));
+            runs.push((run, workspace, *name));
+        }
+    }
+    stage.assert_bystander_works();
+    for (run, workspace, name) in &runs {
+        let found = stage.settle(run);
+        assert!(stage.workspace(workspace).join("replaced").exists(), "{workspace} {name}: {found:#}");
+        let turns = stage.get(&format!("/v1/runs/{run}/turns")).body;
+        let turn = &turns["items"][0];
+        // The record of the call that replaced it cannot be written either.
+        if ["journal.jsonl", "executions"].contains(name) {
+            let message = turn["error"]["message"].as_str().unwrap_or_default();
+            assert!(
+                message.contains(name) && message.contains("was deleted or replaced"),
+                "{workspace}: {turn:#}"
+            );
+        } else {
+            assert_eq!(turn["execution_status"], "completed", "{workspace} {name}: {turn:#}");
+        }
+        if found["status"] == "idle" {
+            stage.say(run, "<do>true</do>");
+        }
+    }
+    for (run, ..) in &runs {
+        stage.settle(run);
+    }
+    stage.assert_unharmed();
+}
+
 /// What a keeper's folder would hold, in forms that block or never end when they are read.
 const FORGED: &str = r#"
 forge() {

@@ -145,3 +145,47 @@ fn listings_of_artifacts_in_deep_wide_closed_and_oddly_named_folders_are_bounded
     stage.cancel(&run);
     stage.assert_unharmed();
 }
+
+/// Skills that an agent prepares for the next run: the name of each and what it holds.
+const SKILLS: [(&str, &str); 6] = [
+    ("deep", "deep(path + \"/deep\", DEPTH)"),
+    ("wide", "wide(path + \"/wide\", COUNT)"),
+    ("link", "os.symlink(\"CANARY/secret\", path + \"/leak\")"),
+    ("folder", "os.symlink(\"CANARY\", path + \"/leak\")"),
+    ("fifo", "os.mkfifo(path + \"/pipe\")"),
+    ("closed", "os.mkdir(path + \"/closed\", 0)"),
+];
+
+#[test]
+fn skills_that_an_agent_made_deep_wide_closed_or_full_of_links_are_refused() {
+    let (count, depth) = (size(COUNT, DEFAULT_COUNT), size(DEPTH, DEFAULT_DEPTH));
+    let mut stage = Stage::new();
+    let place = stage.fast_workspace();
+    let mut body = "skill = \"---\\nname: s\\ndescription: d\\n---\\nwords\\n\"\n".to_owned();
+    for (name, what) in SKILLS {
+        body += &format!(
+            "path = \"made-{name}\"; os.mkdir(path); open(path + \"/SKILL.md\", \"w\").write(skill)\n"
+        );
+        body +=
+            &format!("{}\n", what.replace("DEPTH", &depth.to_string()).replace("COUNT", &count.to_string()));
+    }
+    stage.program("any", &program(&body));
+    let options = json!({ "workspace": place.path(), "execution_mode": "auto" });
+    let run = stage.create("unused", options.clone());
+    stage.wait(&run, &["succeeded"]);
+    assert!(place.path().join("made").exists(), "{}", stage.complaints_of("any"));
+    stage.program("any", "touch started");
+    let runs = SKILLS.map(|(name, _)| {
+        let mut options = options.clone();
+        options["skill"] = json!(place.path().join(format!("made-{name}")));
+        (name, stage.create("unused", options))
+    });
+    for (name, run) in runs {
+        let found = stage.settle(&run);
+        assert_eq!(found["error"]["code"], "WORKSPACE_UNUSABLE", "{name}: {found:#}");
+        let message = found["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains(&format!("made-{name}")) && message.len() < 10_000, "{name}: {message}");
+    }
+    assert!(!place.path().join("started").exists(), "an agent was started with such a skill");
+    stage.assert_unharmed();
+}
