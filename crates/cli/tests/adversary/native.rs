@@ -33,7 +33,7 @@ fn security_2_state_that_another_agent_replaces_by_links_fifos_and_devices_is_no
         stage.wait(&other, &["succeeded"]);
         let is_replaced = stage.workspace(workspace).join("replaced").exists();
         assert!(is_replaced, "{workspace}: {}", stage.complaints_of(workspace));
-        stage.say(run, "<do>echo again >> again</do>");
+        stage.say(run, "<all><do>echo again >> again</do>");
     }
     stage.assert_bystander_works();
     for (run, workspace, name) in &runs {
@@ -78,7 +78,7 @@ fn security_2_state_that_a_tool_of_the_agent_itself_replaces_during_the_turn_is_
             assert_eq!(turn["execution_status"], "completed", "{workspace} {name}: {turn:#}");
         }
         if found["status"] == "idle" {
-            stage.say(run, "<do>true</do>");
+            stage.say(run, "<all><do>true</do>");
         }
     }
     for (run, ..) in &runs {
@@ -105,7 +105,7 @@ touch forged
 fn security_1_forged_folders_of_keepers_are_neither_read_nor_swept_when_a_native_run_ends() {
     let mut stage = Stage::new();
     stage.program("w", FORGED);
-    let run = stage.create("w", json!({ "engine": "native", "prompt": "<ask><do>true</do>" }));
+    let run = stage.create("w", json!({ "engine": "native", "prompt": "<all><do>true</do>" }));
     let waiting = stage.wait(&run, &["waiting_user"]);
     let session = waiting["engine_session"].as_str().expect("it has one").to_owned();
     let record = stage.home.path().join("agents").join(session);

@@ -210,9 +210,9 @@ impl Stage {
         panic!("{run} does not come to {statuses:?}\n{}", self.home.complaints());
     }
 
-    /// Waits until a turn is over, however it ended.
+    /// Waits until a turn is over or asks a question.
     pub(crate) fn settle(&self, run: &str) -> Value {
-        self.wait(run, &["idle", "succeeded", "failed"])
+        self.wait(run, &["idle", "waiting_user", "succeeded", "failed"])
     }
 
     /// Waits until the hostile agent in this workspace has made this file.
@@ -319,15 +319,17 @@ fn executable(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
 }
 
-/// The model orders what the prompt says between `<do>` and `</do>`: once, and `<ask>` makes it ask a person beside that.
+/// The model orders, once, what the prompt says between `<do>` and `</do>`. With `<all>` it orders the same in a shell that
+/// remembers, and asks a person.
 fn obey(heard: &Heard) -> Answer {
     let prompt = heard.last_user();
     let order = prompt.split_once("<do>").and_then(|(_, rest)| rest.split_once("</do>"));
     match order {
         Some((order, _)) if heard.returned().is_empty() => {
-            let act = Answer::call("act", json!({ "command": order }));
-            if prompt.contains("<ask>") {
-                act.then_call("ask_human", json!({ "question": "?" }))
+            let command = json!({ "command": order });
+            let act = Answer::call("act", command.clone());
+            if prompt.contains("<all>") {
+                act.then_call("shell", command).then_call("ask_human", json!({ "question": "?" }))
             } else {
                 act
             }
