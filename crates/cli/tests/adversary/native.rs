@@ -1,0 +1,123 @@
+//! Links, FIFOs and devices in the state folder of the native agent, and forged folders of keepers (SECURITY 1, 2).
+
+use abide_testkit::wait;
+use serde_json::json;
+
+use crate::stage::Stage;
+
+const NAMES: [&str; 6] = ["journal.jsonl", "interaction.json", "sessions", "executions", "lock", "id"];
+
+/// What lies there instead, in a state folder.
+const OBSTACLES: [(&str, &str); 3] =
+    [("link", "ln -s CANARY/NAME NAME"), ("zero", "ln -s /dev/zero NAME"), ("fifo", "mkfifo NAME")];
+
+fn replacing(name: &str, command: &str) -> String {
+    format!("(cd .abide/native/*/ && rm -rf {name} && {})", command.replace("NAME", name))
+}
+
+#[test]
+fn security_2_state_that_another_agent_replaces_by_links_fifos_and_devices_is_not_followed() {
+    let mut stage = Stage::new();
+    let mut runs = Vec::new();
+    for (number, name) in NAMES.iter().enumerate() {
+        for (kind, command) in OBSTACLES {
+            let workspace = format!("{kind}{number}");
+            let run = stage.create(&workspace, json!({ "engine": "native", "prompt": "<do>true</do>" }));
+            stage.program(&workspace, &format!("{} && touch replaced", replacing(name, command)));
+            runs.push((run, workspace, *name));
+        }
+    }
+    for (run, workspace, _) in &runs {
+        stage.wait(run, &["idle"]);
+        let other = stage.create(workspace, json!({ "execution_mode": "auto" }));
+        stage.wait(&other, &["succeeded"]);
+        let is_replaced = stage.workspace(workspace).join("replaced").exists();
+        assert!(is_replaced, "{workspace}: {}", stage.complaints_of(workspace));
+        stage.say(run, "<all><do>echo again >> again</do>");
+    }
+    stage.assert_bystander_works();
+    for (run, workspace, name) in &runs {
+        let found = stage.settle(run);
+        // Without its journal the agent does nothing. The daemon names the state, so the other files are copies.
+        if *name == "journal.jsonl" {
+            assert_eq!(found["status"], "failed", "{workspace} {name}: {found:#}");
+            assert!(!stage.workspace(workspace).join("again").exists(), "{workspace} {name}");
+        }
+    }
+    stage.assert_unharmed();
+}
+
+#[test]
+fn security_2_state_that_a_tool_of_the_agent_itself_replaces_during_the_turn_is_not_followed() {
+    let mut stage = Stage::new();
+    let mut runs = Vec::new();
+    for (number, name) in NAMES.iter().enumerate() {
+        for (kind, command) in OBSTACLES {
+            let workspace = format!("{kind}{number}");
+            let order =
+                replacing(name, command).replace("CANARY", &stage.canary.path().display().to_string());
+            let prompt = format!("<do>{order} && touch replaced</do>");
+            let run = stage.create(&workspace, json!({ "engine": "native", "prompt": prompt }));
+            runs.push((run, workspace, *name));
+        }
+    }
+    stage.assert_bystander_works();
+    for (run, workspace, name) in &runs {
+        let found = stage.settle(run);
+        assert!(stage.workspace(workspace).join("replaced").exists(), "{workspace} {name}: {found:#}");
+        let turns = stage.get(&format!("/v1/runs/{run}/turns")).body;
+        let turn = &turns["items"][0];
+        // The record of the call that replaced it cannot be written either.
+        if ["journal.jsonl", "executions"].contains(name) {
+            let message = turn["error"]["message"].as_str().unwrap_or_default();
+            assert!(
+                message.contains(name) && message.contains("was deleted or replaced"),
+                "{workspace}: {turn:#}"
+            );
+        } else {
+            assert_eq!(turn["execution_status"], "completed", "{workspace} {name}: {turn:#}");
+        }
+        if found["status"] == "idle" {
+            stage.say(run, "<all><do>true</do>");
+        }
+    }
+    for (run, ..) in &runs {
+        stage.settle(run);
+    }
+    stage.assert_unharmed();
+}
+
+/// What a keeper's folder would hold, in forms that block or never end when they are read.
+const FORGED: &str = r#"
+forge() {
+  mkdir -p "$1/fifo" "$1/zero" "$1/link"
+  for file in identity claim secret socket lock exit.json spool.0 meta; do
+    mkfifo "$1/fifo/$file"; ln -s /dev/zero "$1/zero/$file"; ln -s CANARY/sessions/x/identity "$1/link/$file"
+  done
+  ln -s CANARY "$1/outside"; ln -s CANARY/sessions/x "$1/x"
+}
+for state in .abide/native/*/; do forge "$state/sessions"; forge "$state/executions"; done
+forge .abide/keepers/runs; forge .abide/sessions; forge keepers
+touch forged
+"#;
+
+#[test]
+fn security_1_forged_folders_of_keepers_are_neither_read_nor_swept_when_a_native_run_ends() {
+    let mut stage = Stage::new();
+    stage.program("w", FORGED);
+    let run = stage.create("w", json!({ "engine": "native", "prompt": "<all><do>true</do>" }));
+    let waiting = stage.wait(&run, &["waiting_user"]);
+    let session = waiting["engine_session"].as_str().expect("it has one").to_owned();
+    let record = stage.home.path().join("agents").join(session);
+    assert!(record.exists());
+    let other = stage.create("w", json!({ "execution_mode": "auto" }));
+    stage.wait(&other, &["succeeded"]);
+    assert!(stage.workspace("w").join("forged").exists(), "{}", stage.complaints_of("w"));
+    stage.cancel(&run);
+    wait::until("the record of the run's state is gone", || !record.exists());
+    assert!(
+        stage.workspace("w").join("keepers/fifo/identity").exists(),
+        "a folder of the workspace was deleted"
+    );
+    stage.assert_unharmed();
+}

@@ -1,0 +1,373 @@
+//! A daemon whose agents are hostile programs, a run that must not notice them, and a tree that must not change.
+//!
+//! If the suite is root, the daemon and everything below it run as an ordinary user, because modes and RLIMIT_NPROC mean
+//! nothing to root.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, chown},
+    path::{Path, PathBuf},
+};
+
+use abide_os::{beneath::Directory, remove::remove};
+use abide_testkit::{
+    daemon::{Feed, Home, Response, Running},
+    model::{Answer, Heard, ModelServer, Script},
+    wait,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::canary::{Canary, SECRET};
+
+pub(crate) struct Stage {
+    pub(crate) home: Home,
+    pub(crate) canary: Canary,
+    daemon: Option<Running>,
+    feed: Feed,
+    bystander: String,
+    owner: Option<u32>,
+    outside: TempDir,
+    _model: ModelServer,
+}
+
+/// The most memory that the daemon may ever have had, in bytes.
+const MAX_MEMORY: u64 = 200 << 20;
+/// How often a state without an event of its own is looked at. Each look waits for an event or a tenth of a second.
+const LOOKS: usize = 1_200;
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        Self::with(&[])
+    }
+
+    /// A daemon with these settings in its environment.
+    pub(crate) fn with(settings: &[(&str, &str)]) -> Self {
+        // A user of its own for each test process: limits on processes count per user.
+        let owner = rustix::process::geteuid().is_root().then(|| 61_000 + std::process::id() % 4_000);
+        let outside = tempfile::tempdir().expect("the test machine allows it");
+        let at = |name: &str| outside.path().join(name);
+        fs::set_permissions(outside.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let canary = Canary::new(at("canary"), owner);
+        fs::create_dir_all(at("programs")).expect("the test machine allows it");
+        fs::create_dir_all(at("errors")).expect("the test machine allows it");
+        chown(at("errors"), owner, owner).expect("it is ours");
+        fs::create_dir_all(at("skill/heron")).expect("the test machine allows it");
+        let skill = "---\nname: heron\ndescription: counts herons\n---\nCount twice.\n";
+        fs::write(at("skill/heron/SKILL.md"), skill).expect("the test machine allows it");
+        let mark = outside.path().display().to_string();
+        executable(&at("hostile"), &WRAPPER.replace("OUTSIDE", &mark));
+        let daemon = match owner {
+            Some(user) => format!("exec setpriv --reuid={user} --regid={user} --clear-groups BINARY \"$@\""),
+            None => "exec BINARY \"$@\"".to_owned(),
+        };
+        let daemon = daemon.replace("BINARY", env!("CARGO_BIN_EXE_abide"));
+        executable(&at("abide"), &format!("#!/bin/sh\n{daemon}\n"));
+        let home = Home::new(&at("abide")).with("ABIDE_SLOTS_MAX_RUNNING", "6");
+        let home = settings.iter().fold(home, |home, (name, value)| home.with(name, value));
+        let model = ModelServer::start(Script::new().decide(|heard| Some(obey(heard))));
+        prepare_home(&home, &model, &at("hostile"), owner);
+        let daemon = home.start();
+        assert!(daemon.is_ready(), "{}", home.complaints());
+        let feed = Feed::open("/v1/events", home.finder());
+        let mut stage = Self {
+            home,
+            canary,
+            daemon: Some(daemon),
+            feed,
+            bystander: String::new(),
+            owner,
+            outside,
+            _model: model,
+        };
+        // It lives in one process from the beginning to the end of the story.
+        let bystander = json!({ "engine": "parrot-sticky", "prompt": "say one" });
+        stage.bystander = stage.create("bystander", bystander);
+        stage.wait(&stage.bystander, &["idle"]);
+        stage
+    }
+
+    /// A folder in which agents work; it belongs to the daemon's user.
+    pub(crate) fn workspace(&self, name: &str) -> PathBuf {
+        let path = self.home.workspace(name);
+        for folder in [self.home.path().join("work"), path.clone()] {
+            chown(folder, self.owner, self.owner).expect("it is ours");
+        }
+        path
+    }
+
+    /// A workspace outside the home, in memory where the machine has a file system for that: large trees are made and
+    /// deleted there without the disk.
+    pub(crate) fn fast_workspace(&self) -> FastWorkspace {
+        let memory = Path::new("/dev/shm");
+        let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        let folder = folder.expect("the test machine allows it");
+        chown(folder.path(), self.owner, self.owner).expect("it is ours");
+        FastWorkspace { folder: folder.keep() }
+    }
+
+    /// What the hostile agent does at every turn in the workspace of this name; `any` stands for all others. `CANARY` is
+    /// replaced by the path of the tree that must not change.
+    pub(crate) fn program(&self, workspace: &str, body: &str) {
+        let body = body.replace("CANARY", &self.canary.path().display().to_string());
+        let path = self.outside.path().join("programs").join(format!("{workspace}.sh"));
+        fs::write(path, body).expect("the test machine allows it");
+    }
+
+    /// What the hostile program of this workspace complained about.
+    pub(crate) fn complaints_of(&self, workspace: &str) -> String {
+        let path = self.outside.path().join("errors").join(format!("{workspace}.sh"));
+        fs::read_to_string(path).unwrap_or_else(|_| "it did not run".to_owned())
+    }
+
+    /// The folder of a skill, for the option `skill` of a run.
+    pub(crate) fn skill(&self) -> PathBuf {
+        self.outside.path().join("skill/heron")
+    }
+
+    /// Another skill of the same name.
+    pub(crate) fn other_skill(&self) -> PathBuf {
+        let path = self.outside.path().join("other/heron");
+        fs::create_dir_all(&path).expect("the test machine allows it");
+        let text = "---\nname: heron\ndescription: feeds herons\n---\nFeed twice.\n";
+        fs::write(path.join("SKILL.md"), text).expect("the test machine allows it");
+        path
+    }
+
+    /// Moves the workspace that Abide made for a finished run to the trash, as retention does when its time is over, and
+    /// returns its place there.
+    pub(crate) fn expire_workspace(&self, run: &str) -> PathBuf {
+        let trash = self.home.path().join("trash");
+        fs::create_dir_all(&trash).expect("the home can be written");
+        chown(&trash, self.owner, self.owner).expect("it is ours");
+        fs::set_permissions(&trash, fs::Permissions::from_mode(0o700)).expect("it is ours");
+        let place = trash.join(format!("{run}.0"));
+        fs::rename(self.home.path().join("workspaces").join(run), &place).expect("Abide made it");
+        place
+    }
+
+    /// Creates a run in the workspace of this name, by default a chat of the hostile agent.
+    pub(crate) fn create(&self, workspace: &str, more: Value) -> String {
+        let mut body = json!({ "engine": "parrot", "prompt": "go", "execution_mode": "chat",
+            "workspace": self.workspace(workspace) });
+        for (name, value) in more.as_object().expect("options are an object") {
+            body[name] = value.clone();
+        }
+        // Without a workspace, Abide makes one.
+        if body["workspace"].is_null() {
+            body.as_object_mut().expect("it is an object").remove("workspace");
+        }
+        let created = self.post("/v1/runs", &body);
+        assert_eq!(created.status, 201, "{}", created.body);
+        created.text("/run_id").to_owned()
+    }
+
+    /// Begins the next turn.
+    pub(crate) fn say(&self, run: &str, text: &str) {
+        let sent = self.post(&format!("/v1/runs/{run}/messages"), &json!({ "text": text }));
+        assert_eq!(sent.status, 202, "{}", sent.body);
+    }
+
+    /// Cancels a run and waits until it is.
+    pub(crate) fn cancel(&self, run: &str) {
+        let accepted = self.post(&format!("/v1/runs/{run}/cancel"), &json!({}));
+        assert_eq!(accepted.status, 200, "{}", accepted.body);
+        self.wait(run, &["canceled"]);
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Response {
+        self.home.client().and_then(|client| client.post(path, body)).expect("the daemon answers")
+    }
+
+    /// What the daemon answers; it must not contain anything of the canary tree.
+    pub(crate) fn get(&self, path: &str) -> Response {
+        let response = self.home.client().and_then(|client| client.get(path)).expect("the daemon answers");
+        assert!(!response.body.to_string().contains(SECRET), "{path}: {}", response.body);
+        response
+    }
+
+    /// The paths of a run's artifacts, as listed.
+    pub(crate) fn artifacts(&self, run: &str) -> Vec<String> {
+        let listed = self.get(&format!("/v1/runs/{run}/artifacts?limit=100"));
+        assert_eq!(listed.status, 200, "{}", listed.body);
+        let items = listed.body["items"].as_array().cloned().expect("a page has items");
+        items.iter().filter_map(|item| item["path"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// Waits until a run has one of these states.
+    pub(crate) fn wait(&self, run: &str, statuses: &[&str]) -> Value {
+        for _ in 0..LOOKS {
+            let seen = self.feed.seen().len();
+            let found = self.get(&format!("/v1/runs/{run}")).body;
+            let status = found["status"].as_str().unwrap_or_default();
+            if statuses.contains(&status) {
+                return found;
+            }
+            let is_over = ["succeeded", "failed", "canceled"].contains(&status);
+            assert!(!is_over, "{run} never comes to {statuses:?}: {found:#}\n{}", self.home.complaints());
+            self.feed.wait_shortly_beyond(seen);
+        }
+        panic!("{run} does not come to {statuses:?}\n{}", self.home.complaints());
+    }
+
+    /// Waits until a turn is over or asks a question.
+    pub(crate) fn settle(&self, run: &str) -> Value {
+        self.wait(run, &["idle", "waiting_user", "succeeded", "failed"])
+    }
+
+    /// Waits until the hostile agent in this workspace has made this file.
+    pub(crate) fn wait_for_file(&self, workspace: &str, name: &str) {
+        let path = self.home.workspace(workspace).join(name);
+        wait::until(name, || path.exists());
+    }
+
+    /// The processes of hostile programs that are alive.
+    pub(crate) fn hostile_processes(&self) -> Vec<u32> {
+        let mark = format!("HOSTILE={}", self.outside.path().display());
+        let all = fs::read_dir("/proc").expect("processes are listed").flatten();
+        let pids = all.filter_map(|process| process.file_name().to_str()?.parse().ok());
+        let is_marked = |pid: &u32| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|entry| entry == mark.as_bytes())
+        };
+        pids.filter(is_marked).collect()
+    }
+
+    /// The run beside answers in the process in which it began, while the hostile ones are at work.
+    pub(crate) fn assert_bystander_works(&self) {
+        self.say(&self.bystander, "say two");
+        let answered = self.wait(&self.bystander, &["idle"]);
+        assert_eq!(answered["result"]["text"], "two", "{answered:#}");
+        let turns = self.get(&format!("/v1/runs/{}/turns", self.bystander)).body;
+        let attempts = turns["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .flat_map(|turn| turn["attempts"].as_array().cloned().unwrap_or_default());
+        let mut pids: Vec<_> = attempts.filter_map(|attempt| attempt["pid"].as_u64()).collect();
+        assert!(pids.len() >= 2, "{turns:#}");
+        pids.dedup();
+        assert_eq!(pids.len(), 1, "its process was lost: {turns:#}");
+    }
+
+    /// The daemon is the one that was started, had little memory, serves others, and nothing outside was changed.
+    pub(crate) fn assert_unharmed(&mut self) {
+        self.assert_bystander_works();
+        let fresh = json!({ "engine": "parrot-sticky", "prompt": "say fine", "execution_mode": "auto" });
+        let fresh = self.create("fresh", fresh);
+        self.wait(&fresh, &["succeeded"]);
+        let daemon = self.daemon.as_mut().expect("it was started");
+        assert_eq!(daemon.death(), None, "the daemon died: {}", self.home.complaints());
+        let known = fs::read_to_string(self.home.path().join("daemon.json")).expect("it tells where it is");
+        let known: Value = serde_json::from_str(&known).expect("it is JSON");
+        assert_eq!(known["process"]["pid"], daemon.pid(), "another daemon serves this home");
+        let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("it lives");
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux tells it");
+        let peak = peak.trim().trim_end_matches(" kB").parse::<u64>().expect("it is a number") << 10;
+        assert!(peak < MAX_MEMORY, "the daemon had {peak} bytes");
+        self.canary.assert_unchanged();
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if let Some(daemon) = self.daemon.take() {
+            daemon.kill();
+        }
+        self.feed.stop();
+    }
+}
+
+pub(crate) struct FastWorkspace {
+    folder: PathBuf,
+}
+
+impl FastWorkspace {
+    pub(crate) fn path(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl Drop for FastWorkspace {
+    fn drop(&mut self) {
+        // The standard library's removal recurses, and these trees are too deep for that.
+        let (parent, name) = (self.folder.parent(), self.folder.file_name());
+        if let (Some(Ok(parent)), Some(name)) = (parent.map(Directory::open), name) {
+            remove(&parent, name, wait::LIMIT);
+        }
+    }
+}
+
+/// Configures the hostile agent and the native one, and gives the home to the daemon's user.
+fn prepare_home(home: &Home, model: &ModelServer, hostile: &Path, owner: Option<u32>) {
+    let agent = home.path().join("agent");
+    fs::create_dir_all(&agent).expect("the home can be written");
+    let definition = AGENT.replace("BASE_URL", &model.url("/v1"));
+    fs::write(agent.join("config.yaml"), definition).expect("the home can be written");
+    fs::write(agent.join("system_prompt.md"), "You obey.\n").expect("the home can be written");
+    let config = format!(
+        "[engines.native]\nargs = [\"--agent\", {agent:?}]\n[engines.parrot]\ncommand = [{hostile:?}]\n"
+    );
+    fs::write(home.path().join("config.toml"), config).expect("the home can be written");
+    for name in ["", "config.toml", "agent", "agent/config.yaml", "agent/system_prompt.md"] {
+        chown(home.path().join(name), owner, owner).expect("it is ours");
+    }
+}
+
+fn executable(path: &Path, text: &str) {
+    fs::write(path, text).expect("the test machine allows it");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+}
+
+/// The model orders, once, what the prompt says between `<do>` and `</do>`. With `<all>` it orders the same in a shell that
+/// remembers, and asks a person.
+fn obey(heard: &Heard) -> Answer {
+    let prompt = heard.last_user();
+    let order = prompt.split_once("<do>").and_then(|(_, rest)| rest.split_once("</do>"));
+    match order {
+        Some((order, _)) if heard.returned().is_empty() => {
+            let command = json!({ "command": order });
+            let act = Answer::call("act", command.clone());
+            if prompt.contains("<all>") {
+                act.then_call("shell", command).then_call("ask_human", json!({ "question": "?" }))
+            } else {
+                act
+            }
+        }
+        Some(_) | None => Answer::say("done"),
+    }
+}
+
+/// In the place of the parrot: its dialogue, around the program that belongs to the workspace. What it starts carries a mark
+/// in its environment.
+const WRAPPER: &str = r#"#!/bin/bash
+case "$*" in *--version*) echo "abide 0.1.0"; exit;; *--help*) echo "--resume"; exit;; esac
+session=s$$
+while [ $# -gt 0 ]; do case $1 in --resume|--session-id) session=$2;; esac; shift; done
+read -r prompt
+echo '{"type":"session","id":"'$session'"}'
+echo '{"type":"turn"}'
+program="OUTSIDE/programs/$(basename "$PWD").sh"
+[ -e "$program" ] || program="OUTSIDE/programs/any.sh"
+PROMPT=$prompt HOSTILE="OUTSIDE" bash "$program" >/dev/null 2>>"OUTSIDE/errors/$(basename "$program")"
+echo '{"type":"result","text":"done"}'
+"#;
+
+const AGENT: &str = r#"
+model:
+  base_url: "BASE_URL"
+  name: loopback
+  max_retries: 1
+tools:
+  - name: act
+    description: Runs a command.
+    command: [bash, -c, 'eval "$1"', act]
+    parameters:
+      - { name: command, type: string, description: The command., inject_as: argument }
+  - name: shell
+    description: A shell that remembers.
+    stateful: true
+    command: [bash, -i]
+    parameters:
+      - { name: command, type: string, description: The command., inject_as: stdin, required: false }
+"#;

@@ -1,0 +1,109 @@
+//! Directories that are swapped for links while Abide works on them.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use abide_testkit::wait;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use serde_json::{Value, json};
+
+use crate::stage::Stage;
+
+/// Swaps each path for a link into the canary tree and back, one after the other, until it is killed. Of a path whose parent
+/// is a link at the moment nothing is swapped, because that would be done in the canary tree.
+const RACER: &str = r#"
+case $PROMPT in *race*) ;; *) exit;; esac
+exec python3 - <<'PYTHON'
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+def exchange(one, other): return libc.renameat2(-100, one.encode(), -100, other.encode(), 2) == 0
+paths = [".abide", ".abide/artifacts", ".abide/skills", ".parrot", ".parrot/skills", ".parrot/skills/heron"]
+os.mkdir("decoys")
+for number, path in enumerate(paths):
+    target = {".abide": "", ".parrot": ""}.get(path, path.split("/", 1)[-1])
+    os.symlink("CANARY/" + target, f"decoys/{number}")
+open("racing", "w").close()
+swaps = 0
+while True:
+    for number, path in enumerate(paths):
+        if exchange(path, f"decoys/{number}"):
+            for _ in range(200): os.path.lexists(path)
+            while not exchange(path, f"decoys/{number}"): pass
+            swaps += 1
+            if swaps == 50: open("swapped", "w").close()
+PYTHON
+"#;
+
+const ROUNDS: usize = 10;
+
+#[test]
+fn folders_that_are_swapped_for_links_while_turns_begin_and_artifacts_are_listed_lead_nowhere() {
+    let mut stage = Stage::new();
+    stage.program("w", RACER);
+    let racer = stage.create("w", json!({ "prompt": "race" }));
+    stage.wait_for_file("w", "racing");
+    let skills = [stage.skill(), stage.other_skill()];
+    let mut statuses = Vec::new();
+    for round in 0..ROUNDS {
+        // Each run wants another skill of the same name than the one before, so the copy is replaced.
+        let options = json!({ "execution_mode": "auto", "skill": skills[round % 2] });
+        let run = stage.create("w", options);
+        loop {
+            let listed = stage.get(&format!("/v1/runs/{run}/artifacts"));
+            assert_eq!((listed.status, &listed.body["items"]), (200, &json!([])), "{}", listed.body);
+            assert_eq!(stage.get(&format!("/v1/runs/{run}/artifacts/report.txt")).status, 404);
+            let found = stage.get(&format!("/v1/runs/{run}")).body;
+            if ["succeeded", "failed"].iter().any(|status| found["status"] == *status) {
+                let error = &found["error"]["code"];
+                assert!(error.is_null() || error == "WORKSPACE_UNUSABLE", "{found:#}");
+                statuses.push(found["status"].clone());
+                break;
+            }
+        }
+    }
+    stage.wait_for_file("w", "swapped");
+    stage.assert_bystander_works();
+    stage.cancel(&racer);
+    wait::until("the racer is gone", || stage.hostile_processes().is_empty());
+    stage.assert_unharmed();
+    assert_eq!(statuses.len(), ROUNDS, "{statuses:?}");
+}
+
+const FOLDERS: usize = 64;
+
+#[test]
+fn security_4_folders_that_are_swapped_for_links_while_a_workspace_is_deleted_are_not_followed() {
+    let mut stage = Stage::with(&[("ABIDE_RETENTION_EVERY_SEC", "1")]);
+    stage.program("any", "for i in $(seq 0 63); do mkdir -p $i; (cd $i; mkdir $(seq 1 150)); done");
+    let run = stage.create("unused", json!({ "workspace": Value::Null }));
+    stage.wait(&run, &["idle"]);
+    stage.cancel(&run);
+    let workspace = stage.home.path().join("workspaces").join(&run);
+    assert!(workspace.join("63/150").is_dir(), "{}", stage.complaints_of("any"));
+    for number in 0..FOLDERS {
+        symlink(stage.canary.path(), workspace.join(format!("link{number}"))).unwrap();
+    }
+    let expired = stage.expire_workspace(&run);
+    let (swapped, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                for number in 0..FOLDERS {
+                    let (folder, link) =
+                        (expired.join(number.to_string()), expired.join(format!("link{number}")));
+                    let done = renameat_with(CWD, &folder, CWD, &link, RenameFlags::EXCHANGE);
+                    if done.is_ok() {
+                        swapped.store(true, Ordering::Relaxed);
+                    }
+                }
+            }
+        });
+        wait::until("the workspace is deleted", || fs::symlink_metadata(&expired).is_err());
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(swapped.load(Ordering::Relaxed), "nothing was swapped");
+    stage.assert_unharmed();
+}

@@ -1,0 +1,191 @@
+//! Trees that are deep, wide, closed or oddly named, wherever Abide lists, copies or deletes (SECURITY 4).
+//!
+//! `TREES_COUNT` and `TREES_DEPTH` make them larger; they have no prefix of ours, because those are not inherited by tests.
+
+use std::fs;
+
+use abide_testkit::wait;
+use serde_json::{Value, json};
+
+use crate::stage::Stage;
+
+const COUNT: &str = "TREES_COUNT";
+const DEFAULT_COUNT: u64 = 20_000;
+const DEPTH: &str = "TREES_DEPTH";
+const DEFAULT_DEPTH: u64 = 15_000;
+
+/// Makes trees: `deep`, `wide`, `odd` and `all` of them, in places that `BODY` names.
+const TREES: &str = r#"
+python3 - <<'PYTHON'
+import os
+run = os.path.basename(os.getcwd())
+work = os.open(".", os.O_RDONLY)
+def enter(path):
+    os.chdir(work); os.makedirs(path, exist_ok=True); os.chdir(path)
+def deep(path, depth):
+    enter(path)
+    for _ in range(depth): os.mkdir("d"); os.chdir("d")
+    os.chdir(work)
+def wide(path, count):
+    enter(path)
+    for number in range(count): os.mkdir(f"f{number}")
+    os.chdir(work)
+def odd(path):
+    enter(path)
+    os.mkdir("new\nline"); os.mkdir(b"\xff\xfe"); open(b"not-\xff-text", "w").close()
+    os.mkdir("-rf"); os.mkdir("x" * 255); os.mkfifo("pipe")
+    os.symlink("CANARY", "canary"); os.symlink("CANARY/secret", "secret"); os.symlink("loop", "loop")
+    os.symlink("/dev/zero", "zero")
+    for mode in (0o000, 0o400, 0o100, 0o500):
+        name = f"mode{mode}"
+        os.makedirs(name + "/inner/most"); open(name + "/inner/file", "w").close()
+        os.chmod(name + "/inner", mode); os.chmod(name, mode)
+    os.chdir(work)
+def all(path, depth, count):
+    deep(path + "/deep", depth); wide(path + "/wide", count); odd(path + "/odd")
+BODY
+open("made", "w").close()
+PYTHON
+"#;
+
+fn program(body: &str) -> String {
+    TREES.replace("BODY", body)
+}
+
+fn size(name: &str, default: u64) -> u64 {
+    let given = std::env::vars().find(|(known, _)| known == name);
+    given.map_or(default, |(_, value)| value.parse().expect("it is a number"))
+}
+
+#[test]
+fn security_4_trees_in_the_way_of_a_skill_are_replaced_by_its_copy() {
+    let (count, depth) = (size(COUNT, DEFAULT_COUNT), size(DEPTH, DEFAULT_DEPTH));
+    let mut stage = Stage::new();
+    let place = stage.fast_workspace();
+    let body = format!(
+        r#"
+run = open("run").read()
+all(".abide/skills/" + run, {depth}, 100)
+wide(".abide/skills/" + run + ".old", {count} // 4)
+all(".parrot/skills/heron", {depth}, {count})
+open(".parrot/skills/heron/.abide-copy", "w").write("run_of_another\n")
+"#
+    );
+    // The run's id is known to the agent only from the mark.
+    let body = format!("tr -d '\\n' < .parrot/skills/heron/.abide-copy > run\n{}", program(&body));
+    stage.program("any", &body);
+    let run = stage.create("unused", json!({ "workspace": place.path(), "skill": stage.skill() }));
+    stage.wait(&run, &["idle"]);
+    assert!(place.path().join("made").exists(), "{}", stage.complaints_of("any"));
+    assert!(place.path().join(".abide/skills").join(&run).join("deep/d/d").is_dir());
+    stage.program("any", "true");
+    stage.say(&run, "again");
+    stage.assert_bystander_works();
+    stage.wait(&run, &["idle"]);
+    let copy = place.path().join(".parrot/skills/heron");
+    let mark = fs::read_to_string(copy.join(".abide-copy")).expect("the copy has a mark");
+    assert_eq!(mark.trim(), run);
+    assert!(!copy.join("deep").exists() && copy.join("SKILL.md").is_file());
+    let staging = fs::read_dir(place.path().join(".abide/skills")).expect("it is there").count();
+    assert_eq!(staging, 0, "something is left in the folder in which copies are made");
+    stage.cancel(&run);
+    stage.assert_unharmed();
+}
+
+/// Smaller by default than the one above, because it lies on the disk of the home.
+#[test]
+fn security_4_expired_workspaces_with_deep_wide_closed_and_oddly_named_folders_are_deleted() {
+    let (count, depth) = (size(COUNT, DEFAULT_COUNT / 10), size(DEPTH, DEFAULT_DEPTH / 5));
+    let mut stage = Stage::with(&[("ABIDE_RETENTION_EVERY_SEC", "1")]);
+    stage.program("any", &program(&format!("all(\"top\", {depth}, {count})")));
+    let run = stage.create("unused", json!({ "workspace": Value::Null }));
+    stage.wait(&run, &["idle"]);
+    let workspace = stage.home.path().join("workspaces").join(&run);
+    assert!(workspace.join("made").exists(), "{}", stage.complaints_of("any"));
+    stage.cancel(&run);
+    let expired = stage.expire_workspace(&run);
+    stage.assert_bystander_works();
+    wait::until("the expired workspace is deleted", || fs::symlink_metadata(&expired).is_err());
+    stage.assert_unharmed();
+}
+
+#[test]
+fn listings_of_artifacts_in_deep_wide_closed_and_oddly_named_folders_are_bounded() {
+    let (count, depth) = (size(COUNT, DEFAULT_COUNT), size(DEPTH, DEFAULT_DEPTH));
+    let mut stage = Stage::new();
+    let place = stage.fast_workspace();
+    let body = format!(
+        "all(\".abide/artifacts\", {depth}, {count})\nopen(\".abide/artifacts/report.txt\", \"w\").write(\"whole\")"
+    );
+    stage.program("any", &program(&body));
+    let run = stage.create("unused", json!({ "workspace": place.path() }));
+    stage.wait(&run, &["idle"]);
+    assert!(place.path().join("made").exists(), "{}", stage.complaints_of("any"));
+    let listed = stage.get(&format!("/v1/runs/{run}/artifacts"));
+    assert_eq!((listed.status, &listed.body["truncated"]), (200, &json!(true)), "{}", listed.body);
+    let read = |path: &str| stage.get(&format!("/v1/runs/{run}/artifacts/{path}")).status;
+    assert_eq!(read("report.txt"), 200);
+    let refused = [
+        "odd/secret",
+        "odd/canary/secret",
+        "odd/pipe",
+        "odd/zero",
+        "odd/loop",
+        "odd/mode0/inner/file",
+        "deep",
+    ];
+    for path in refused {
+        assert_eq!(read(path), 404, "{path}");
+    }
+    // A path that is longer than any system takes.
+    assert_eq!(read(&format!("deep/{}", "d/".repeat(4_000) + "d")), 404);
+    stage.program("any", "true");
+    stage.say(&run, "again");
+    stage.wait(&run, &["idle"]);
+    stage.cancel(&run);
+    stage.assert_unharmed();
+}
+
+/// Skills that an agent prepares for the next run: the name of each and what it holds.
+const SKILLS: [(&str, &str); 6] = [
+    ("deep", "deep(path + \"/deep\", DEPTH)"),
+    ("wide", "wide(path + \"/wide\", COUNT)"),
+    ("link", "os.symlink(\"CANARY/secret\", path + \"/leak\")"),
+    ("folder", "os.symlink(\"CANARY\", path + \"/leak\")"),
+    ("fifo", "os.mkfifo(path + \"/pipe\")"),
+    ("closed", "os.mkdir(path + \"/closed\", 0)"),
+];
+
+#[test]
+fn skills_that_an_agent_made_deep_wide_closed_or_full_of_links_are_refused() {
+    let (count, depth) = (size(COUNT, DEFAULT_COUNT), size(DEPTH, DEFAULT_DEPTH));
+    let mut stage = Stage::new();
+    let place = stage.fast_workspace();
+    let mut body = "skill = \"---\\nname: s\\ndescription: d\\n---\\nwords\\n\"\n".to_owned();
+    for (name, what) in SKILLS {
+        body += &format!(
+            "path = \"made-{name}\"; os.mkdir(path); open(path + \"/SKILL.md\", \"w\").write(skill)\n"
+        );
+        body +=
+            &format!("{}\n", what.replace("DEPTH", &depth.to_string()).replace("COUNT", &count.to_string()));
+    }
+    stage.program("any", &program(&body));
+    let options = json!({ "workspace": place.path(), "execution_mode": "auto" });
+    let run = stage.create("unused", options.clone());
+    stage.wait(&run, &["succeeded"]);
+    assert!(place.path().join("made").exists(), "{}", stage.complaints_of("any"));
+    stage.program("any", "touch started");
+    let runs = SKILLS.map(|(name, _)| {
+        let mut options = options.clone();
+        options["skill"] = json!(place.path().join(format!("made-{name}")));
+        (name, stage.create("unused", options))
+    });
+    for (name, run) in runs {
+        let found = stage.settle(&run);
+        assert_eq!(found["error"]["code"], "WORKSPACE_UNUSABLE", "{name}: {found:#}");
+        let message = found["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains(&format!("made-{name}")) && message.len() < 10_000, "{name}: {message}");
+    }
+    assert!(!place.path().join("started").exists(), "an agent was started with such a skill");
+    stage.assert_unharmed();
+}
