@@ -76,6 +76,8 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
 pub(super) fn environment(installation: &Installation) -> Vec<(String, String)> {
     let mut env = installation.env.clone();
     env.insert("QWEN_CODE_SKIP_UPDATE_CHECK_ONCE".to_owned(), "true".to_owned());
+    // Otherwise it starts itself again with a larger heap, as a child that the file for whole output does not reach.
+    env.insert("QWEN_CODE_NO_RELAUNCH".to_owned(), "true".to_owned());
     // Complaints are shown to people, without the codes that make them red.
     env.insert("NO_COLOR".to_owned(), "1".to_owned());
     env.into_iter().collect()
