@@ -79,9 +79,13 @@ fn processes_in_sessions_of_their_own_that_ignore_every_signal_end_with_the_run(
 /// Every process forks for as long as the limit allows, and ignores what can be ignored. The second bound protects the
 /// machine where the limit does not count.
 const FORK_BOMB: &str = r#"
-ulimit -u 160
 exec python3 - <<'PYTHON'
-import os, signal, time
+import os, resource, signal, time
+def threads(process):
+    try: return len(os.listdir(f"/proc/{process}/task")) if os.stat(f"/proc/{process}").st_uid == os.getuid() else 0
+    except OSError: return 0
+limit = 150 + sum(threads(process) for process in os.listdir("/proc") if process.isdigit())
+resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD):
     signal.signal(number, signal.SIG_IGN)
 most = len(os.listdir("/proc")) + 400
