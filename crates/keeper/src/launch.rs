@@ -253,7 +253,7 @@ pub fn resume(place: &Place) {
 ///
 /// The keeper is stopped first and killed last: while it exists, its descendants are below it, wherever they moved, and
 /// none gets another parent. They are stopped before they are killed, so that they start nothing in between. Takes at most
-/// [`KILL_MS`].
+/// `KILL_MS`.
 pub fn kill(place: &Place, except: Option<&Path>) {
     let Some(keeper) = keeper_of(place).and_then(|keeper| keeper.open()) else { return };
     let give_up_at = ticks() + KILL_MS * 1_000;
