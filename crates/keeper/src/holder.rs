@@ -160,6 +160,8 @@ struct Holder {
     spool: Spool,
     last: Option<Outcome>,
     exit: Option<Exit>,
+    /// When the exit record is synced, until it is.
+    sync_exit_at: Option<u64>,
     /// Wakes us when the place goes, once the child is over.
     vanishing: Option<OwnedFd>,
     ending: Option<Ending>,
@@ -188,6 +190,8 @@ const BUFFER: usize = 256 << 10;
 /// How long the report of a short command is looked for, in microseconds.
 const LOOK_US: u64 = 100;
 const FOR_EVER_MS: u64 = u64::MAX / 4_000;
+/// How long the sync of the exit record waits while a client is connected.
+const EXIT_SYNC_DELAY_US: u64 = 200_000;
 /// How many ready sources are taken at a time.
 const EVENTS: usize = 32;
 /// How soon the rest of a long command is tried again, in microseconds.
@@ -258,6 +262,7 @@ impl Holder {
             jobs: 0,
             last: None,
             exit: None,
+            sync_exit_at: None,
             vanishing: None,
             ending: None,
             muted: false,
@@ -365,7 +370,7 @@ impl Holder {
         let ladder = self.job.as_ref().and_then(|job| job.ladder.wakes_at());
         let ending = self.ending.as_ref().map(Ending::wakes_at);
         let settling = self.settling.as_ref().map(settle::Settling::wakes_at);
-        [ladder, ending, pushing, settling]
+        [ladder, ending, pushing, settling, self.sync_exit_at]
             .into_iter()
             .flatten()
             .min()
@@ -391,6 +396,9 @@ impl Holder {
         self.go_on_settling(now);
         self.end_if_lost();
         self.go_on_ending(now);
+        if !self.is_over() {
+            self.sync_exit_record(now);
+        }
     }
 
     /// Takes the exit codes of the child and of everything that was left to us below it.
@@ -450,12 +458,26 @@ impl Holder {
         }
         self.settle_ended(&exit);
         self.clients.tell_all(|| News::Exited(exit.clone()));
-        // Who waits hears of the end before the disk does: the record is for those who come later.
+        // Clients are told before the record is written: the record is for those that connect later.
         self.pump();
-        // The record vouches for the output before it, also after a power failure.
-        let recorded = self.spool.sync().and_then(|()| self.place.record_exit(&exit, self.spool.printed(0)));
-        let _the_disk_may_refuse = recorded;
+        // A full disk loses the record. The exit is known as long as this keeper lives.
+        self.place.record_exit(&exit, self.spool.printed(0)).ok();
+        self.sync_exit_at = Some(ticks() + EXIT_SYNC_DELAY_US);
+        self.sync_exit_record(ticks());
         self.watch_place();
+    }
+
+    /// Makes the exit record durable against a power failure: at once if no client is connected, otherwise after
+    /// [`EXIT_SYNC_DELAY_US`]. A connected daemon commits the exit itself and collects the keeper sooner than that, so that
+    /// most turns end without a sync here.
+    fn sync_exit_record(&mut self, now: u64) {
+        if self.sync_exit_at.is_none_or(|at| now < at && !self.clients.is_empty()) {
+            return;
+        }
+        self.sync_exit_at = None;
+        // The record vouches for the output, so the output is synced first. A disk that refuses is not retried: the record
+        // says how long each stream is, and a reader compares.
+        self.spool.sync().and_then(|()| self.place.sync_exit_record()).ok();
     }
 
     /// Brings followers up to date from the spool.

@@ -107,16 +107,20 @@ impl Place {
 
     /// Writes how the child ended, and how many bytes each stream of job 0 had by then.
     ///
-    /// A crash of the keeper leaves the whole record or none. The name is there before the contents are synced, so that one
-    /// commit of the file system takes both; a power failure may leave a record that is cut off, which counts as none.
+    /// A crash of the keeper leaves the whole record or none. A power failure before [`Self::sync_exit_record`] may leave a
+    /// record that is cut off, which counts as none.
     pub(crate) fn record_exit(&self, exit: &Exit, printed: [u64; 2]) -> io::Result<()> {
         let [stdout, stderr] = printed;
         let line = format!("{{\"code\":{},\"at\":{},\"printed\":[{stdout},{stderr}]}}\n", exit.code, exit.at);
         let temporary = self.path.join("exit.tmp");
         let mut file = private(&temporary)?;
         file.write_all(line.as_bytes())?;
-        fs::rename(&temporary, self.path.join(EXIT))?;
-        file.sync_all()?;
+        fs::rename(&temporary, self.path.join(EXIT))
+    }
+
+    /// Makes the exit record durable: its contents and its name, in one commit of the file system.
+    pub(crate) fn sync_exit_record(&self) -> io::Result<()> {
+        File::open(self.path.join(EXIT))?.sync_all()?;
         File::open(&self.path)?.sync_all()
     }
 

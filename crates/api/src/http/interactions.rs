@@ -136,12 +136,17 @@ pub(super) async fn reply(
     let interaction = daemon.store().interaction(interaction_id).await?;
     let interaction = interaction.ok_or_else(|| Problem::no_interaction(&shown))?;
     permissions::require(&principal, permissions::needed_for(&interaction))?;
+    let is_approval = interaction.is_approval();
     let reply = Reply { interaction_id, text, by: Answerer::Person(by), idempotency_key };
     let resolution = match daemon.reply(reply).await? {
         Outcome::Changed(_) => wire::ReplyResolution::Accepted,
         Outcome::Absorbed | Outcome::Repeated(_) => wire::ReplyResolution::Idempotent,
     };
-    let answered = daemon.store().interaction(interaction_id).await?;
+    // Only the answer to an approval has a verdict. Other replies are acknowledged without a second read.
+    let answered = match is_approval {
+        true => daemon.store().interaction(interaction_id).await?,
+        false => None,
+    };
     let verdict = answered.and_then(|answered| match answered.state {
         InteractionState::Answered(resolution) => resolution.verdict.map(translate::verdict),
         InteractionState::Open | InteractionState::Closed { .. } => None,

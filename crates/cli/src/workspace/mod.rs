@@ -19,7 +19,7 @@ mod copy;
 mod tests;
 
 use std::{
-    fs,
+    fs::{self, File},
     io::{self, Write},
     path::{Component, Path},
     time::Duration,
@@ -99,19 +99,22 @@ fn make_artifacts(workspace: &Directory) -> Result<(), OsError> {
     overlook(&workspace.directory(OWN)?)
 }
 
-/// Tells git to overlook a folder, unless that was settled before.
+/// Tells git to ignore a folder, unless it has a `.gitignore` already.
+///
+/// The file is not synced: every launch writes it again if a power failure takes it.
 fn overlook(folder: &Directory) -> Result<(), OsError> {
     match write_new(folder, ".gitignore", b"*\n") {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        written => written,
+        written => written.map(drop),
     }
 }
 
-/// Writes a file that is not there yet.
-fn write_new(folder: &Directory, name: &str, bytes: &[u8]) -> Result<(), OsError> {
+/// Writes a file that does not exist yet. The caller syncs it where that matters.
+fn write_new(folder: &Directory, name: &str, bytes: &[u8]) -> Result<File, OsError> {
     let mut file = folder.create_file(name, FILE_MODE)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    written.map_err(|source| OsError::System { action: "write", path: folder.path().join(name), source })
+    let written = file.write_all(bytes);
+    written.map_err(|source| OsError::System { action: "write", path: folder.path().join(name), source })?;
+    Ok(file)
 }
 
 /// Sees to it that the run's copy of its skill is in its place.
@@ -281,6 +284,8 @@ fn open_source(workspace: &Directory, named: &Path) -> Result<Directory, OsError
 
 fn finish(copy: &Directory, run: &str) -> Result<(), OsError> {
     overlook(copy)?;
-    write_new(copy, MARK, format!("{run}\n").as_bytes())?;
+    let mark = write_new(copy, MARK, format!("{run}\n").as_bytes())?;
+    let failed = |source| OsError::System { action: "sync", path: copy.path().join(MARK), source };
+    mark.sync_all().map_err(failed)?;
     copy.sync()
 }
