@@ -206,8 +206,9 @@ pub(crate) fn is_deleted(record: &Path) -> bool {
         }
         Ok(_) => true,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let own = known.path.ancestors().filter(|path| path.file_name().is_some_and(|it| it == ".abide"));
-            own.last().or(Some(&known.path)).and_then(Path::parent).is_some_and(Path::is_dir)
+            // The innermost one: a workspace may lie in a home that is called the same.
+            let own = known.path.ancestors().find(|path| path.file_name().is_some_and(|it| it == ".abide"));
+            own.unwrap_or(&known.path).parent().is_some_and(Path::is_dir)
         }
         Err(_) => false,
     }

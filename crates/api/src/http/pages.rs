@@ -18,7 +18,7 @@ use super::{
 pub(super) const MAX_PAGE_BYTES: usize = 1 << 20;
 /// What a page takes while it is read and written out, of the bytes under way. Its last item may be the longest answer of
 /// a turn, which is 4 MiB.
-pub(super) const RESERVED_BYTES: usize = 8 << 20;
+pub(super) const RESERVED_BYTES: usize = 6 << 20;
 /// How many entries are read first, when nothing is known about their size, and at most.
 const FIRST_ENTRIES: usize = 8;
 const MAX_ENTRIES: usize = 128;

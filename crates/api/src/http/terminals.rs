@@ -28,7 +28,7 @@ use tokio::sync::{
 use super::{
     Interface, Stop,
     body::RawJson,
-    budget,
+    budget::{self, Reservation},
     guard::Credential,
     problem::{Code, Problem},
 };
@@ -249,7 +249,7 @@ async fn serve(interface: Interface, credential: Credential, mut socket: WebSock
     let mut next = None;
     loop {
         // Room for a large answer is taken before it is written out, and given back when the client has it.
-        let mut _reservation = None;
+        let mut reservation: Option<Reservation> = None;
         tokio::select! {
             received = socket.recv(), if load.takes_requests() => match received {
                 Some(Ok(Message::Text(text))) => talk.hear(text.as_bytes(), |ticket, call| {
@@ -264,7 +264,7 @@ async fn serve(interface: Interface, credential: Credential, mut socket: WebSock
             },
             Some(event) = following(&mut next, &mut said) => {
                 if event.output_bytes() >= LARGE_BYTES {
-                    _reservation = interface.0.budget.reserve(&credential.0, written_bytes(&event)).await;
+                    reservation = interface.0.budget.reserve(&credential.0, written_bytes(&event)).await;
                 }
                 let told = hear(&mut talk, event, &mut said, &mut next);
                 if load.remove(told) {
@@ -275,6 +275,9 @@ async fn serve(interface: Interface, credential: Credential, mut socket: WebSock
                 close(&mut socket, close_code::AWAY, "the daemon is stopping").await;
                 break;
             }
+        }
+        if let Some(reservation) = &mut reservation {
+            reservation.shrink_to(talk.out.len());
         }
         if tell(&mut socket, &mut talk).await.is_err() {
             break;

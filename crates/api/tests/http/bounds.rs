@@ -115,7 +115,8 @@ async fn pages(house: &House, path: &str) -> Vec<(usize, Vec<serde_json::Value>)
         let said = house.get(&format!("{path}?limit=500{cursor}")).await;
         assert_eq!(said.status, 200, "{said:?}");
         let page = said.json();
-        pages.push((page.to_string().len(), page["items"].as_array().cloned().unwrap()));
+        let items = page["items"].as_array().cloned().expect("a page has items");
+        pages.push((page.to_string().len(), items));
         match page["next_cursor"].as_str() {
             Some(next) => cursor = format!("&cursor={next}"),
             None => return pages,

@@ -103,7 +103,7 @@ pub(super) async fn daemon(
 
 /// The most that the result of a command carries of each stream in the daemon, which answers many clients at once. Written
 /// out as JSON it may be six times as much. The rest is read with `exec.output`.
-const RESULT_BYTES: u64 = 2 << 20;
+const RESULT_BYTES: u64 = 1 << 20;
 
 /// The terminal runtime of this home.
 pub(super) fn terminals(config: &Config) -> anyhow::Result<Handle> {
