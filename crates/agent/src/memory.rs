@@ -16,7 +16,7 @@ use crate::{
     human::Question,
     journal::{Journal, JournalError, Opened},
     lock::{Lock, Refused},
-    provenance::{Located, OnForeign, Record, Standing, StateFolder, Unusable},
+    provenance::{Located, OnForeign, Record, Standing, StateFolder, Unusable, is_deleted},
     secrets::Secrets,
     session::{found, record::SessionFolders},
     state::StateDirectory,
@@ -257,6 +257,20 @@ fn end_former_sessions(folder: &StateFolder, own: &Path) -> bool {
         is_any = true;
     }
     is_any
+}
+
+/// Ends the sessions of a state folder that was deleted while no process worked in it, so that no process is left behind.
+/// `record` is its record in the home. Says whether it was deleted.
+///
+/// For callers that look at waiting agents from time to time: an agent at work notices it itself.
+pub fn end_if_deleted(record: &Path) -> bool {
+    if !is_deleted(record) {
+        return false;
+    }
+    // An agent is at work there, and notices it.
+    let Ok(_lock) = Lock::take(record) else { return false };
+    end_recorded(record);
+    true
 }
 
 /// Ends the sessions and calls whose keepers lie in a record.

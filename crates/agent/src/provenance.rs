@@ -26,7 +26,7 @@
 use std::{
     fs::{self, File},
     io::{self, Write},
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -192,6 +192,27 @@ const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
 /// What makes a state folder without a record foreign. A `.gitignore` and the folders of named sessions do not.
 const CONTENTS: [&str; 7] =
     [crate::memory::JOURNAL, "interaction.json", "executions", "sessions", "secrets", "lock", ID];
+
+/// Whether the state folder of a record, or its journal, was deleted or replaced. One whose workspace is not there either was
+/// moved, or its file system is not mounted.
+pub(crate) fn is_deleted(record: &Path) -> bool {
+    let bytes = fs::read(record.join(FOLDER)).unwrap_or_default();
+    let Ok(known) = serde_json::from_slice::<Identity>(&bytes) else { return false };
+    let is_missing =
+        |path: &Path| fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    match fs::symlink_metadata(&known.path) {
+        Ok(found) if (found.dev(), found.ino()) == (known.device, known.inode) => {
+            is_missing(&known.path.join(crate::memory::JOURNAL))
+        }
+        Ok(_) => true,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // The innermost one: a workspace may lie in a home that is called the same.
+            let own = known.path.ancestors().find(|path| path.file_name().is_some_and(|it| it == ".abide"));
+            own.unwrap_or(&known.path).parent().is_some_and(Path::is_dir)
+        }
+        Err(_) => false,
+    }
+}
 
 impl StateFolder {
     pub fn path(&self) -> PathBuf {

@@ -20,7 +20,7 @@ use abide_ports::{
     engine::{Isolation, Launch, Stdin},
     processes::{Heard, Offsets, Processes, Start, StartError},
 };
-use abide_testkit::skip::skip;
+use abide_testkit::{daemon, skip::skip};
 use tempfile::TempDir;
 
 /// A home with secrets, and a run that works in it.
@@ -65,16 +65,7 @@ impl Home {
     fn run(&self, isolation: Isolation, argv: &[&str]) -> Result<(String, Exit), StartError> {
         let home = self.path().to_string_lossy().into_owned();
         let (workspace, private) = (format!("{home}/workspaces/mine"), format!("{home}/runs/mine"));
-        let launch = Launch {
-            argv: argv.iter().map(|word| (*word).to_owned()).collect(),
-            env: vec![("HIDDEN".to_owned(), home)],
-            without_env: vec![],
-            appended_env: vec![],
-            files: vec![],
-            stdin: Stdin::Whole(vec![]),
-            not_before: None,
-            outliving: None,
-        };
+        let launch = launch(argv, vec![("HIDDEN".to_owned(), home)]);
         let start =
             Start { launch: &launch, workspace: &workspace, private: &private, pass_env: &[], isolation };
         let process = self.keepers.start("run-1", &start)?;
@@ -99,19 +90,24 @@ impl Home {
     fn warning(&self, isolation: Isolation) -> Option<String> {
         let home = self.path().to_string_lossy().into_owned();
         let workspace = format!("{home}/workspaces/mine");
-        let launch = Launch {
-            argv: vec!["true".to_owned()],
-            env: vec![],
-            without_env: vec![],
-            appended_env: vec![],
-            files: vec![],
-            stdin: Stdin::Whole(vec![]),
-            not_before: None,
-            outliving: None,
-        };
+        let launch = launch(&["true"], vec![]);
         let start =
             Start { launch: &launch, workspace: &workspace, private: &workspace, pass_env: &[], isolation };
         self.keepers.warning(&start)
+    }
+}
+
+/// The launch of a program that reads nothing.
+fn launch(argv: &[&str], env: Vec<(String, String)>) -> Launch {
+    Launch {
+        argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+        env,
+        without_env: vec![],
+        appended_env: vec![],
+        files: vec![],
+        stdin: Stdin::Whole(vec![]),
+        not_before: None,
+        outliving: None,
     }
 }
 
@@ -205,16 +201,7 @@ fn a_workspace_that_shows_the_home_is_refused() {
     let home = Home::new("/usr/bin:/bin");
     for workspace in [home.path().to_owned(), home.path().join("keepers"), home.path().join("workspaces")] {
         let workspace = workspace.to_string_lossy().into_owned();
-        let launch = Launch {
-            argv: vec!["true".to_owned()],
-            env: vec![],
-            without_env: vec![],
-            appended_env: vec![],
-            files: vec![],
-            stdin: Stdin::Whole(vec![]),
-            not_before: None,
-            outliving: None,
-        };
+        let launch = launch(&["true"], vec![]);
         let isolation = Isolation::Auto;
         let start =
             Start { launch: &launch, workspace: &workspace, private: &workspace, pass_env: &[], isolation };
@@ -305,6 +292,72 @@ fn where_the_helper_may_not_make_namespaces_bubblewrap_does() {
             "kept\n"
         );
     });
+}
+
+/// An agent that speaks ACP with what a shell has built in.
+const AGENT: &str = r#"#!/bin/sh
+read -r greeting; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentCapabilities":{}}}'
+read -r opening; echo '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}'
+read -r prompt
+echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"done"}}}}'
+echo '{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn"}}'
+read -r end
+"#;
+
+/// What a run with isolation `auto` tells about it in its events, and what `abide doctor` says, on a machine that lacks these
+/// system calls and has programs there.
+fn told_without(calls: &[i64], path: &str) -> (Vec<String>, String) {
+    let programs = tempfile::tempdir().expect("the test machine allows it");
+    let agent = programs.path().join("agent");
+    fs::write(&agent, AGENT).expect("the test machine allows it");
+    fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).expect("the test machine allows it");
+    without(calls, || {
+        let home = daemon::Home::new(Path::new(env!("CARGO_BIN_EXE_abide"))).with("PATH", path);
+        let config = format!("[engines.mine]\ncommand = [{agent:?}]\nprotocol = \"acp\"\n");
+        fs::write(home.path().join("config.toml"), config).expect("the test machine allows it");
+        let running = home.start();
+        assert!(running.is_ready(), "{}", home.complaints());
+        let client = home.client().expect("the daemon answers");
+        let new = serde_json::json!({ "engine": "mine", "prompt": "go", "execution_mode": "auto",
+            "workspace": home.workspace("w") });
+        let run = client.post("/v1/runs", &new).expect("the daemon answers");
+        let run = run.text("/run_id").to_owned();
+        abide_testkit::wait::until("the run ends", || {
+            let found = client.get(&format!("/v1/runs/{run}")).expect("the daemon answers");
+            assert_ne!(found.body["status"], "failed", "{}", found.body);
+            found.body["status"] == "succeeded"
+        });
+        let events = client.get(&format!("/v1/runs/{run}/events?limit=500")).expect("the daemon answers");
+        let events = events.body["items"].as_array().cloned().expect("a page has items");
+        let texts = events.iter().filter_map(|event| event["data"]["text"].as_str());
+        let warnings = texts.filter(|text| text.contains("isolated")).map(str::to_owned).collect();
+        let doctor = home.run(&["doctor", "--json"]);
+        running.kill();
+        let checks: serde_json::Value = serde_json::from_str(&doctor.stdout).expect("it is JSON");
+        let all = checks["machine"].as_array().into_iter().flatten();
+        let isolation = all.into_iter().find(|check| check["check"] == "isolation");
+        (warnings, isolation.expect("it is checked").to_string())
+    })
+}
+
+/// Issue 14, isolation: `auto` falls back with a warning in the run and in `abide doctor`.
+#[test]
+fn a_run_that_is_not_isolated_says_so_in_its_events_and_doctor_says_it_too() {
+    let (warnings, doctor) = told_without(&[UNSHARE], "");
+    let [warning] = warnings.as_slice() else { panic!("one warning is told: {warnings:?}") };
+    assert!(warning.contains("not isolated") && warning.contains("namespace"), "{warning}");
+    assert!(doctor.contains("agents can read the token") && doctor.contains("bubblewrap"), "{doctor}");
+}
+
+#[test]
+fn a_run_that_is_isolated_without_bubblewrap_or_landlock_is_not_warned_about() {
+    let (warnings, doctor) = told_without(&[], "");
+    assert_eq!(warnings, [""; 0], "the helper makes the namespace without bubblewrap");
+    assert!(doctor.contains("namespace") && !doctor.contains("can read"), "{doctor}");
+    // Nothing of this run needs Landlock; what would need it is refused (below), and doctor names it.
+    let (warnings, doctor) = told_without(&[LANDLOCK_CREATE_RULESET], "/usr/bin:/bin");
+    assert_eq!(warnings, [""; 0]);
+    assert!(doctor.contains("no Landlock"), "{doctor}");
 }
 
 /// The sandbox of Codex is its own command; that of Claude Code is bubblewrap with these arguments.

@@ -14,8 +14,10 @@ use std::{
 
 use abide_domain::{
     event::{Claim, Event, NewRun, RUN_REQUESTS},
+    failure::Failure,
     id::RunId,
     inbound::Message,
+    interaction::{Choice, Kind, Question},
     reply::Reply,
     run::{Run, RunState, Working},
     settings::OnBusy,
@@ -272,7 +274,13 @@ impl Daemon {
 
     /// Answers a question. The first answer counts. It is taken also where there is too little space for anything new:
     /// it is small, and it lets something end.
-    pub async fn reply(&self, reply: Reply) -> Result<Outcome, DeskError> {
+    pub async fn reply(&self, mut reply: Reply) -> Result<Outcome, DeskError> {
+        if let Some(number) = only_number(&reply.text)
+            && let Some(question) = self.store().interaction(reply.interaction_id).await?
+            && let Some(label) = chosen_label(&question.question, number)
+        {
+            reply.text = label;
+        }
         let outcome = self.0.world.desk.reply(reply).await?;
         self.followed_up(outcome).await
     }
@@ -286,6 +294,12 @@ impl Daemon {
     /// Ends a run.
     pub async fn cancel(&self, run: RunId, by: &str) -> Result<Outcome, DeskError> {
         let outcome = self.0.world.desk.take(run, Event::CancelRequested { by: by.to_owned() }).await?;
+        self.followed_up(outcome).await
+    }
+
+    /// What the engine of a waiting run keeps of its session was deleted.
+    pub async fn session_lost(&self, run: RunId, failure: Failure) -> Result<Outcome, DeskError> {
+        let outcome = self.0.world.desk.take(run, Event::SessionLost { failure }).await?;
         self.followed_up(outcome).await
     }
 
@@ -406,4 +420,21 @@ impl Daemon {
     fn now(&self) -> Timestamp {
         self.stamp().at
     }
+}
+
+/// The number that a text consists of, if it is one that a person would choose by.
+fn only_number(text: &str) -> Option<usize> {
+    let digits = text.trim();
+    let is_number = (1..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| digits.parse().ok()).flatten()
+}
+
+/// The label of the option with this number, from 1 (I66). A number that is itself a label stays what it is.
+fn chosen_label(question: &Question, number: usize) -> Option<String> {
+    let is_label = |choice: &Choice| choice.label.trim() == number.to_string();
+    if question.kind != Kind::ChooseOne || question.options.iter().any(is_label) {
+        return None;
+    }
+    let choice = question.options.get(number.checked_sub(1)?)?;
+    Some(choice.label.clone())
 }

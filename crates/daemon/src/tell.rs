@@ -83,6 +83,7 @@ impl Tale {
             | Event::DeadlinePassed { .. }
             | Event::DeliveryConfirmed { .. }
             | Event::DeliveryFailed { .. }
+            | Event::SessionLost { .. }
             | Event::ConversationSpoke => Self::Other { event: event.name() },
         }
     }

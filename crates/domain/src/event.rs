@@ -124,6 +124,11 @@ pub enum Event {
         /// Why not.
         reason: String,
     },
+    /// What the engine keeps of its session was deleted while the run waits without a process: no answer can resume it.
+    SessionLost {
+        /// What is gone.
+        failure: Failure,
+    },
 
     // Facts that the engine said.
     /// The engine named its session.
@@ -344,6 +349,7 @@ impl Event {
             Self::ContactLost { .. } => "ContactLost",
             Self::ContactRestored { .. } => "ContactRestored",
             Self::RecoveryFailed { .. } => "RecoveryFailed",
+            Self::SessionLost { .. } => "SessionLost",
             Self::HandleAnnounced { .. } => "HandleAnnounced",
             Self::Progressed { .. } => "Progressed",
             Self::GateRaised { .. } => "GateRaised",

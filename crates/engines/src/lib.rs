@@ -5,7 +5,7 @@
 //! a file or looks at a clock.
 //!
 //! Reading order: [`registry`], the questions that end a turn ([`asking`]), the frame that all readers of lines share
-//! (`lines`, `kind`, `tongue`), then any one adapter.
+//! (`lines`, `kind`, `head`, `tongue`), then any one adapter.
 
 pub mod asking;
 pub mod registry;
@@ -17,6 +17,7 @@ mod codex;
 mod covered;
 mod failing;
 mod gemini;
+mod head;
 mod ids;
 mod iflow;
 mod kind;

@@ -50,7 +50,7 @@ impl Lines {
         for newline in memchr_iter(b'\n', bytes) {
             let piece = bytes.get(start..newline).unwrap_or_default();
             let end = self.fed + newline as u64 + 1;
-            if self.unfinished.is_empty() && self.lost == 0 {
+            if self.unfinished.is_empty() && self.lost == 0 && piece.len() <= LONGEST {
                 each(Line { bytes: trimmed(piece), end, lost: 0 });
             } else {
                 self.keep(piece);
@@ -151,8 +151,11 @@ mod tests {
             feed(&mebibyte);
         }
         feed(b"\nnext\n");
+        // The same in one piece.
+        let whole = [vec![b'x'; 33 << 20], b"\nnext\n".to_vec()].concat();
+        feed(&whole);
         let lost = (33 << 20) - HEAD as u64;
-        assert_eq!(seen, [(HEAD, lost), (4, 0)]);
+        assert_eq!(seen, [(HEAD, lost), (4, 0), (HEAD, lost), (4, 0)]);
     }
 
     #[test]

@@ -4,7 +4,10 @@
 
 use std::fmt::Debug;
 
-use abide_domain::event::Ending;
+use abide_domain::{
+    event::Ending,
+    failure::{Failure, FailureCode},
+};
 use abide_ports::engine::{
     Ability, Answer, Departure, IncompatibleCheckpoint, Interpreter, Leave, ReaderCheckpoint, Said, Status,
     Stop, Unsupported, What,
@@ -26,6 +29,13 @@ pub(crate) trait Tongue: Debug + Send + Serialize + DeserializeOwned {
 
     /// One line of its output.
     fn line(&mut self, line: &[u8], facts: &mut Facts);
+
+    /// A line that is longer than what is kept of a line. The engine may wait for an answer to it, or have ended its turn
+    /// with it: a turn must not wait for ever because of that. Here for programs that go with their turn, whose exit says
+    /// the rest.
+    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut Facts) {
+        self.line(line.head, facts);
+    }
 
     /// An empty line. It means nothing to most, but parts the paragraphs of those who speak plainly.
     fn blank_line(&mut self) {}
@@ -56,6 +66,36 @@ pub(crate) trait Tongue: Debug + Send + Serialize + DeserializeOwned {
 
     /// See [`Interpreter::leave`].
     fn leave(&mut self) -> Leave;
+}
+
+/// A line of which only the beginning is kept.
+#[derive(Debug)]
+pub(crate) struct LongLine<'a> {
+    /// The engine that printed it.
+    engine: &'static str,
+    /// Its beginning.
+    pub(crate) head: &'a [u8],
+}
+
+impl LongLine<'_> {
+    /// The failure of a turn that cannot go on without what the line said.
+    pub(crate) fn failure(&self, what: &str) -> Failure {
+        let (engine, most) = (self.engine, LONGEST >> 20);
+        let message = format!(
+            "{engine} sent {what} in one line of more than {most} MiB, which is the most that is read of a line; give it \
+             a smaller task, or keep it from writing such large files and messages at once"
+        );
+        Failure::new(FailureCode::EngineFailed, message)
+    }
+
+    /// What the engine is told about a request that was not read.
+    pub(crate) fn refusal() -> String {
+        format!(
+            "The request was declined without asking anybody: it is longer than {} MiB, which is the most that this \
+             client reads. Make it smaller.",
+            LONGEST >> 20
+        )
+    }
 }
 
 /// Collects what one line says, and gives each fact its place.
@@ -204,7 +244,7 @@ pub(crate) fn extend(answer: &mut String, piece: &str) {
 
 const CUT: &str = "\n[the rest of this answer is too long and is not kept]";
 
-fn understand(tongue: &mut impl Tongue, line: &Line<'_>, facts: &mut Facts) {
+fn understand<T: Tongue>(tongue: &mut T, line: &Line<'_>, facts: &mut Facts) {
     (facts.offset, facts.index) = (line.end, 0);
     if line.lost > 0 {
         let lost = line.lost;
@@ -212,7 +252,10 @@ fn understand(tongue: &mut impl Tongue, line: &Line<'_>, facts: &mut Facts) {
             "a line of the engine's output is too long; {lost} bytes of it are lost"
         )));
     }
-    if line.bytes.iter().all(u8::is_ascii_whitespace) {
+    if line.lost > 0 {
+        let engine = T::VERSION.split_once('/').map_or(T::VERSION, |(name, _)| name);
+        tongue.long_line(&LongLine { engine, head: line.bytes }, facts);
+    } else if line.bytes.iter().all(u8::is_ascii_whitespace) {
         tongue.blank_line();
     } else {
         tongue.line(line.bytes, facts);

@@ -28,6 +28,17 @@ pub struct Link {
     closed: bool,
 }
 
+/// What [`Link::receive_up_to`] found.
+#[derive(Debug)]
+pub enum Received<M> {
+    /// A whole message.
+    Message(M),
+    /// Nothing, or the beginning of a message.
+    Nothing,
+    /// The beginning of a message of so many bytes, which is more than the bound.
+    Large(usize),
+}
+
 impl Link {
     /// Frames over this socket.
     pub fn new(socket: OwnedFd) -> Self {
@@ -128,6 +139,23 @@ impl Link {
         }
     }
 
+    /// The same, but of a frame that is longer than the bound no more is read than has been: its sender keeps the rest until
+    /// the caller has room for it.
+    pub fn receive_up_to<M: DeserializeOwned>(&mut self, bound: usize) -> Result<Received<M>, KeeperError> {
+        loop {
+            if let Some(message) = self.buffered()? {
+                return Ok(Received::Message(message));
+            }
+            let length = frame_length(self.incoming.get(self.read..).unwrap_or_default());
+            if length > bound {
+                return Ok(Received::Large(length));
+            }
+            if self.closed || !self.fill()? {
+                return Ok(Received::Nothing);
+            }
+        }
+    }
+
     /// The next message among those that have been read already.
     ///
     /// Who is woken by the socket has to take all of these: for what has been read, nobody is woken again.
@@ -205,8 +233,13 @@ const READ_MOST: usize = 1 << 20;
 
 /// How many bytes the first frame lacks.
 fn missing(bytes: &[u8]) -> usize {
-    let Some((header, rest)) = bytes.split_first_chunk::<4>() else { return 0 };
-    usize::try_from(u32::from_le_bytes(*header)).unwrap_or(0).saturating_sub(rest.len())
+    (frame_length(bytes) + 4).saturating_sub(bytes.len())
+}
+
+/// The length that the first frame announces; 0 if that is not known yet.
+fn frame_length(bytes: &[u8]) -> usize {
+    let header = bytes.first_chunk::<4>();
+    header.map_or(0, |header| usize::try_from(u32::from_le_bytes(*header)).unwrap_or(usize::MAX - 4))
 }
 
 /// Appends one frame.
@@ -287,6 +320,31 @@ mod tests {
             received += 1;
             sender.flush().unwrap();
             assert!(sender.outgoing.capacity() < 8 << 20, "{} bytes are held", sender.outgoing.capacity());
+        }
+    }
+
+    #[test]
+    fn a_large_frame_is_read_only_when_there_is_room_for_it() {
+        let (one, other) = pair().unwrap();
+        let (mut sender, mut receiver) = (Link::new(one), Link::new(other));
+        let output = |bytes| Output { job: 0, stream: Stream::Stdout, offset: 0, bytes };
+        sender.send(&Answer { tag: 1, news: News::Output(output(vec![1; 100])) }).unwrap();
+        sender.send(&Answer { tag: 2, news: News::Output(output(vec![2; 3 << 20])) }).unwrap();
+        let small = receiver.receive_up_to::<Answer>(64 << 10).unwrap();
+        assert!(matches!(small, Received::Message(Answer { tag: 1, .. })), "{small:?}");
+        for _ in 0..100 {
+            sender.flush().unwrap();
+            let large = receiver.receive_up_to::<Answer>(64 << 10).unwrap();
+            assert!(matches!(large, Received::Large(length) if length > 3 << 20), "{large:?}");
+        }
+        assert!(receiver.incoming.capacity() < 1 << 20, "{} bytes are held", receiver.incoming.capacity());
+        loop {
+            sender.flush().unwrap();
+            match receiver.receive_up_to::<Answer>(4 << 20).unwrap() {
+                Received::Message(answer) => break assert_eq!(answer.tag, 2),
+                Received::Nothing => {}
+                Received::Large(length) => panic!("{length} bytes fit"),
+            }
         }
     }
 

@@ -26,6 +26,7 @@ use abide_ports::store::{
     Answer, Change, Claimed, Claims, Commit, Committed, Cursors, Deliveries, Effects, Entry, Inbounds,
     Interactions, Journal, Listing, Page, Runs, Seq, StoreError, Tables, Turns, Upkeep,
 };
+use serde::Serialize;
 
 use crate::cursor::position;
 
@@ -88,22 +89,35 @@ impl MemoryStore {
     }
 
     /// Rows of one kind, of all runs, in the order of their keys.
-    fn page<Id: FromStr + Ord + fmt::Display, T: Clone + Send + 'static>(
+    fn page<Id: FromStr + Ord + fmt::Display, T: Clone + Serialize + Send + 'static>(
         &self,
         page: &Page,
         rows: impl FnOnce(&Contents) -> Vec<(Id, T)>,
     ) -> Answer<'_, Listing<T>> {
         let cursor = position::<Id>(page);
-        let limit = page.limit;
         self.answer(|contents| {
             let cursor = cursor?;
             let after = |(id, _): &(Id, T)| cursor.as_ref().is_none_or(|cursor| id > cursor);
-            let mut rest = rows(contents).into_iter().filter(after);
-            let taken: Vec<_> = rest.by_ref().take(limit).collect();
-            let next_cursor = rest.next().and(taken.last().map(|(id, _)| id.to_string()));
-            Ok(Listing { items: taken.into_iter().map(|(_, row)| row).collect(), next_cursor })
+            let rest = rows(contents).into_iter().filter(after);
+            Ok(listing(rest, page))
         })
     }
+}
+
+/// The beginning of these rows that fits into the page. Their bytes are counted as a database would store them.
+fn listing<Id: fmt::Display, T: Serialize>(rows: impl Iterator<Item = (Id, T)>, page: &Page) -> Listing<T> {
+    let (mut items, mut last, mut bytes) = (Vec::new(), None, 0_usize);
+    for (id, row) in rows {
+        if items.len() == page.limit || (bytes >= page.max_bytes && !items.is_empty()) {
+            return Listing { items, next_cursor: last };
+        }
+        if page.max_bytes < usize::MAX {
+            bytes = bytes.saturating_add(serde_json::to_vec(&row).map_or(0, |body| body.len()));
+        }
+        items.push(row);
+        last = Some(id.to_string());
+    }
+    Listing { items, next_cursor: None }
 }
 
 impl Contents {
@@ -209,10 +223,8 @@ impl Runs for MemoryStore {
                 status.is_none_or(|status| run.status() == status)
                     && before.is_none_or(|before| run.run_id < before)
             };
-            let mut rest = contents.runs().rev().filter(wanted);
-            let items: Vec<_> = rest.by_ref().take(page.limit).cloned().collect();
-            let next_cursor = rest.next().and(items.last().map(|run| run.run_id.to_string()));
-            Ok(Listing { items, next_cursor })
+            let rest = contents.runs().rev().filter(wanted).map(|run| (run.run_id, run.clone()));
+            Ok(listing(rest, &page))
         })
     }
 

@@ -5,7 +5,7 @@
 
 mod server;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc};
 
 use abide_ports::store::{ErrorKind, Store, StoreError};
 use abide_store::{
@@ -13,7 +13,7 @@ use abide_store::{
     registry::{self, Opening},
     upkeep,
 };
-use abide_testkit::history::Author;
+use abide_testkit::{history::Author, wait::until_async as until};
 use tokio_postgres::{Client, NoTls};
 
 async fn open(url: &str, home: &Path) -> Result<Arc<dyn Store>, StoreError> {
@@ -40,18 +40,10 @@ async fn backend(operator: &Client) -> i32 {
 async fn cut(operator: &Client, backend: i32) {
     operator.execute("SELECT pg_terminate_backend($1)", &[&backend]).await.unwrap();
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1";
-    while operator.query_one(sql, &[&backend]).await.unwrap().get::<_, i64>(0) > 0 {
-        tokio::task::yield_now().await;
-    }
-}
-
-async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
-    let waited = tokio::time::timeout(Duration::from_secs(120), async {
-        while !done().await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    });
-    waited.await.unwrap_or_else(|_| panic!("{what}"));
+    until("the connection is gone", async || {
+        operator.query_one(sql, &[&backend]).await.unwrap().get::<_, i64>(0) == 0
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use abide_keeper::protocol::Stream;
 
 use crate::error::TerminalError;
+use crate::room::AnswerPermit;
 use crate::screen::ScreenSource;
 use crate::session::SessionId;
 
@@ -109,6 +110,51 @@ impl Event {
                 )
                 | Err(_) => 0,
             },
+        }
+    }
+}
+
+impl Event {
+    /// The output that it carries.
+    pub fn outputs(&self) -> [&[u8]; 2] {
+        match self {
+            Self::Chunk(_, Chunk::Output { bytes, .. }) => [bytes, &[]],
+            Self::Chunk(_, Chunk::Exit(_)) => [&[]; 2],
+            Self::Reply(_, answer) => match &**answer {
+                Ok(Reply::Ran(RunResult { kept: [stdout, stderr], .. })) => [stdout, stderr],
+                Ok(Reply::Output(piece)) => [&piece.bytes, &[]],
+                Ok(Reply::Screen(screen)) => [&screen.bytes, &[]],
+                Ok(
+                    Reply::Sessions(_)
+                    | Reply::Session(_)
+                    | Reply::Destroyed(_)
+                    | Reply::Streaming(..)
+                    | Reply::Done
+                    | Reply::Cancelled
+                    | Reply::Stats(_),
+                )
+                | Err(_) => [&[]; 2],
+            },
+        }
+    }
+
+    /// Keeps the room of its output until it is dropped, if it has any.
+    pub(crate) fn keep(&mut self, permit: &mut Option<AnswerPermit>) {
+        let Self::Reply(_, answer) = self else { return };
+        match &mut **answer {
+            Ok(Reply::Ran(result)) => result.room = permit.take(),
+            Ok(Reply::Output(piece)) => piece.room = permit.take(),
+            Ok(Reply::Screen(screen)) => screen.room = permit.take(),
+            Ok(
+                Reply::Sessions(_)
+                | Reply::Session(_)
+                | Reply::Destroyed(_)
+                | Reply::Streaming(..)
+                | Reply::Done
+                | Reply::Cancelled
+                | Reply::Stats(_),
+            )
+            | Err(_) => {}
         }
     }
 }
@@ -310,6 +356,8 @@ pub struct RunResult {
     pub kept: [Vec<u8>; 2],
     /// How many bytes each stream had.
     pub printed: [u64; 2],
+    /// The room that its bytes take in the runtime until it is dropped.
+    pub room: Option<AnswerPermit>,
 }
 
 /// A piece of a streamed command's output.
@@ -341,6 +389,8 @@ pub struct OutputPiece {
     pub dropped: u64,
     /// How the command ended, if it has.
     pub finished: Option<Finished>,
+    /// The room that its bytes take in the runtime until it is dropped.
+    pub room: Option<AnswerPermit>,
 }
 
 /// How the runtime is.

@@ -15,6 +15,7 @@ pub mod failpoint;
 #[cfg(not(feature = "failpoints"))]
 mod failpoint;
 mod handle;
+mod room;
 mod runtime;
 mod screen;
 mod session;
@@ -29,6 +30,7 @@ pub use call::{
 };
 pub use error::{Code, TerminalError};
 pub use handle::{Client, Flow, Handle, Listener};
+pub use room::AnswerPermit;
 pub use runtime::{Config, Limits, Own, Runtime, Wait};
 pub use rustix::event::epoll::EventFlags;
 pub use screen::{ScreenSource, ScreenText, draw};

@@ -10,9 +10,11 @@ mod house;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::launch::{Keeper, Spare, kill, sweep};
+use abide_keeper::link::Received;
 use abide_keeper::protocol::{Act, Answer, News, Owner};
 use abide_keeper::spin::Spin;
 use rustix::event::{Timespec, epoll};
@@ -22,6 +24,7 @@ use crate::call::{Call, Event, State, Ticket};
 use crate::clock::ticks;
 use crate::error::{Code, TerminalError};
 use crate::failpoint;
+use crate::room::{AnswerRoom, SMALL_ANSWER_BYTES};
 use crate::session::{Session, SessionId, Waiting, reply};
 
 pub use config::{Config, Limits};
@@ -39,6 +42,8 @@ const MAX_EVENT_BYTES: usize = 4 << 20;
 pub type Own = u64;
 /// Where such numbers begin among those of sessions.
 const OWN: u64 = 1 << 63;
+/// The number of the bell that tells of room for large answers.
+const ROOM: u64 = OWN - 1;
 
 /// Whether to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +71,9 @@ pub struct Runtime {
     held: bool,
     /// Sessions whose streams alone are held back.
     holding: BTreeSet<SessionId>,
+    room: Arc<AnswerRoom>,
+    /// Sessions whose large answers wait for room.
+    crowded: BTreeSet<SessionId>,
     commands: u64,
     adopted: u64,
     timer: OwnedFd,
@@ -83,6 +91,12 @@ impl Runtime {
             .map_err(|error| TerminalError::new(Code::Internal, error.to_string()))?;
         let timer = timer(&poller, config.limits.housekeeping_ms)
             .map_err(|error| TerminalError::new(Code::Internal, error.to_string()))?;
+        let room = AnswerRoom::new()
+            .and_then(|room| {
+                epoll::add(&poller, &*room, epoll::EventData::new_u64(ROOM), epoll::EventFlags::IN)?;
+                Ok(room)
+            })
+            .map_err(|error| TerminalError::new(Code::Internal, error.to_string()))?;
         let owner = if config.detached { Owner::Home } else { Owner::Process(ProcessIdentity::own()) };
         let mut runtime = Self {
             config,
@@ -96,6 +110,8 @@ impl Runtime {
             event_bytes: 0,
             held: false,
             holding: BTreeSet::new(),
+            room,
+            crowded: BTreeSet::new(),
             commands: 0,
             adopted: 0,
             timer,
@@ -195,6 +211,11 @@ impl Runtime {
             if number == TIMER {
                 let _ticks = rustix::io::read(&self.timer, &mut [0; 8]);
                 self.contain(None, Self::housekeep);
+            } else if number == ROOM {
+                self.room.silence();
+                for id in std::mem::take(&mut self.crowded) {
+                    self.arm(&id, true);
+                }
             } else if let Some(which) = number.checked_sub(OWN) {
                 own.push((which, event.flags));
             } else if self.event_bytes < MAX_EVENT_BYTES
@@ -203,7 +224,7 @@ impl Runtime {
                 // One that has to wait is ready still when it is looked at again.
                 self.contain(Some(&id), |runtime| {
                     failpoint::reach(Some(&id));
-                    runtime.hear(&id, number);
+                    runtime.hear(&id, number, event.flags);
                 });
             }
         }
@@ -283,7 +304,8 @@ impl Runtime {
             let _retried = rustix::event::poll(&mut fds, Some(&moment));
             self.held = false;
             self.work();
-            self.events.retain(|event| matches!(event, Event::Reply(..)));
+            // Results that are not taken any more would keep the room of others.
+            self.events.retain(|event| matches!(event, Event::Reply(..)) && event.output_bytes() == 0);
         }
     }
 
@@ -322,7 +344,7 @@ impl Runtime {
         }
         session.armed = wants_room;
         let mut flags = epoll::EventFlags::empty();
-        if !(self.held || self.holding.contains(id)) {
+        if !(self.held || self.holding.contains(id) || self.crowded.contains(id)) {
             flags |= epoll::EventFlags::IN;
         }
         if wants_room {
@@ -334,23 +356,43 @@ impl Runtime {
         }
     }
 
-    fn hear(&mut self, id: &SessionId, number: u64) {
+    fn hear(&mut self, id: &SessionId, number: u64, flags: epoll::EventFlags) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         let Some(keeper) = &mut session.keeper else { return };
         let flushed = keeper.link.flush();
         // One read of the socket at a time, so that one loud session does not keep the others waiting.
-        let mut answer = keeper.link.receive::<Answer>();
-        while let Ok(Some(heard)) = answer {
+        let mut permit = None;
+        let mut answer = keeper.link.receive_up_to::<Answer>(SMALL_ANSWER_BYTES);
+        if let Ok(Received::Large(length)) = answer {
+            permit = session.permit.take().filter(|permit| permit.bytes() >= length);
+            permit = permit.or_else(|| self.room.take(length));
+            // A keeper that has gone sends nothing more, so there is nothing to wait for.
+            if permit.is_none() && !flags.contains(epoll::EventFlags::HUP) {
+                self.crowded.insert(id.clone());
+                return self.arm(id, true);
+            }
+            answer = keeper.link.receive_up_to::<Answer>(length);
+        }
+        while let Ok(Received::Message(heard)) = answer {
             if matches!(heard.news, News::Ran(_)) {
                 self.spin.came();
             }
             let known = self.events.len();
             session.hear(heard, &mut self.events);
-            let fresh = self.events.iter().skip(known);
-            self.event_bytes += fresh.map(Event::output_bytes).sum::<usize>();
+            for event in self.events.iter_mut().skip(known) {
+                self.event_bytes += event.output_bytes();
+                event.keep(&mut permit);
+            }
+            permit = None;
             let Some(keeper) = &mut session.keeper else { return };
-            answer = keeper.link.buffered::<Answer>();
+            answer = match keeper.link.buffered::<Answer>() {
+                Ok(Some(heard)) => Ok(Received::Message(heard)),
+                Ok(None) => Ok(Received::Nothing),
+                Err(error) => Err(error),
+            };
         }
+        // What has been read of an answer keeps its room until the rest is there.
+        session.permit = permit;
         let closed = session.keeper.as_ref().is_none_or(|keeper| keeper.link.is_closed());
         let gone = answer.is_err() || flushed.is_err() || closed;
         if gone || session.failed {
@@ -363,6 +405,7 @@ impl Runtime {
     fn lost(&mut self, id: &SessionId, number: u64) {
         self.numbers.remove(&number);
         self.holding.remove(id);
+        self.crowded.remove(id);
         let Some(session) = self.sessions.get_mut(id) else { return };
         let failed_to_start = session.failed || session.state() == State::Creating;
         if let Some(mut keeper) = session.keeper.take() {

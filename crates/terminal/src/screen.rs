@@ -4,6 +4,7 @@ use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::call::Size;
+use crate::room::AnswerPermit;
 
 /// The screen as text, and where the cursor is (from 0).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub struct ScreenSource {
     /// Whether something was printed before it.
     pub(crate) is_cut: bool,
     pub(crate) size: Size,
+    /// The room that its bytes take in the runtime.
+    pub(crate) room: Option<AnswerPermit>,
 }
 
 impl ScreenSource {
@@ -74,6 +77,7 @@ mod tests {
     #[test]
     fn a_screen_that_begins_in_the_middle_of_a_line_begins_with_the_next() {
         let source = |is_cut| ScreenSource {
+            room: None,
             bytes: b"5Hgarbage\r\nwhole".to_vec(),
             is_cut,
             size: Size { rows: 2, cols: 20 },

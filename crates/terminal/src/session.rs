@@ -15,6 +15,7 @@ use crate::call::{
 };
 use crate::clock::{ticks, unix_micros};
 use crate::error::{Code, TerminalError};
+use crate::room::AnswerPermit;
 use crate::screen::ScreenSource;
 
 /// The id of a session.
@@ -80,6 +81,8 @@ pub(crate) struct Session {
     /// It never began.
     pub(crate) failed: bool,
     pub(crate) waiting: BTreeMap<u64, Waiting>,
+    /// The room of an answer that has been read in part.
+    pub(crate) permit: Option<AnswerPermit>,
     /// When its keeper was first told to end, in milliseconds of [`ticks`].
     pub(crate) ending_since: Option<u64>,
     next_tag: u64,
@@ -138,6 +141,7 @@ impl Session {
             over: false,
             failed: false,
             waiting: BTreeMap::new(),
+            permit: None,
             ending_since: None,
             next_tag: 1,
             state: State::Creating,
@@ -289,7 +293,12 @@ impl Session {
             (Waiting::Screen(_), News::Piece(piece)) => {
                 let (rows, cols) = self.meta.pty.unwrap_or((24, 80));
                 let size = Size { rows, cols }.bounded();
-                Ok(Reply::Screen(ScreenSource { is_cut: piece.offset > 0, bytes: piece.bytes, size }))
+                Ok(Reply::Screen(ScreenSource {
+                    is_cut: piece.offset > 0,
+                    bytes: piece.bytes,
+                    size,
+                    room: None,
+                }))
             }
             (Waiting::Inherited, News::Ended(outcome)) => {
                 let _nobody_asked = self.ended(&outcome);
@@ -311,6 +320,7 @@ impl Session {
             finished,
             kept: [ran.stdout, ran.stderr],
             printed: ran.printed,
+            room: None,
         })
     }
 
@@ -402,5 +412,6 @@ fn output(piece: Piece) -> OutputPiece {
         printed: piece.printed,
         dropped: piece.dropped,
         finished: piece.outcome.as_ref().map(finished),
+        room: None,
     }
 }

@@ -24,6 +24,16 @@ pub fn until_some<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// The same for a condition that is asked for asynchronously.
+pub async fn until_async(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let waited = tokio::time::timeout(LIMIT, async {
+        while !holds().await {
+            tokio::time::sleep(PAUSE).await;
+        }
+    });
+    assert!(waited.await.is_ok(), "not within {LIMIT:?}: {what}");
+}
+
 #[expect(clippy::disallowed_methods, reason = "what is waited for sends no event")]
 fn poll<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();

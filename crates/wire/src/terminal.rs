@@ -64,7 +64,8 @@ pub struct ExecParams {
     pub stdin: Option<String>,
     /// Environment variables for this command only.
     pub env: Option<BTreeMap<String, String>>,
-    /// How many bytes of each stream are returned (1 MiB).
+    /// How many bytes of each stream are returned (1 MiB). At most 1 MiB by the daemon, 32 MiB by `abide rpc` and
+    /// `abide mcp`.
     pub max_output_bytes: Option<u64>,
     /// How output is written: `utf8` or `base64`.
     #[serde(default)]

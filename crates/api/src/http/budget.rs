@@ -39,8 +39,18 @@ pub(super) struct ByteBudget {
 /// Room that is taken until this is dropped.
 #[derive(Debug)]
 pub(super) struct Reservation {
-    _of_one: OwnedSemaphorePermit,
-    _of_all: OwnedSemaphorePermit,
+    of_one: OwnedSemaphorePermit,
+    of_all: OwnedSemaphorePermit,
+}
+
+impl Reservation {
+    /// Gives room back beyond so many bytes.
+    pub(super) fn shrink_to(&mut self, bytes: usize) {
+        let units = bytes.div_ceil(UNIT).max(1);
+        for permit in [&mut self.of_one, &mut self.of_all] {
+            drop(permit.split(permit.num_permits().saturating_sub(units)));
+        }
+    }
 }
 
 impl Default for ByteBudget {
@@ -56,9 +66,9 @@ impl ByteBudget {
         let units = u32::try_from(bytes.clamp(1, MAX_BYTES_OF_ONE).div_ceil(UNIT)).ok()?;
         let of_one = self.of_one(credential);
         // The semaphores are never closed.
-        let _of_one = of_one.acquire_many_owned(units).await.ok()?;
-        let _of_all = self.all.clone().acquire_many_owned(units).await.ok()?;
-        Some(Reservation { _of_one, _of_all })
+        let of_one = of_one.acquire_many_owned(units).await.ok()?;
+        let of_all = self.all.clone().acquire_many_owned(units).await.ok()?;
+        Some(Reservation { of_one, of_all })
     }
 
     fn of_one(&self, credential: &Arc<str>) -> Arc<Semaphore> {
@@ -81,8 +91,11 @@ impl ByteBudget {
     }
 }
 
-/// A body that keeps its reservation until its last piece is passed on.
-pub(super) fn body(bytes: Vec<u8>, reservation: Option<Reservation>) -> Body {
+/// A body that keeps its reservation, as far as it needs it, until its last piece is passed on.
+pub(super) fn body(bytes: Vec<u8>, mut reservation: Option<Reservation>) -> Body {
+    if let Some(reservation) = &mut reservation {
+        reservation.shrink_to(bytes.len());
+    }
     Body::new(ReservedBody { rest: Bytes::from(bytes), _reservation: reservation })
 }
 
@@ -144,8 +157,12 @@ mod tests {
         let reservation = budget.reserve(&one, MAX_BYTES_OF_ONE).await;
         let bytes: Vec<u8> = (0..=255).cycle().take(1_000_000).collect();
         let body = body(bytes.clone(), reservation);
-        assert!(timeout(Duration::from_millis(20), budget.reserve(&one, 1)).await.is_err());
+        let all = budget.reserve(&one, MAX_BYTES_OF_ONE);
+        assert!(timeout(Duration::from_millis(20), all).await.is_err(), "the body takes its own length");
+        drop(
+            budget.reserve(&one, MAX_BYTES_OF_ONE - (1 << 20)).await.expect("the rest is given back at once"),
+        );
         assert_eq!(axum::body::to_bytes(body, usize::MAX).await.unwrap(), bytes);
-        budget.reserve(&one, 1).await.unwrap();
+        budget.reserve(&one, MAX_BYTES_OF_ONE).await.unwrap();
     }
 }

@@ -13,6 +13,8 @@ use abide_domain::{
 };
 use abide_ports::store::{Page, Store, StoreError};
 
+use super::pages::MAX_PAGE_BYTES;
+
 /// How many turns are read at once.
 const TURNS_AT_ONCE: usize = 200;
 
@@ -51,13 +53,14 @@ fn ends_of(turns: &[Turn]) -> Ends {
 
 /// How an attempt ended, if any turn says so.
 async fn find(store: &dyn Store, run: RunId, attempt: Attempt) -> Result<Ends, StoreError> {
-    let mut page = Page::first(TURNS_AT_ONCE);
+    let first = Page::first(TURNS_AT_ONCE).within(MAX_PAGE_BYTES);
+    let mut page = first.clone();
     loop {
         let listing = store.turns_of(run, page).await?;
         let mut ends = ends_of(&listing.items);
         ends.retain(|ended, _| *ended == attempt);
         match listing.next_cursor {
-            Some(cursor) if ends.is_empty() => page = Page { cursor: Some(cursor), limit: TURNS_AT_ONCE },
+            Some(cursor) if ends.is_empty() => page = first.clone().at(cursor),
             Some(_) | None => return Ok(ends),
         }
     }

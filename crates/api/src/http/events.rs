@@ -183,7 +183,7 @@ async fn page(
     after: Seq,
     most: usize,
 ) -> Result<Response, Problem> {
-    let reservation = interface.0.budget.reserve(&credential.0, 2 * pages::MAX_PAGE_BYTES).await;
+    let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
     let page = pages::read(interface.daemon(), run, after, most).await?;
     let mut text = Vec::from(b"{\"items\":[");
     for (number, entry) in page.entries.iter().enumerate() {

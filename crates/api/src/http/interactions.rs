@@ -23,11 +23,12 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     Interface,
-    body::{JsonBody, Path, Query, check_length, limit},
-    permissions,
+    body::{JsonBody, Path, Query, check_length},
+    guard::Credential,
+    pages, permissions,
     person::Person,
     problem::{Code, Problem},
-    runs::{Part, find, run_id},
+    runs::{Part, find, page_of, run_id},
     translate,
 };
 use crate::access::Principal;
@@ -42,7 +43,7 @@ pub(super) struct Inbox {
     state: Option<Listed>,
     /// The `next_cursor` of the page before; the first page unless given.
     cursor: Option<String>,
-    /// How many at the most; 100 unless given.
+    /// How many at the most; 100 unless given. A page ends sooner when it has 1 MiB.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<u32>,
 }
@@ -66,13 +67,15 @@ enum Listed {
 )]
 pub(super) async fn inbox(
     State(interface): State<Interface>,
+    Extension(credential): Extension<Credential>,
     Query(inbox): Query<Inbox>,
-) -> Result<Json<service::Page<wire::Interaction>>, Problem> {
-    let Inbox { state: None | Some(Listed::Open), cursor, limit: most } = inbox;
-    let page = abide_ports::store::Page { cursor, limit: limit(most)? };
+) -> Result<Response, Problem> {
+    let Inbox { state: None | Some(Listed::Open), cursor, limit } = inbox;
+    let page = page_of(cursor, limit)?;
+    let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
     let listing = interface.daemon().store().open_interactions(page).await?;
     let items = listing.items.iter().map(translate::interaction).collect();
-    Ok(Json(service::Page { items, next_cursor: listing.next_cursor }))
+    Ok(pages::answer(&service::Page { items, next_cursor: listing.next_cursor }, reservation))
 }
 
 /// Lists a run's questions, the first first.
@@ -87,16 +90,18 @@ pub(super) async fn inbox(
 )]
 pub(super) async fn of_run(
     State(interface): State<Interface>,
+    Extension(credential): Extension<Credential>,
     Path(id): Path<String>,
     Query(part): Query<Part>,
-) -> Result<Json<service::Page<wire::Interaction>>, Problem> {
-    let run = run_id(&id)?;
-    let listing = interface.daemon().store().interactions_of(run, part.page()?).await?;
+) -> Result<Response, Problem> {
+    let (run, page) = (run_id(&id)?, part.page()?);
+    let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
+    let listing = interface.daemon().store().interactions_of(run, page).await?;
     if listing.items.is_empty() {
         find(&interface, run).await?;
     }
     let items = listing.items.iter().map(translate::interaction).collect();
-    Ok(Json(service::Page { items, next_cursor: listing.next_cursor }))
+    Ok(pages::answer(&service::Page { items, next_cursor: listing.next_cursor }, reservation))
 }
 
 /// Answers a question. The first answer counts.

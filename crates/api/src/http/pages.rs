@@ -1,16 +1,34 @@
-//! Stretches of the journal that are bounded in bytes, whatever the entries hold.
+//! Stretches of the journal and pages of lists that are bounded in bytes, whatever they hold.
 
 use abide_daemon::Daemon;
 use abide_domain::id::RunId;
 use abide_ports::store::{Entry, Seq, StoreError};
+use axum::{
+    http::header,
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
 
-use super::translate;
+use super::{
+    budget::{self, Reservation},
+    translate,
+};
 
 /// What a page may have: its last entry may go beyond it, the next one is on the next page.
 pub(super) const MAX_PAGE_BYTES: usize = 1 << 20;
+/// What a page takes while it is read and written out, of the bytes under way. Its last item may be the longest answer of
+/// a turn, which is 4 MiB.
+pub(super) const RESERVED_BYTES: usize = 6 << 20;
 /// How many entries are read first, when nothing is known about their size, and at most.
 const FIRST_ENTRIES: usize = 8;
 const MAX_ENTRIES: usize = 128;
+
+/// An answer that may be as large as a page, with the room that was reserved for it before it was read.
+pub(super) fn answer(value: &impl Serialize, reservation: Option<Reservation>) -> Response {
+    // Texts, numbers and JSON values can always be written.
+    let text = serde_json::to_vec(value).unwrap_or_default();
+    ([(header::CONTENT_TYPE, "application/json")], budget::body(text, reservation)).into_response()
+}
 
 /// An entry as it is written out for readers.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use abide_ports::{store::Page, workspace::Skill};
 use abide_wire::{run as wire, service};
 use axum::{
     Json,
-    extract::State,
+    extract::{Extension, State},
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -25,6 +25,8 @@ use super::{
     Interface,
     body::{JsonBody, Path, Query, check_length, limit},
     ends,
+    guard::Credential,
+    pages,
     person::Person,
     problem::{Code, Problem},
     translate,
@@ -43,7 +45,7 @@ pub(super) struct Runs {
     status: Option<wire::RunStatus>,
     /// The `next_cursor` of the page before; the first page unless given.
     cursor: Option<String>,
-    /// How many at the most; 100 unless given.
+    /// How many at the most; 100 unless given. A page ends sooner when it has 1 MiB.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<u32>,
 }
@@ -55,15 +57,20 @@ pub(super) struct Runs {
 pub(super) struct Part {
     /// The `next_cursor` of the page before; the first page unless given.
     cursor: Option<String>,
-    /// How many at the most; 100 unless given.
+    /// How many at the most; 100 unless given. A page ends sooner when it has 1 MiB.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<u32>,
 }
 
 impl Part {
     pub(super) fn page(self) -> Result<Page, Problem> {
-        Ok(Page { cursor: self.cursor, limit: limit(self.limit)? })
+        page_of(self.cursor, self.limit)
     }
+}
+
+/// A page that is bounded in items and in bytes.
+pub(super) fn page_of(cursor: Option<String>, most: Option<u32>) -> Result<Page, Problem> {
+    Ok(Page { cursor, ..Page::first(limit(most)?).within(pages::MAX_PAGE_BYTES) })
 }
 
 /// Starts a run.
@@ -134,14 +141,14 @@ pub(super) async fn create(
 )]
 pub(super) async fn list(
     State(interface): State<Interface>,
+    Extension(credential): Extension<Credential>,
     Query(runs): Query<Runs>,
-) -> Result<Json<service::Page<wire::Run>>, Problem> {
-    let page = Page { cursor: runs.cursor, limit: limit(runs.limit)? };
+) -> Result<Response, Problem> {
+    let page = page_of(runs.cursor, runs.limit)?;
+    let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
     let listing = interface.daemon().store().runs(runs.status.map(translate::status), page).await?;
-    Ok(Json(service::Page {
-        items: listing.items.iter().map(|run| shown(&interface, run)).collect(),
-        next_cursor: listing.next_cursor,
-    }))
+    let items = listing.items.iter().map(|run| shown(&interface, run)).collect();
+    Ok(pages::answer(&service::Page { items, next_cursor: listing.next_cursor }, reservation))
 }
 
 /// Shows a run.
@@ -155,10 +162,12 @@ pub(super) async fn list(
 )]
 pub(super) async fn show(
     State(interface): State<Interface>,
+    Extension(credential): Extension<Credential>,
     Path(id): Path<String>,
-) -> Result<Json<wire::Run>, Problem> {
+) -> Result<Response, Problem> {
+    let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
     let run = find(&interface, run_id(&id)?).await?;
-    Ok(Json(shown(&interface, &run)))
+    Ok(pages::answer(&shown(&interface, &run), reservation))
 }
 
 /// Lists a run's turns, the first first.
@@ -173,18 +182,20 @@ pub(super) async fn show(
 )]
 pub(super) async fn turns(
     State(interface): State<Interface>,
+    Extension(credential): Extension<Credential>,
     Path(id): Path<String>,
     Query(part): Query<Part>,
-) -> Result<Json<service::Page<wire::Turn>>, Problem> {
-    let run = run_id(&id)?;
-    let listing = interface.daemon().store().turns_of(run, part.page()?).await?;
+) -> Result<Response, Problem> {
+    let (run, page) = (run_id(&id)?, part.page()?);
+    let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
+    let listing = interface.daemon().store().turns_of(run, page).await?;
     if listing.items.is_empty() {
         find(&interface, run).await?;
     }
     let mut turns = listing.items;
     ends::fill_in(interface.daemon().store(), run, &mut turns).await?;
     let items = turns.iter().map(translate::turn).collect();
-    Ok(Json(service::Page { items, next_cursor: listing.next_cursor }))
+    Ok(pages::answer(&service::Page { items, next_cursor: listing.next_cursor }, reservation))
 }
 
 /// Stops the turn at work.

@@ -28,7 +28,7 @@ use tokio::sync::{
 use super::{
     Interface, Stop,
     body::RawJson,
-    budget,
+    budget::{self, Reservation},
     guard::Credential,
     problem::{Code, Problem},
 };
@@ -73,8 +73,7 @@ pub(super) async fn call(
         terminals.attend(terminals.client(), ticket, call, listener);
         if let Some(event) = said.recv().await {
             if expected == 0 {
-                let bytes = event.output_bytes() * WRITTEN_OUT;
-                reservation = interface.0.budget.reserve(&credential.0, bytes).await;
+                reservation = interface.0.budget.reserve(&credential.0, written_bytes(&event)).await;
             }
             talk.take(event);
         }
@@ -85,8 +84,21 @@ pub(super) async fn call(
     Ok(([(header::CONTENT_TYPE, "application/json")], budget::body(talk.out, reservation)).into_response())
 }
 
-/// How many times more than itself a result takes until its client has it: as it is, and written out with escapes.
-const WRITTEN_OUT: usize = 3;
+/// How many times more than itself a result takes at the most until its client has it: as it is, and written out with
+/// escapes.
+const WRITTEN_OUT: usize = 7;
+
+/// How many bytes an event takes while it is written out: as it is, and with escapes.
+fn written_bytes(event: &Event) -> usize {
+    let escaped = |byte: &u8| match byte {
+        b'\n' | b'\r' | b'\t' | 8 | 12 | b'"' | b'\\' => 2,
+        0..0x20 => 6,
+        // Of what is no UTF-8, each byte becomes a character of three.
+        0x80.. => 3,
+        _ => 1,
+    };
+    event.output_bytes() + event.outputs().into_iter().flatten().map(escaped).sum::<usize>()
+}
 
 /// How many bytes a call is answered with at most, where that is known and the answer comes at once.
 fn expected_bytes(call: &Call) -> usize {
@@ -135,6 +147,7 @@ fn check(sent: &[u8]) -> Result<(), Problem> {
 )]
 pub(super) async fn connect(
     State(interface): State<Interface>,
+    Extension(credential): Extension<Credential>,
     request: Request,
 ) -> Result<Response, Problem> {
     let (mut parts, _) = request.into_parts();
@@ -152,7 +165,7 @@ pub(super) async fn connect(
         .max_message_size(interface.0.settings.max_body_bytes)
         .max_frame_size(interface.0.settings.max_body_bytes);
     Ok(upgrade.on_upgrade(async move |socket| {
-        serve(interface, socket).await;
+        serve(interface, credential, socket).await;
         drop(place);
     }))
 }
@@ -214,7 +227,7 @@ impl Drop for Load {
     }
 }
 
-async fn serve(interface: Interface, mut socket: WebSocket) {
+async fn serve(interface: Interface, credential: Credential, mut socket: WebSocket) {
     let terminals = interface.0.terminals.clone();
     let client = terminals.client();
     let load = Arc::new(Load::new(interface.clone()));
@@ -233,7 +246,10 @@ async fn serve(interface: Interface, mut socket: WebSocket) {
     };
     let mut stop = interface.0.stop.subscribe();
     let mut talk = Conversation::default();
+    let mut next = None;
     loop {
+        // Room for a large answer is taken before it is written out, and given back when the client has it.
+        let mut reservation: Option<Reservation> = None;
         tokio::select! {
             received = socket.recv(), if load.takes_requests() => match received {
                 Some(Ok(Message::Text(text))) => talk.hear(text.as_bytes(), |ticket, call| {
@@ -246,8 +262,11 @@ async fn serve(interface: Interface, mut socket: WebSocket) {
                 }
                 Some(Ok(Message::Close(_)) | Err(_)) | None => break,
             },
-            Some(event) = said.recv() => {
-                let told = hear(&mut talk, event, &mut said);
+            Some(event) = following(&mut next, &mut said) => {
+                if event.output_bytes() >= LARGE_BYTES {
+                    reservation = interface.0.budget.reserve(&credential.0, written_bytes(&event)).await;
+                }
+                let told = hear(&mut talk, event, &mut said, &mut next);
                 if load.remove(told) {
                     terminals.release(client);
                 }
@@ -257,12 +276,15 @@ async fn serve(interface: Interface, mut socket: WebSocket) {
                 break;
             }
         }
+        if let Some(reservation) = &mut reservation {
+            reservation.shrink_to(talk.out.len());
+        }
         if tell(&mut socket, &mut talk).await.is_err() {
             break;
         }
     }
     said.close();
-    while let Ok(event) = said.try_recv() {
+    while let Some(event) = next.take().or_else(|| said.try_recv().ok()) {
         load.remove(event.output_bytes());
     }
     terminals.leave(client);
@@ -272,13 +294,34 @@ async fn stopped(stop: &mut watch::Receiver<Stop>) {
     let _nobody_can_ask_any_more = stop.wait_for(|stop| *stop != Stop::No).await;
 }
 
-/// Takes what the runtime said, as much of it as there is and fits; says how many bytes of output that were.
-fn hear(talk: &mut Conversation, first: Event, said: &mut UnboundedReceiver<Event>) -> usize {
+/// From this size on, an event is written out only when there is room for it.
+const LARGE_BYTES: usize = 64 << 10;
+
+/// The event that was put aside, or the next one.
+async fn following(next: &mut Option<Event>, said: &mut UnboundedReceiver<Event>) -> Option<Event> {
+    match next.take() {
+        Some(event) => Some(event),
+        None => said.recv().await,
+    }
+}
+
+/// Takes what the runtime said, as much of it as there is and fits; says how many bytes of output that were. A large one
+/// that follows is put aside: it needs room of its own.
+fn hear(
+    talk: &mut Conversation,
+    first: Event,
+    said: &mut UnboundedReceiver<Event>,
+    next: &mut Option<Event>,
+) -> usize {
     let mut told = first.output_bytes();
     talk.take(first);
     while talk.out.len() < HOLD_AT / 4
         && let Ok(event) = said.try_recv()
     {
+        if event.output_bytes() >= LARGE_BYTES {
+            *next = Some(event);
+            break;
+        }
         told += event.output_bytes();
         talk.take(event);
     }

@@ -174,3 +174,27 @@ async fn stopping_what_is_over_is_no_error() {
     let late = house.post(&format!("/v1/runs/{id}/messages"), json!({ "text": "z" })).await;
     assert_eq!(late.refusal(), (409, "RUN_FINISHED".to_owned()));
 }
+
+/// I66: for `choose_one`, a text that is only an option's number becomes that option's label.
+#[tokio::test]
+async fn the_number_of_an_option_is_taken_as_its_label() {
+    use abide_domain::interaction::Kind;
+
+    let house = House::open().await;
+    for (kind, text, taken) in [
+        (Kind::ChooseOne, " 1 ", "this"),
+        (Kind::ChooseOne, "2", "2"),
+        (Kind::ChooseOne, "0", "0"),
+        (Kind::ChooseOne, "1 of them", "1 of them"),
+        (Kind::OpenText, "1", "1"),
+    ] {
+        let (run, question) = house.asking_for(kind).await;
+        let path = format!("/v1/interactions/{question}/reply");
+        for _ in 0..2 {
+            let reply = json!({ "text": text, "idempotency_key": "k" });
+            assert_eq!(house.post(&path, reply).await.status, 200, "{text:?}");
+        }
+        let shown = house.get(&format!("/v1/runs/{run}/interactions")).await.json();
+        assert_eq!(shown["items"][0]["reply"], taken, "{text:?}: {shown}");
+    }
+}

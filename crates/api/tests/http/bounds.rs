@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use abide_domain::interaction::Kind;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -105,6 +106,58 @@ async fn one_stream_too_many_is_told_so() {
     drop(listening);
     let page = || Ask::get("/v1/events").header("accept", "application/json");
     assert_eq!(house.ask(page()).await.status, 200, "a page is no stream");
+}
+
+/// The pages of a list, by following its cursors, each with its bytes and items.
+async fn pages(house: &House, path: &str) -> Vec<(usize, Vec<serde_json::Value>)> {
+    let (mut pages, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let said = house.get(&format!("{path}?limit=500{cursor}")).await;
+        assert_eq!(said.status, 200, "{said:?}");
+        let page = said.json();
+        let items = page["items"].as_array().cloned().expect("a page has items");
+        pages.push((page.to_string().len(), items));
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return pages,
+        }
+    }
+}
+
+/// Issue 14, bounds: lists are bounded in bytes as pages of events are, and nothing is left out.
+#[tokio::test]
+async fn pages_of_lists_are_bounded_in_bytes_and_cursors_lead_to_the_rest() {
+    let house = House::open().await;
+    let (mut asked, mut last) = (Vec::new(), None);
+    for _ in 0..40 {
+        let (run, question) =
+            house.asking_text(Kind::OpenText, &"?".repeat(60_000), &"s".repeat(50_000)).await;
+        asked.push(question.to_string());
+        last = Some(run);
+    }
+    for _ in 0..6 {
+        house.queued(&"p".repeat(400_000)).await;
+    }
+    let most = (1 << 20) + 500_000;
+    let inbox = pages(&house, "/v1/interactions").await;
+    assert!(inbox.len() >= 3 && inbox.iter().all(|(bytes, _)| *bytes < most), "{} pages", inbox.len());
+    let shown: Vec<String> = inbox
+        .iter()
+        .flat_map(|(_, items)| items)
+        .map(|item| item["interaction_id"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(shown, asked, "whole, once and in order");
+    let runs = pages(&house, "/v1/runs").await;
+    assert!(runs.len() >= 2, "queued runs hold their prompts");
+    assert_eq!(runs.iter().map(|(_, items)| items.len()).sum::<usize>(), 46);
+    // One item is always shown, however large it is.
+    let (large, _) = house.asking_text(Kind::OpenText, "?", &"s".repeat(3 << 20)).await;
+    for (run, least) in [(large, 3 << 20), (last.unwrap(), 50_000)] {
+        let turns = pages(&house, &format!("/v1/runs/{run}/turns")).await;
+        assert_eq!(turns.len(), 1);
+        assert!(turns[0].0 > least && turns[0].1.len() == 1);
+        assert_eq!(pages(&house, &format!("/v1/runs/{run}/interactions")).await.len(), 1);
+    }
 }
 
 #[tokio::test]

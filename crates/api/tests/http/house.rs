@@ -162,6 +162,11 @@ impl House {
 
     /// A run that asked a question of this kind.
     pub(crate) async fn asking_for(&self, kind: Kind) -> (RunId, InteractionId) {
+        self.asking_text(kind, "which?", "so far").await
+    }
+
+    /// A run that asked this question of this kind after having said something.
+    pub(crate) async fn asking_text(&self, kind: Kind, prompt: &str, said: &str) -> (RunId, InteractionId) {
         let run_id = RunId(self.clock.stamp().fresh);
         let key = MessageKey { channel: "api".into(), message_id: run_id.to_string() };
         let message = Message { key, text: "do it".into() };
@@ -197,7 +202,7 @@ impl House {
         take(Event::HandleAnnounced { attempt, position: Position(1), handle }).await;
         let question = Question {
             kind,
-            prompt: "which?".into(),
+            prompt: prompt.into(),
             options: vec![Choice { label: "this".into(), safe: true }],
             ui_hints: Some("{\"columns\":2}".into()),
             default_decision_policy: Policy::SafeDefault,
@@ -206,7 +211,7 @@ impl House {
         };
         let turn_id =
             self.store.run(run_id).await.expect("it can be read").expect("it is there").turns[0].turn_id;
-        let ending = Ending::Asked { text: "so far".into(), question };
+        let ending = Ending::Asked { text: said.into(), question };
         let aftermath = Aftermath::Exited(Exit::Code(0));
         let asked = Event::TurnEnded { attempt, turn_id, position: Position(2), ending, aftermath };
         let waiting = take(asked).await;

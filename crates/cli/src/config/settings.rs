@@ -298,7 +298,7 @@ pub struct Circumstances {
 impl Config {
     /// What holds where nobody set anything.
     pub fn standard(circumstances: &Circumstances) -> Self {
-        let TerminalLimits { max_sessions, spool_bytes, idle_ms, remember_ms, housekeeping_ms } =
+        let TerminalLimits { max_sessions, spool_bytes, idle_ms, remember_ms, housekeeping_ms, .. } =
             TerminalLimits::default();
         let http = abide_api::http::Settings::standard(ARTIFACTS);
         Self {
@@ -363,6 +363,7 @@ impl Terminal {
             idle_ms: self.idle_ms,
             remember_ms: self.remember_ms,
             housekeeping_ms: self.housekeeping_ms,
+            ..TerminalLimits::default()
         }
     }
 }

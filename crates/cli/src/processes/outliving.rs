@@ -10,19 +10,19 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
-use abide_daemon::{Admission, CrashGuard};
+use abide_agent::memory::end_if_deleted;
+use abide_daemon::{Admission, CrashGuard, Daemon};
 use abide_domain::{
+    failure::{Failure, FailureCode},
     id::RunId,
     run::{Run, Status},
 };
 use abide_keeper::{former::FormerKeepers, launch::Launcher, protocol::Act};
 use abide_os::{beneath::Directory, remove::remove_path};
-use abide_ports::store::{Store, StoreError};
-use tokio::sync::watch;
+use abide_ports::store::StoreError;
 
 use super::{end, end_all};
 use crate::private;
@@ -40,6 +40,10 @@ const PAUSE: Duration = Duration::from_millis(250);
 const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
 /// How long until it is looked again, if something could not be ended.
 const LATER: Duration = Duration::from_secs(30);
+
+/// Why a waiting run ends whose agent has nothing left to go on with.
+const DELETED: &str = "the agent's state folder or journal was deleted or replaced while the run waited, so no answer can be \
+                       given to it; its sessions were ended. Start a new run";
 
 /// What the names of notes begin with on the crash guard's record.
 const NOTE: &str = "note ";
@@ -75,15 +79,11 @@ impl Outliving {
     }
 
     /// Ends what belongs to runs that are over, again and again, for as long as the task lives.
-    pub(crate) async fn for_ever(
-        self,
-        store: Arc<dyn Store>,
-        mut changes: watch::Receiver<u64>,
-        guard: CrashGuard,
-    ) {
+    pub(crate) async fn for_ever(self, daemon: Daemon, guard: CrashGuard) {
+        let mut changes = daemon.changes();
         loop {
             changes.mark_unchanged();
-            if let Err(error) = self.round(&*store, &guard).await {
+            if let Err(error) = self.round(&daemon, &guard).await {
                 tracing::warn!(%error, "what outlives processes was not looked at");
             }
             let _a_look_does_no_harm = tokio::time::timeout(LATER, changes.changed()).await;
@@ -91,17 +91,27 @@ impl Outliving {
         }
     }
 
-    async fn round(&self, store: &dyn Store, guard: &CrashGuard) -> Result<(), StoreError> {
+    async fn round(&self, daemon: &Daemon, guard: &CrashGuard) -> Result<(), StoreError> {
         let noted = self.noted();
         guard.forget(NOTE, |item| noted.iter().any(|(run, _)| format!("{NOTE}{run}") == item));
         for (run, note) in noted {
-            let over = match store.run(run).await {
-                Ok(run) => run.as_ref().is_none_or(is_over),
+            let state = match daemon.store().run(run).await {
+                Ok(state) => state,
                 // Nobody knows whether it is over.
-                Err(StoreError::Damaged { .. }) => false,
+                Err(StoreError::Damaged { .. }) => continue,
                 Err(error) => return Err(error),
             };
-            if over {
+            if state.as_ref().is_some_and(is_waiting) {
+                let record =
+                    self.noted_for(&run.to_string()).and_then(|noted| Some(noted.parent()?.to_owned()));
+                let look = move || record.is_some_and(|record| end_if_deleted(&record));
+                if tokio::task::spawn_blocking(look).await.unwrap_or(false) {
+                    let failure = Failure::new(FailureCode::SessionResumeFailed, DELETED);
+                    // A run that was answered or ended meanwhile finds it out itself.
+                    daemon.session_lost(run, failure).await.ok();
+                }
+            }
+            if state.as_ref().is_none_or(is_over) {
                 // One that daemons died of is looked at again in a later round.
                 let Admission::Now(performance) = guard.admit(&format!("{NOTE}{run}")).await else {
                     continue;
@@ -134,6 +144,11 @@ impl Outliving {
         let notes = fs::read_dir(&self.notes).into_iter().flatten().filter_map(Result::ok);
         notes.filter_map(|note| Some((note.file_name().to_str()?.parse().ok()?, note.path()))).collect()
     }
+}
+
+/// Nothing of the run works that would notice it.
+fn is_waiting(run: &Run) -> bool {
+    matches!(run.status(), Status::WaitingUser | Status::Idle) && run.live().is_none()
 }
 
 fn is_over(run: &Run) -> bool {

@@ -63,8 +63,9 @@ const MOST_A_ROUND: usize = 500;
 const LOOKED_AT_A_ROUND: usize = 5_000;
 /// What the names of deletions begin with on the crash guard's record.
 const DELETION: &str = "deletion ";
-/// How many runs are read at once.
+/// How many runs are read at once, and how many bytes.
 const PAGE: usize = 500;
+const PAGE_BYTES: usize = 1 << 20;
 
 impl Keeping {
     /// Looks again and again, for as long as the task lives.
@@ -204,9 +205,9 @@ impl Keeping {
     async fn workspaces_in_use(&self) -> Result<BTreeSet<PathBuf>, StoreError> {
         let mut used = BTreeSet::new();
         for status in [Status::Queued, Status::Running, Status::WaitingUser, Status::Idle] {
-            let mut page = Page::first(PAGE);
+            let mut page = Page::first(PAGE).within(PAGE_BYTES);
             loop {
-                let listed = self.store.runs(Some(status), page).await?;
+                let listed = self.store.runs(Some(status), page.clone()).await?;
                 for run in listed.items {
                     let named = PathBuf::from(&run.settings.workspace);
                     // A link may lead there as well.
@@ -214,7 +215,7 @@ impl Keeping {
                     used.insert(named);
                 }
                 match listed.next_cursor {
-                    Some(cursor) => page = Page { cursor: Some(cursor), limit: PAGE },
+                    Some(cursor) => page = page.at(cursor),
                     None => break,
                 }
             }

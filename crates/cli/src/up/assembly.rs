@@ -101,9 +101,15 @@ pub(super) async fn daemon(
     Ok((Daemon::guarded(world, habits, guard), keeping))
 }
 
+/// The most that the result of a command carries of each stream in the daemon, which answers many clients at once. Written
+/// out as JSON it may be six times as much. The rest is read with `exec.output`.
+const RESULT_BYTES: u64 = 1 << 20;
+
 /// The terminal runtime of this home.
 pub(super) fn terminals(config: &Config) -> anyhow::Result<Handle> {
-    Handle::start(home::terminal(config, false)?).context("cannot start the terminal runtime")
+    let mut terminal = home::terminal(config, false)?;
+    terminal.limits.result_bytes = RESULT_BYTES;
+    Handle::start(terminal).context("cannot start the terminal runtime")
 }
 
 /// How long what daemons died of is set aside. Crash tests cannot wait for minutes.

@@ -165,8 +165,7 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     let time = daemon.keep_time();
     let collecting = daemon.collect_capabilities();
     let outliving = Outliving::beside(&home.join("keepers"), &home::launcher()?);
-    let outliving =
-        tokio::spawn(outliving.for_ever(keeping.store.clone(), daemon.changes(), keeping.guard.clone()));
+    let outliving = tokio::spawn(outliving.for_ever(daemon.clone(), keeping.guard.clone()));
     let guard = keeping.guard.clone();
     let health = tokio::spawn(health::watch(keeping.store.clone()));
     let keeping = tokio::spawn(keeping.for_ever());

@@ -179,6 +179,14 @@ impl Stage {
         self.home.client().and_then(|client| client.post(path, body)).expect("the daemon answers")
     }
 
+    /// Calls a terminal method.
+    pub(crate) fn rpc(&self, method: &str, params: Value) -> Value {
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let answered = self.post("/v1/rpc", &call);
+        assert_eq!(answered.status, 200, "{}", answered.body);
+        answered.body
+    }
+
     /// What the daemon answers; it must not contain anything of the canary tree.
     pub(crate) fn get(&self, path: &str) -> Response {
         let response = self.home.client().and_then(|client| client.get(path)).expect("the daemon answers");

@@ -52,7 +52,7 @@ fn program(body: &str) -> String {
     TREES.replace("BODY", body)
 }
 
-fn size(name: &str, default: u64) -> u64 {
+pub(crate) fn size(name: &str, default: u64) -> u64 {
     let given = std::env::vars().find(|(known, _)| known == name);
     given.map_or(default, |(_, value)| value.parse().expect("it is a number"))
 }

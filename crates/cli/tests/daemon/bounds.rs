@@ -102,3 +102,46 @@ echo '{"type":"result","text":"done"}'
     let memory = stage.peak_memory();
     assert!(memory < MOST_MEMORY, "the daemon had {memory} bytes");
 }
+
+/// A request in one line that is longer than what is read of a line (16 MiB). It is refused, and the turn goes on.
+#[test]
+fn a_request_in_a_line_beyond_the_bound_is_refused_and_the_turn_goes_on() {
+    let (_folder, command) = hostile(
+        r#"
+printf '{"type":"gate","id":"g0","prompt":"p","kind":"command","command":"'
+head -c 20000000 /dev/zero | tr '\0' x; echo '"}'
+read answer
+case "$answer" in *'"approved":false'*) echo '{"type":"result","text":"refused"}';; esac
+"#,
+    );
+    let stage = Stage::with(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
+    let run = stage.create("parrot", "anything", json!({}));
+    let done = stage.wait(&run, "succeeded");
+    assert_eq!(done["result"]["text"], "refused");
+    let warned = |event: &Value| event["data"]["text"].as_str().is_some_and(|text| text.contains("too long"));
+    assert!(events(&stage, &run).iter().any(warned), "the run tells of it");
+}
+
+/// The same where the request's name is behind the bound, so that it cannot be refused: the turn fails and the process
+/// goes, which would wait for ever.
+#[test]
+fn a_request_beyond_the_bound_that_cannot_be_refused_fails_the_turn() {
+    let (folder, command) = hostile(
+        r#"
+echo $$ > "$(dirname "$0")/pid"
+printf '{"type":"gate","prompt":"'
+head -c 20000000 /dev/zero | tr '\0' x; echo '","id":"g0"}'
+read answer
+sleep 1000
+"#,
+    );
+    let stage = Stage::with(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
+    let run = stage.create("parrot", "anything", json!({}));
+    let failed = stage.wait(&run, "failed");
+    assert_eq!(failed["error"]["code"], "ENGINE_FAILED");
+    let message = failed["error"]["message"].as_str().expect("it says why");
+    assert!(message.contains("parrot") && message.contains("16 MiB"), "{message}");
+    let pid = fs::read_to_string(folder.path().join("pid")).expect("it was started");
+    let is_gone = || !std::path::Path::new("/proc").join(pid.trim()).exists();
+    abide_testkit::wait::until("the process to be gone", is_gone);
+}

@@ -196,3 +196,52 @@ fn answers_that_are_not_read_take_little_memory_and_hold_up_no_other_client() {
     assert!(peak < 200, "{peak} MiB");
     daemon.stop();
 }
+
+/// Issue 14, bounds: results of commands take room before they are read from their keepers, over all clients.
+#[test]
+fn results_of_many_commands_at_once_take_little_memory() {
+    const SESSIONS: usize = 12;
+    const PRINTED: usize = 3_000_000;
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(home.path());
+    let mut client = Client::connect(&daemon);
+    let sessions: Vec<String> = (0..SESSIONS).map(|_| client.session()).collect();
+    let print = |session: &str, encoding: &str| {
+        let command = format!("head -c {PRINTED} /dev/zero; head -c {PRINTED} /dev/zero >&2");
+        json!({ "session_id": session, "command": command, "max_output_bytes": 33_554_432, "encoding": encoding })
+    };
+    let is_bounded = |answer: &Value, length: usize| {
+        for stream in ["stdout", "stderr"] {
+            assert_eq!(answer["result"][stream].as_str().map(str::len), Some(length), "{stream}");
+            assert_eq!(answer["result"]["truncated"][stream], PRINTED - (1 << 20), "{stream}");
+        }
+    };
+    // Nothing is read while these end.
+    let run = |session: &String| client.send("exec.run", &print(session, "base64"));
+    let asked: Vec<u64> = sessions.iter().map(run).collect();
+    // A byte that is NUL takes six as JSON: with 3 MB of each stream these would be 500 MB.
+    std::thread::scope(|scope| {
+        for _ in 0..SESSIONS {
+            scope.spawn(|| {
+                let made = json!({ "jsonrpc": "2.0", "id": 1, "method": "session.create", "params": {} });
+                let (_, made) = daemon.post("/v1/rpc", &made);
+                let session = made["result"]["session_id"].as_str().expect("it is made");
+                let run =
+                    json!({ "jsonrpc": "2.0", "id": 1, "method": "exec.run", "params": print(session, "utf8") });
+                let (status, answer) = daemon.post("/v1/rpc", &run);
+                assert_eq!(status, 200);
+                is_bounded(&answer, 1 << 20);
+            });
+        }
+    });
+    for _ in &asked {
+        let answer = client.next();
+        assert!(asked.contains(&answer["id"].as_u64().unwrap()));
+        is_bounded(&answer, (1_usize << 20).div_ceil(3) * 4);
+    }
+    let ran = client.call("exec.run", &json!({ "session_id": sessions[0], "command": "echo here" }));
+    assert_eq!(ran["result"]["stdout"], "here\n", "the session goes on");
+    let peak = daemon.peak_memory();
+    assert!(peak < 200, "{peak} MiB");
+    daemon.stop();
+}

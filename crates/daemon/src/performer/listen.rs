@@ -13,7 +13,7 @@ use std::{
 
 use abide_domain::{
     event::Event,
-    id::RunId,
+    id::{RunId, TurnId},
     process::{Attempt, Position},
     run::Run,
     turn::Turn,
@@ -47,8 +47,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 const TAKEN_PAUSE: Duration = Duration::from_secs(60);
 /// How long to wait before a launch is tried again whose keeper does not answer.
 const SILENT_PAUSE: Duration = Duration::from_secs(2);
-/// How many turns one process may have been given.
-const TURNS_AT_ONCE: usize = 10_000;
+/// How many turns are read at once, and how many bytes.
+const TURNS_AT_ONCE: usize = 500;
+const TURN_BYTES_AT_ONCE: usize = 1 << 20;
 /// How many pieces are heard before what they said is committed, however much more is there.
 const PIECES_AT_ONCE: usize = 64;
 
@@ -162,16 +163,30 @@ impl Performer {
 
     /// A new talk with an attempt's process, as its order and its turns tell.
     async fn talk(&self, run: &Run, attempt: Attempt) -> Option<Talk> {
-        let page = Page::first(TURNS_AT_ONCE);
-        let listed = self.world.store.turns_of(run.run_id, page).await.ok()?;
-        let given = |turn: &Turn| turn.attempts.iter().any(|record| record.attempt == attempt);
-        let turns: Vec<Turn> = listed.items.into_iter().filter(given).collect();
+        let (first, turns) = self.turns_given(run.run_id, attempt).await?;
         let entry = self.world.catalogue.engine(&run.settings.engine)?.called_as(run.command.as_ref());
-        let launched = Launched::of(run, turns.first()?, attempt, entry.engine.skills_folder())?;
+        let launched = Launched::of(run, &first, attempt, entry.engine.skills_folder())?;
         let interpreter =
             entry.engine.interpreter(&launched.order(&entry.installation, &self.private(run.run_id)));
-        let turns = turns.into_iter().map(|turn| turn.turn_id).collect();
         Some(Talk::new(entry.engine.name(), attempt, turns, interpreter))
+    }
+
+    /// The first turn that an attempt's process was given, and the names of all of them.
+    async fn turns_given(&self, run: RunId, attempt: Attempt) -> Option<(Turn, Vec<TurnId>)> {
+        let (mut first, mut names) = (None, Vec::new());
+        let mut page = Page::first(TURNS_AT_ONCE).within(TURN_BYTES_AT_ONCE);
+        loop {
+            let listed = self.world.store.turns_of(run, page.clone()).await.ok()?;
+            let given = |turn: &Turn| turn.attempts.iter().any(|record| record.attempt == attempt);
+            for turn in listed.items.into_iter().filter(given) {
+                names.push(turn.turn_id);
+                first.get_or_insert(turn);
+            }
+            match listed.next_cursor {
+                Some(cursor) => page = page.at(cursor),
+                None => return Some((first?, names)),
+            }
+        }
     }
 
     /// The directory of a run's own.

@@ -1,6 +1,6 @@
 //! A slot is granted; the engine is asked what it can do; the first turn can start.
 
-use super::{News, RunState, Working, draft::Draft};
+use super::{Hold, News, RunState, Working, draft::Draft};
 use crate::{
     effect::Effect,
     engine::{Abilities, EngineCommand, Handle, Profile},
@@ -45,6 +45,21 @@ impl Draft {
                 Working::Launching(_) | Working::Active(_) | Working::Stopping(_) | Working::Recovering(_),
             )
             | RunState::Queued { .. }
+            | RunState::WaitingUser(_)
+            | RunState::Idle { .. }
+            | RunState::Finished(_) => News::Absorbed,
+        }
+    }
+
+    /// Only a wait without a process depends on what was deleted; a process has what it needs, or will say that it has not.
+    pub(super) fn session_lost(&mut self, failure: &Failure) -> News {
+        match &self.run.state {
+            RunState::WaitingUser(waiting) if matches!(waiting.hold, Hold::Nothing) => {
+                self.fail(failure.clone());
+                News::Changed
+            }
+            RunState::Queued { .. }
+            | RunState::Running(_)
             | RunState::WaitingUser(_)
             | RunState::Idle { .. }
             | RunState::Finished(_) => News::Absorbed,

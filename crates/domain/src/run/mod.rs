@@ -94,6 +94,7 @@ pub fn apply(run: Option<&Run>, stamp: &Stamp, event: &Event) -> Result<Step, Re
         Event::ContactLost { attempt, within } => draft.contact_lost(*attempt, *within),
         Event::ContactRestored { attempt, process } => draft.contact_restored(*attempt, process),
         Event::RecoveryFailed { attempt, reason } => draft.recovery_failed(*attempt, reason),
+        Event::SessionLost { failure } => draft.session_lost(failure),
         Event::DeadlinePassed { deadline } => draft.deadline_passed(*deadline),
         Event::DeliveryConfirmed { delivery_id } => draft.delivery_confirmed(*delivery_id),
         Event::DeliveryFailed { delivery_id, certainty } => draft.delivery_failed(*delivery_id, *certainty),

@@ -97,12 +97,13 @@ fn program(attempt: Attempt) -> Vec<(&'static str, Event)> {
         ("", Event::EngineUnusable { failure: failure.clone() }),
         ("", Event::AttemptStarted { attempt, process: process.clone() }),
         ("", Event::LaunchFailed { attempt, failure: failure.clone(), retry: Retry::Later }),
-        ("", Event::LaunchFailed { attempt, failure, retry: Retry::Never }),
+        ("", Event::LaunchFailed { attempt, failure: failure.clone(), retry: Retry::Never }),
         ("ProcessExited", Event::ProcessExited { attempt, exit: Exit::Code(0) }),
         ("ProcessExited (unseen)", Event::ProcessExited { attempt, exit: Exit::Unseen }),
         ("", Event::ContactLost { attempt, within: None }),
         ("", Event::ContactRestored { attempt, process }),
         ("", Event::RecoveryFailed { attempt, reason: "gone".into() }),
+        ("", Event::SessionLost { failure }),
     ]
 }
 

@@ -25,8 +25,9 @@ use abide_ports::engine::{
     Unsupported,
 };
 
+use native::Reopening;
 use native::{Greeted, Message, part};
-use reader::{Conversation, Reopening};
+use reader::Conversation;
 
 use crate::{failing::complaint, tongue::LineInterpreter};
 

@@ -92,6 +92,27 @@ pub(super) struct TroubleData<'a> {
     pub(super) message: Option<Cow<'a, str>>,
 }
 
+/// How an agent goes on with a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reopening {
+    /// Without telling its history.
+    Resume,
+    /// It tells the history first.
+    Load,
+}
+
+impl Reopening {
+    /// The way that it offers, the one without history first.
+    pub(super) fn offered(greeted: &Greeted<'_>) -> Option<Self> {
+        let capabilities = greeted.agent_capabilities.as_ref()?;
+        let resume = capabilities.session_capabilities.as_ref().and_then(|session| session.resume);
+        match resume {
+            Some(offer) if offer.get() != "false" => Some(Self::Resume),
+            Some(_) | None => capabilities.load_session.unwrap_or(false).then_some(Self::Load),
+        }
+    }
+}
+
 /// The result of `initialize`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]

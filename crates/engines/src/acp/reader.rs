@@ -21,8 +21,8 @@ use super::{
     call::Missing,
     gates::{Gates, rejecting},
     native::{
-        Block, Chunk, Greeted, Message, Opened, PermissionAsked, PlanEntry, RequestCancelled, Stopped,
-        Trouble, TroubleData, Update, UpdateLine, Updated, looks_like_chunk, part,
+        Block, Chunk, Greeted, Message, Opened, PermissionAsked, PlanEntry, Reopening, RequestCancelled,
+        Stopped, Trouble, TroubleData, Update, UpdateLine, Updated, looks_like_chunk, part,
     },
     wishes::{Setting, Wishes},
     words,
@@ -30,7 +30,7 @@ use super::{
 use crate::{
     covered::Items,
     failing::{engine_failed, went_silently},
-    tongue::{Facts, Tongue, extend},
+    tongue::{Facts, LongLine, Tongue, extend},
 };
 
 /// The code with which agents ask for a login.
@@ -50,6 +50,8 @@ const MISSING: [&str; 7] = [
     "no longer exists",
     "invalid session",
 ];
+
+mod long;
 
 /// What has been heard of one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -504,27 +506,6 @@ impl Turn {
     }
 }
 
-/// How an agent goes on with a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reopening {
-    /// Without telling its history.
-    Resume,
-    /// It tells the history first.
-    Load,
-}
-
-impl Reopening {
-    /// The way that it offers, the one without history first.
-    pub(super) fn offered(greeted: &Greeted<'_>) -> Option<Self> {
-        let capabilities = greeted.agent_capabilities.as_ref()?;
-        let resume = capabilities.session_capabilities.as_ref().and_then(|session| session.resume);
-        match resume {
-            Some(offer) if offer.get() != "false" => Some(Self::Resume),
-            Some(_) | None => capabilities.load_session.unwrap_or(false).then_some(Self::Load),
-        }
-    }
-}
-
 impl Tongue for Conversation {
     const VERSION: &'static str = "acp/1";
 
@@ -532,6 +513,10 @@ impl Tongue for Conversation {
         if self.known(line, facts).is_none() {
             facts.unknown(line);
         }
+    }
+
+    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut Facts) {
+        self.skipped(line, facts);
     }
 
     fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {

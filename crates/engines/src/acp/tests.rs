@@ -346,3 +346,47 @@ fn what_was_told_about_a_call_before_is_shown_with_the_request() {
     assert_eq!(asked_about(&[&long], r#"{"toolCallId":"c","title":"harmless"}"#), None);
     assert!(asked_about(&[&long], r#"{"toolCallId":"d","title":"other"}"#).is_some());
 }
+
+/// A line of more than 16 MiB that begins like this.
+fn long(head: &str) -> String {
+    format!("{head}{}", "x".repeat(17 << 20))
+}
+
+/// Issue 14: a turn never waits for ever because a line is too long.
+#[test]
+fn a_request_that_is_too_long_is_refused_under_its_id() {
+    for id in ["7", "\"a-b\""] {
+        let head =
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"session/request_permission","params":{{"x":""#);
+        let (_, said) =
+            heard(&Session::New, &[GREETED, OPENED, &update("agent_message_chunk", "a"), &long(&head)]);
+        let [.., Said { what: What::Warning(_), .. }, Said { what: What::Write(answer), .. }] =
+            said.as_slice()
+        else {
+            panic!("{said:?}")
+        };
+        let answer: serde_json::Value = serde_json::from_slice(answer).unwrap();
+        assert_eq!(answer["id"].to_string(), id);
+        assert!(answer["error"]["message"].as_str().unwrap().contains("16 MiB"), "{answer}");
+    }
+}
+
+#[test]
+fn a_turn_fails_that_cannot_go_on_without_a_line_that_is_too_long() {
+    let nameless = r#"{"jsonrpc":"2.0","method":"session/request_permission","params":{"x":""#;
+    let answer = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn","x":""#;
+    for head in [nameless, answer, r#"{"result":{"x":""#] {
+        let ended = endings(&[&long(head)]);
+        let [Ending::Failed { failure }] = ended.as_slice() else { panic!("{head}: {ended:?}") };
+        assert!(failure.message.contains("acp") && failure.message.contains("16 MiB"), "{failure:?}");
+    }
+    let harmless = r#"{"jsonrpc":"2.0","method":"session/update","params":{"x":""#;
+    let done = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn"}}"#;
+    for head in [harmless, "no JSON at all"] {
+        let ended = endings(&[&long(head), &update("agent_message_chunk", "answer"), done]);
+        assert!(matches!(ended.as_slice(), [Ending::Completed { .. }]), "{head}: {ended:?}");
+    }
+    // Before the first prompt is sent, it is known as a failure too.
+    let (_, said) = heard(&Session::New, &[&long(r#"{"jsonrpc":"2.0","id":1,"result":{"x":""#)]);
+    assert!(matches!(said.last(), Some(Said { what: What::Ended { turn: 1, .. }, .. })), "{said:?}");
+}

@@ -6,6 +6,8 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::tongue::LongLine;
+
 /// The version of the protocol that we speak.
 pub(super) const VERSION: u64 = 1;
 
@@ -68,7 +70,7 @@ struct ErrorReply<'a> {
 #[derive(Serialize)]
 struct ErrorBody {
     code: i64,
-    message: &'static str,
+    message: String,
 }
 
 #[derive(Serialize)]
@@ -218,7 +220,13 @@ pub(super) fn permission(id: &RawValue, option_id: Option<&str>) -> Vec<u8> {
 
 /// The answer to a request for something that we do not offer.
 pub(super) fn not_offered(id: &RawValue) -> Vec<u8> {
-    let error = ErrorBody { code: -32601, message: "this client does not offer that method" };
+    let error = ErrorBody { code: -32601, message: "this client does not offer that method".to_owned() };
+    line(&ErrorReply { jsonrpc: "2.0", id, error })
+}
+
+/// The answer to a request that is too long to be read.
+pub(super) fn too_long(id: &RawValue) -> Vec<u8> {
+    let error = ErrorBody { code: -32600, message: LongLine::refusal() };
     line(&ErrorReply { jsonrpc: "2.0", id, error })
 }
 

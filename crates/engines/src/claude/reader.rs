@@ -21,8 +21,10 @@ use super::{
     outcome::{self, Outcome},
 };
 use crate::{
-    argument, kind,
-    tongue::{Facts, Tongue},
+    argument,
+    head::Members,
+    kind,
+    tongue::{Facts, LongLine, Tongue},
 };
 
 /// What has been heard of one process.
@@ -251,6 +253,32 @@ impl Tongue for Reader {
         }
     }
 
+    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut Facts) {
+        let Some(members) = Members::of(line.head) else { return };
+        let kind = members.text("type");
+        let failure = match (kind.as_deref(), self.form) {
+            (Some("control_request"), Form::Stream { .. }) => match members.text("request_id") {
+                Some(id) => return facts.say(What::Write(native::refusal(&id, &LongLine::refusal()))),
+                None => line.failure("a request"),
+            },
+            (Some("result"), _) => line.failure("its answer"),
+            // Programs of some versions name the type of their result last.
+            (None, _) => line.failure("a message"),
+            // Everything else is told for people who watch, or told again.
+            (Some(_), _) => return,
+        };
+        match self.form {
+            Form::Print => self.outcome = Some(Outcome::Failed(failure)),
+            Form::Stream { .. } if self.at_work && !self.stray => {
+                self.gates.clear();
+                self.at_work = false;
+                self.ended += 1;
+                facts.ended(self.ended, Ending::Failed { failure });
+            }
+            Form::Stream { .. } => {}
+        }
+    }
+
     fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
         if self.at_work {
             let turn = self.ended + 1;
@@ -388,6 +416,43 @@ mod tests {
     fn what_a_subagent_says_is_not_shown_as_the_answer() {
         let sub = r#"{"type":"assistant","parent_tool_use_id":"t1","message":{"content":[{"type":"text","text":"sub"}]}}"#;
         assert_eq!(fed(&mut *interpreter(), &[INIT, sub]).len(), 1);
+    }
+
+    /// A line of more than 16 MiB that begins like this.
+    fn long(head: &str) -> String {
+        format!("{head}{}", "x".repeat(17 << 20))
+    }
+
+    /// Issue 14: a turn never waits for ever because a line is too long.
+    #[test]
+    fn a_request_that_is_too_long_is_refused_under_its_id() {
+        let asked = long(r#"{"type":"control_request","request_id":"r7","request":{"input":""#);
+        let facts = fed(&mut *interpreter(), &[INIT, &asked]);
+        let [_, What::Warning(warning), answer] = facts.as_slice() else { panic!("{facts:?}") };
+        assert!(warning.contains("too long"), "{warning}");
+        let answer = written(Some(answer));
+        assert!(answer.contains(r#""subtype":"error","request_id":"r7""#) && answer.contains("16 MiB"));
+    }
+
+    #[test]
+    fn a_turn_fails_that_cannot_be_understood_without_a_line_that_is_too_long() {
+        let result = r#"{"type":"result","is_error":false,"result":""#;
+        let nameless = r#"{"type":"control_request","request":{"input":""#;
+        for head in [result, nameless, r#"{"is_error":false,"result":""#] {
+            let mut interpreter = interpreter();
+            let facts = fed(&mut *interpreter, &[INIT, &long(head), DONE]);
+            let ended: Vec<_> = facts.iter().filter(|what| matches!(what, What::Ended { .. })).collect();
+            let Some(What::Ended { turn: 1, ending: Ending::Failed { failure } }) = ended.first() else {
+                panic!("{head}: {ended:?}")
+            };
+            assert!(failure.message.contains("claude") && failure.message.contains("16 MiB"), "{failure:?}");
+        }
+        for harmless in [r#"{"type":"user","message":{"content":""#, r#"{"type":"stream_event","x":""#, "x"] {
+            let facts = fed(&mut *interpreter(), &[INIT, &long(harmless), DONE]);
+            let ended = facts.last();
+            let is_answer = matches!(ended, Some(What::Ended { turn: 1, ending: Ending::Completed { .. } }));
+            assert!(is_answer, "{harmless}: {ended:?}");
+        }
     }
 
     #[test]

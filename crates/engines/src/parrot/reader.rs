@@ -26,8 +26,9 @@ use super::{
 use crate::{
     argument, covered,
     failing::{complaint, engine_failed, went_silently},
+    head::Members,
     kind,
-    tongue::{Facts, Tongue},
+    tongue::{Facts, LongLine, Tongue},
 };
 
 /// What has been heard of one process.
@@ -199,6 +200,20 @@ impl Tongue for Reader {
     fn line(&mut self, line: &[u8], facts: &mut Facts) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);
+        }
+    }
+
+    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut Facts) {
+        let Some(members) = Members::of(line.head) else { return };
+        match (members.text("type").as_deref(), members.text("id")) {
+            (Some("text" | "output" | "progress" | "session" | "turn" | "withdrawn"), _) => {}
+            (Some("gate"), Some(id)) => {
+                let text = &LongLine::refusal();
+                facts.say(What::Write(Tell::Answer { gate: &id, text, approved: false }.line()));
+            }
+            (Some("gate"), None) => self.is_over(Said::Failed(line.failure("a request").message), facts),
+            // It may have been the last word of the turn.
+            (Some(_) | None, _) => self.is_over(Said::Failed(line.failure("a message").message), facts),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Lists in pages.
+//! Lists in pages, which are bounded in items and in bytes.
 
 /// Which part of a list is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -7,12 +7,25 @@ pub struct Page {
     pub cursor: Option<String>,
     /// How many items at the most.
     pub limit: usize,
+    /// The page ends with the item that reaches this many bytes, as they are stored. It has at least one item if there
+    /// is one, so it is larger by one item at the most.
+    pub max_bytes: usize,
 }
 
 impl Page {
-    /// The first so many.
+    /// The first so many, however large they are.
     pub fn first(limit: usize) -> Self {
-        Self { cursor: None, limit }
+        Self { cursor: None, limit, max_bytes: usize::MAX }
+    }
+
+    /// The same page, ended by the item that reaches this many bytes.
+    pub fn within(self, max_bytes: usize) -> Self {
+        Self { max_bytes, ..self }
+    }
+
+    /// The page of the same size that starts here.
+    pub fn at(self, cursor: String) -> Self {
+        Self { cursor: Some(cursor), ..self }
     }
 }
 

@@ -18,10 +18,11 @@ use abide_ports::store::{
     Answer, Claimed, Claims, Commit, Committed, Cursors, DamagedRun, Deliveries, Effects, Entry, Flaw,
     Inbounds, Interactions, Journal, Listing, Page, Runs, Seq, StoreError, Tables, Turns, Upkeep,
 };
+use tokio_postgres::Row;
 
 use super::{
     PostgresStore, inspect,
-    read::{ENTRY, listing, one_more},
+    read::{DELIVERIES, ENTRY, INTERACTIONS, RUNS, TURNS, one_more},
     text::{original, plain},
     writer::Job,
 };
@@ -70,19 +71,21 @@ impl Runs for PostgresStore {
     fn runs(&self, status: Option<Status>, page: Page) -> Answer<'_, Listing<Run>> {
         Box::pin(async move {
             let before = position::<RunId>(&page)?.map_or("run_~".to_owned(), |run| run.to_string());
-            let found = match status {
-                Some(status) => {
+            let (name, more) = (status.map(Status::name), one_more(&page));
+            let readable = |row: &Row| Ok(RUNS.value::<Run>(row).ok());
+            let found = match &name {
+                Some(name) => {
                     let sql = "SELECT run_id, body FROM runs WHERE status = $1 AND run_id < $2
                                ORDER BY run_id DESC LIMIT $3";
-                    self.reader.runs(sql, &[&status.name(), &before, &one_more(&page)]).await?
+                    self.reader.page(RUNS, sql, vec![name, &before, &more], &page, readable).await?
                 }
                 None => {
                     let sql = "SELECT run_id, body FROM runs WHERE run_id < $1 ORDER BY run_id DESC LIMIT $2";
-                    self.reader.runs(sql, &[&before, &one_more(&page)]).await?
+                    self.reader.page(RUNS, sql, vec![&before, &more], &page, readable).await?
                 }
             };
-            let Listing { items, next_cursor } = listing(found, &page);
-            Ok(Listing { items: items.into_iter().filter_map(Result::ok).collect(), next_cursor })
+            let Listing { items, next_cursor } = found;
+            Ok(Listing { items: items.into_iter().flatten().collect(), next_cursor })
         })
     }
 
@@ -141,7 +144,7 @@ impl Turns for PostgresStore {
     }
 
     fn turns_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Turn>> {
-        Box::pin(async move { self.reader.of_run::<TurnId, _>("turns", "turn_id", run, &page).await })
+        Box::pin(async move { self.reader.of_run::<TurnId, _>(TURNS, run, &page).await })
     }
 }
 
@@ -162,9 +165,7 @@ impl Interactions for PostgresStore {
     }
 
     fn interactions_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Interaction>> {
-        Box::pin(async move {
-            self.reader.of_run::<InteractionId, _>("interactions", "interaction_id", run, &page).await
-        })
+        Box::pin(async move { self.reader.of_run::<InteractionId, _>(INTERACTIONS, run, &page).await })
     }
 
     fn open_interactions(&self, page: Page) -> Answer<'_, Listing<Interaction>> {
@@ -172,8 +173,9 @@ impl Interactions for PostgresStore {
             let after = position::<InteractionId>(&page)?.map_or(String::new(), |id| id.to_string());
             let sql = "SELECT interaction_id, body FROM interactions WHERE open AND interaction_id > $1
                        ORDER BY interaction_id LIMIT $2";
-            let found = self.reader.bodies("interactions", sql, &[&after, &one_more(&page)]).await?;
-            Ok(listing(found, &page))
+            let more = one_more(&page);
+            let read = |row: &Row| INTERACTIONS.value(row);
+            self.reader.page(INTERACTIONS, sql, vec![&after, &more], &page, read).await
         })
     }
 
@@ -191,9 +193,7 @@ impl Deliveries for PostgresStore {
     }
 
     fn deliveries_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Delivery>> {
-        Box::pin(
-            async move { self.reader.of_run::<DeliveryId, _>("deliveries", "delivery_id", run, &page).await },
-        )
+        Box::pin(async move { self.reader.of_run::<DeliveryId, _>(DELIVERIES, run, &page).await })
     }
 
     fn undelivered_to(&self, conversation_ref: &str) -> Answer<'_, Vec<RunId>> {

@@ -8,7 +8,7 @@ use abide_domain::{id::RunId, run::Run};
 use abide_ports::store::{Entry, Listing, Page, StoreError};
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
-use tokio_postgres::Row;
+use tokio_postgres::{Row, types::ToSql};
 
 use super::{
     connect::{Session, Target, Values},
@@ -79,6 +79,36 @@ impl Reader {
         rows.iter().map(|row| Ok((row.get(0), value(table, row.get(0), row.get(1))?))).collect()
     }
 
+    /// A page of a query that gives the key of a table and a body, in this order and one row more than the page may have.
+    /// What does not fit into the page is not sent by the server.
+    pub(super) async fn page<T>(
+        &self,
+        table: Table,
+        sql: &str,
+        mut values: Vec<&(dyn ToSql + Sync)>,
+        page: &Page,
+        read: impl Fn(&Row) -> Result<T, StoreError>,
+    ) -> Result<Listing<T>, StoreError> {
+        let Table { key, order, .. } = table;
+        let bytes = values.len() + 1;
+        let sql = format!(
+            "SELECT {key}, body, found FROM (
+                 SELECT {key}, body, count(*) OVER () AS found,
+                        sum(octet_length(body)) OVER (ORDER BY {key} {order}) - octet_length(body) AS before
+                 FROM ({sql}) AS looked_up) AS sized
+             WHERE before < ${bytes} OR before = 0 ORDER BY {key} {order}"
+        );
+        let max_bytes = limit(page.max_bytes);
+        values.push(&max_bytes);
+        let rows = self.rows(&sql, &values).await?;
+        let found = rows.first().map_or(0, |row| row.get::<_, i64>(2));
+        let shown = rows.len().min(page.limit);
+        let rows = rows.get(..shown).unwrap_or_default();
+        let next_cursor = rows.last().filter(|_| found > limit(shown)).map(|row| row.get(0));
+        let items = rows.iter().map(read).collect::<Result<_, _>>()?;
+        Ok(Listing { items, next_cursor })
+    }
+
     /// Runs of a query that gives a name and a body, each of them read or not.
     pub(super) async fn runs(
         &self,
@@ -103,17 +133,17 @@ impl Reader {
     /// A run's rows of one table, the first first.
     pub(super) async fn of_run<Id: FromStr + ToString, T: DeserializeOwned>(
         &self,
-        table: &str,
-        key: &str,
+        table: Table,
         run: RunId,
         page: &Page,
     ) -> Result<Listing<T>, StoreError> {
         let after = position::<Id>(page)?.map_or(String::new(), |id| id.to_string());
+        let Table { name, key, .. } = table;
         let sql = format!(
-            "SELECT {key}, body FROM {table} WHERE run_id = $1 AND {key} > $2 ORDER BY {key} LIMIT $3"
+            "SELECT {key}, body FROM {name} WHERE run_id = $1 AND {key} > $2 ORDER BY {key} LIMIT $3"
         );
-        let found = self.bodies(table, &sql, &[&run.to_string(), &after, &one_more(page)]).await?;
-        Ok(listing(found, page))
+        let (run, more) = (run.to_string(), one_more(page));
+        self.page(table, &sql, vec![&run, &after, &more], page, |row| table.value(row)).await
     }
 
     /// Runs by name.
@@ -133,13 +163,25 @@ pub(super) fn one_more(page: &Page) -> i64 {
     limit(page.limit).saturating_add(1)
 }
 
-/// The page, and where the next one starts.
-pub(super) fn listing<T>(mut found: Vec<(String, T)>, page: &Page) -> Listing<T> {
-    let more = found.len() > page.limit;
-    found.truncate(page.limit);
-    let next_cursor = if more { found.last().map(|(key, _)| key.clone()) } else { None };
-    Listing { items: found.into_iter().map(|(_, row)| row).collect(), next_cursor }
+/// A table that is listed, the column that names its rows, and the order of its lists.
+#[derive(Clone, Copy)]
+pub(super) struct Table {
+    pub(super) name: &'static str,
+    pub(super) key: &'static str,
+    pub(super) order: &'static str,
 }
+
+impl Table {
+    /// The value of a row that starts with its name and its body.
+    pub(super) fn value<T: DeserializeOwned>(&self, row: &Row) -> Result<T, StoreError> {
+        value(self.name, row.get(0), row.get(1))
+    }
+}
+
+pub(super) const RUNS: Table = Table { name: "runs", key: "run_id", order: "DESC" };
+pub(super) const TURNS: Table = Table { name: "turns", key: "turn_id", order: "ASC" };
+pub(super) const INTERACTIONS: Table = Table { name: "interactions", key: "interaction_id", order: "ASC" };
+pub(super) const DELIVERIES: Table = Table { name: "deliveries", key: "delivery_id", order: "ASC" };
 
 fn entry(row: &Row) -> Result<Entry, StoreError> {
     FoundEntry {

@@ -62,20 +62,22 @@ pub(super) fn runs(connection: &Connection, status: Option<Status>, page: &Page)
     let before = position::<RunId>(page)?.map_or("run_~".to_owned(), |run| run.to_string());
     let more = limit(page.limit).saturating_add(1);
     let found = match status {
-        Some(status) => rows(
+        Some(status) => listing(
             connection,
             "SELECT run_id, body FROM runs WHERE status = ?1 AND run_id < ?2 ORDER BY run_id DESC LIMIT ?3",
             (status.name(), before, more),
+            page,
             readable,
         )?,
-        None => rows(
+        None => listing(
             connection,
             "SELECT run_id, body FROM runs WHERE run_id < ?1 ORDER BY run_id DESC LIMIT ?2",
             (before, more),
+            page,
             readable,
         )?,
     };
-    let Listing { items, next_cursor } = listing(found, page);
+    let Listing { items, next_cursor } = found;
     Ok(Listing { items: items.into_iter().flatten().collect(), next_cursor })
 }
 
@@ -161,8 +163,7 @@ pub(super) fn of_run<Id: FromStr + ToString, T: DeserializeOwned>(
     let sql =
         format!("SELECT {key}, body FROM {name} WHERE run_id = ?1 AND {key} > ?2 ORDER BY {key} LIMIT ?3");
     let more = limit(page.limit).saturating_add(1);
-    let found = rows(connection, &sql, (run.to_string(), after, more), |row| body(name, row))?;
-    Ok(listing(found, page))
+    listing(connection, &sql, (run.to_string(), after, more), page, |row| body(name, row))
 }
 
 /// Questions that can be answered, the oldest first.
@@ -174,8 +175,7 @@ pub(super) fn open_interactions<Id: FromStr + ToString, T: DeserializeOwned>(
     let sql = "SELECT interaction_id, body FROM interactions WHERE open = 1 AND interaction_id > ?1
                ORDER BY interaction_id LIMIT ?2";
     let more = limit(page.limit).saturating_add(1);
-    let found = rows(connection, sql, (after, more), |row| body("interactions", row))?;
-    Ok(listing(found, page))
+    listing(connection, sql, (after, more), page, |row| body("interactions", row))
 }
 
 /// A message.
@@ -268,12 +268,28 @@ pub(super) const TURNS: Table = Table { name: "turns", key: "turn_id" };
 pub(super) const INTERACTIONS: Table = Table { name: "interactions", key: "interaction_id" };
 pub(super) const DELIVERIES: Table = Table { name: "deliveries", key: "delivery_id" };
 
-/// The page, and where the next one starts; one row more than asked for was looked up to know whether there is one.
-fn listing<T>(mut found: Vec<(String, T)>, page: &Page) -> Listing<T> {
-    let more = found.len() > page.limit;
-    found.truncate(page.limit);
-    let next_cursor = if more { found.last().map(|(key, _)| key.clone()) } else { None };
-    Listing { items: found.into_iter().map(|(_, row)| row).collect(), next_cursor }
+/// A page of a query that gives names and bodies, and where the next one starts. The query looks for one row more than the
+/// page may have. Rows are read one by one, so what does not fit into the page is not held in memory.
+fn listing<T>(
+    connection: &Connection,
+    sql: &str,
+    params: impl Params,
+    page: &Page,
+    read: impl Fn(&Row<'_>) -> rusqlite::Result<Found<(String, T)>>,
+) -> Found<Listing<T>> {
+    let mut query = connection.prepare_cached(sql).map_err(lost)?;
+    let mut cursor = query.query(params).map_err(lost)?;
+    let (mut items, mut last, mut bytes) = (Vec::new(), None, 0_usize);
+    while let Some(row) = cursor.next().map_err(lost)? {
+        if items.len() == page.limit || (bytes >= page.max_bytes && !items.is_empty()) {
+            return Ok(Listing { items, next_cursor: last });
+        }
+        bytes = bytes.saturating_add(row.get_ref(1).map_err(lost)?.as_bytes().map_or(0, <[u8]>::len));
+        let (name, item) = read(row).map_err(lost)??;
+        items.push(item);
+        last = Some(name);
+    }
+    Ok(Listing { items, next_cursor: None })
 }
 
 /// The name and value of a row that starts with them.

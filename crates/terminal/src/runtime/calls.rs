@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use abide_keeper::place::Place;
 use abide_keeper::protocol::{
-    Act, Input, MAX_KEPT_BYTES, MAX_ORDER_BYTES, MAX_PAGE_BYTES, Overflow, Range, Run, Spec, Stream,
+    Act, Input, MAX_ORDER_BYTES, MAX_PAGE_BYTES, Overflow, Range, Run, Spec, Stream,
 };
 
 use super::Runtime;
@@ -133,6 +133,7 @@ impl Runtime {
         execute: Execute,
         follow: bool,
     ) -> Result<(), TerminalError> {
+        let most = self.config.limits.result_bytes;
         let session = self.find(&execute.session)?;
         if execute.command.contains('\0') {
             return Err(TerminalError::new(Code::InvalidParams, "a command cannot hold a NUL byte"));
@@ -166,7 +167,7 @@ impl Runtime {
                 None => Input::Nothing,
             },
             timeout_ms: execute.timeout_ms,
-            keep: if follow { 0 } else { execute.max_output_bytes.unwrap_or(MAX_OUTPUT).min(MAX_KEPT_BYTES) },
+            keep: if follow { 0 } else { execute.max_output_bytes.unwrap_or(MAX_OUTPUT).min(most) },
             follow,
         };
         self.commands += 1;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use abide_keeper::launch::Launcher;
+use abide_keeper::{launch::Launcher, protocol::MAX_KEPT_BYTES};
 
 /// What a runtime needs to know; the command line fills it.
 #[derive(Debug, Clone)]
@@ -30,6 +30,8 @@ pub struct Limits {
     pub max_sessions: usize,
     /// Output kept on disk per session.
     pub spool_bytes: u64,
+    /// The most that the result of a command carries of each stream.
+    pub result_bytes: u64,
     /// An idle session is ended after this long; 0 is never.
     pub idle_ms: u64,
     /// An ended session is remembered this long.
@@ -43,6 +45,7 @@ impl Default for Limits {
         Self {
             max_sessions: 1_000,
             spool_bytes: 32 << 20,
+            result_bytes: MAX_KEPT_BYTES,
             idle_ms: 86_400_000,
             remember_ms: 600_000,
             housekeeping_ms: 30_000,

@@ -12,7 +12,11 @@ use abide_domain::{
 };
 use abide_ports::store::{Page, Seq, Store, StoreError};
 
-use super::{Places, sight::pages, told};
+use super::{
+    Places,
+    sight::{pages, pages_of},
+    told,
+};
 use crate::history::Author;
 
 /// Enough that every table has rows of every kind.
@@ -35,6 +39,7 @@ pub(super) async fn check(places: &dyn Places) {
     runs(store, &author).await;
     time_and_slots(store, &author).await;
     rows(store, &author).await;
+    bytes(store, &author).await;
     effects(store, &author).await;
     unknown_names(store).await;
     bad_cursors(store).await;
@@ -93,6 +98,34 @@ async fn rows(store: &dyn Store, author: &Author) {
     assert_eq!(store.count_open().await.unwrap(), open.len() as u64);
 }
 
+/// A page ends with the item that reaches its bytes, and the list is whole all the same (issue 14, bounds).
+async fn bytes(store: &dyn Store, author: &Author) {
+    let everything = Page::first(1_000);
+    let runs = store.runs(None, everything.clone()).await.unwrap().items;
+    let stored = |run| serde_json::to_string(run).expect("a run can be written").len();
+    let first_two: usize = runs.iter().take(2).map(stored).sum();
+    for (max_bytes, expected) in [(0, 1), (1, 1), (first_two - 1, 2), (first_two, 2), (first_two + 1, 3)] {
+        let page = everything.clone().within(max_bytes);
+        let listing = store.runs(None, page.clone()).await.unwrap();
+        assert_eq!(listing.items.len(), expected, "{max_bytes} of {first_two} bytes");
+        assert!(listing.next_cursor.is_some(), "there is more");
+        assert_eq!(pages_of(page, |page| store.runs(None, page)).await, runs);
+    }
+    let one = || everything.clone().within(1);
+    for &run in author.runs().keys() {
+        let turns = store.turns_of(run, everything.clone()).await.unwrap();
+        assert_eq!(turns.next_cursor, None, "the last page says so");
+        assert_eq!(pages_of(one(), |page| store.turns_of(run, page)).await, turns.items);
+        assert!(store.turns_of(run, one()).await.unwrap().items.len() <= 1);
+        let questions = store.interactions_of(run, everything.clone()).await.unwrap().items;
+        assert_eq!(pages_of(one(), |page| store.interactions_of(run, page)).await, questions);
+        let deliveries = store.deliveries_of(run, everything.clone()).await.unwrap().items;
+        assert_eq!(pages_of(one(), |page| store.deliveries_of(run, page)).await, deliveries);
+    }
+    let open = store.open_interactions(everything.clone()).await.unwrap().items;
+    assert_eq!(pages_of(one(), |page| store.open_interactions(page)).await, open);
+}
+
 async fn effects(store: &dyn Store, author: &Author) {
     let runs = author.runs().values();
     let expected: Vec<_> =
@@ -121,7 +154,7 @@ async fn unknown_names(store: &dyn Store) {
 }
 
 async fn bad_cursors(store: &dyn Store) {
-    let page = || Page { cursor: Some("nonsense".to_owned()), limit: 5 };
+    let page = || Page::first(5).at("nonsense".to_owned());
     let run = RunId(Fresh(1));
     let answers = [
         store.runs(None, page()).await.err(),

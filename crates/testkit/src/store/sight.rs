@@ -163,10 +163,15 @@ async fn entries(store: &dyn Store) -> Vec<Entry> {
 
 /// A whole list, two items at a time.
 pub(super) async fn pages<'a, T>(ask: impl Fn(Page) -> Answer<'a, Listing<T>>) -> Vec<T> {
+    pages_of(Page::first(2), ask).await
+}
+
+/// A whole list, in pages of this size.
+pub(super) async fn pages_of<'a, T>(size: Page, ask: impl Fn(Page) -> Answer<'a, Listing<T>>) -> Vec<T> {
     let (mut items, mut cursor) = (Vec::new(), None);
     loop {
-        let listing = ask(Page { cursor, limit: 2 }).await.expect("a page of a list");
-        assert!(listing.items.len() <= 2, "no more than asked for");
+        let listing = ask(Page { cursor, ..size.clone() }).await.expect("a page of a list");
+        assert!(listing.items.len() <= size.limit, "no more than asked for");
         assert!(listing.next_cursor.is_none() || !listing.items.is_empty(), "a cursor leads on");
         items.extend(listing.items);
         cursor = listing.next_cursor;

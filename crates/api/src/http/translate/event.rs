@@ -80,6 +80,7 @@ fn data(event: &Event) -> Value {
             json!({ "attempt": attempt, "exit_code": exit_code(*exit) })
         }
         Event::ContactLost { attempt, .. } => json!({ "attempt": attempt }),
+        Event::SessionLost { failure: why } => json!({ "error": failure(why) }),
         Event::RecoveryFailed { attempt, reason } => json!({ "attempt": attempt, "reason": reason }),
         // The session's name is the engine's own, and lets whoever has it go on with the session: it is not told.
         Event::HandleAnnounced { attempt, .. } => json!({ "attempt": attempt }),

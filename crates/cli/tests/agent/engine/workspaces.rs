@@ -43,6 +43,49 @@ fn the_end_of_a_run_neither_deletes_nor_kills_what_a_workspace_names() {
     assert_eq!(fs::read_to_string(document).unwrap(), "precious");
 }
 
+/// `git clean -fdx` in the workspace of a run that waits: the daemon ends its sessions and the run, and so does an answer.
+#[test]
+fn state_that_is_deleted_while_a_run_waits_ends_the_run_and_leaves_no_process() {
+    for (deleted, is_answered) in [("", false), ("journal.jsonl", false), ("", true)] {
+        let (house, _daemon) = House::new(script([shell("x=1"), ask("Shall I?")]));
+        let run = house.begin("interactive", "count");
+        house.until(&run, "waiting_user");
+        let state = house.state(&run);
+        let ours = sessions(&state);
+        assert_eq!(ours.len(), 1);
+        match deleted {
+            "" => fs::remove_dir_all(&state).unwrap(),
+            name => fs::remove_file(state.join(name)).unwrap(),
+        }
+        if is_answered {
+            house.reply(&run, "yes");
+        } else {
+            // Any change lets the daemon look; without one it does so every 30 seconds.
+            house.post("/v1/runs", &json!({ "engine": "parrot", "prompt": "say done" }));
+        }
+        let failed = house.until(&run, "failed");
+        assert_eq!(failed["error"]["code"], "SESSION_RESUME_FAILED", "{deleted:?}: {failed}");
+        house.until_gone(&ours);
+    }
+}
+
+/// A workspace that was moved away, or is not mounted, may come back.
+#[test]
+fn a_workspace_that_is_gone_for_a_moment_costs_a_waiting_run_nothing() {
+    let (house, _daemon) = House::new(script([shell("x=1"), ask("Shall I?"), Answer::say("done")]));
+    let run = house.begin("interactive", "count");
+    house.until(&run, "waiting_user");
+    let workspace = house.run(&run)["workspace"].as_str().unwrap().to_owned();
+    let aside = format!("{workspace}.aside");
+    fs::rename(&workspace, &aside).unwrap();
+    let other = json!({ "engine": "parrot", "prompt": "say done", "execution_mode": "auto" });
+    let other = house.post("/v1/runs", &other).text("/run_id").to_owned();
+    house.until(&other, "succeeded");
+    fs::rename(&aside, &workspace).unwrap();
+    house.reply(&run, "yes");
+    house.until(&run, "succeeded");
+}
+
 /// SECURITY 1, a to c, for a run of an earlier version: the note in the home names a folder in the workspace.
 #[test]
 fn the_end_of_a_run_of_an_earlier_version_ends_its_keepers_and_nothing_that_files_name() {

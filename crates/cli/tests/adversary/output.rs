@@ -1,0 +1,80 @@
+//! Output without end, in one line and in very many, from agents, tools and terminals (SECURITY 9 and 14).
+//!
+//! `OUTPUT_MIB` and `OUTPUT_LINES` make it larger: 2048 and 1000000 are the long form.
+
+use serde_json::{Value, json};
+
+use crate::{stage::Stage, trees::size};
+
+const MIB: &str = "OUTPUT_MIB";
+const DEFAULT_MIB: u64 = 200;
+const LINES: &str = "OUTPUT_LINES";
+const DEFAULT_LINES: u64 = 100_000;
+
+/// Prints so many MiB in one line, and so many lines, each between what `BEFORE` and `AFTER` are.
+fn flood(before: &str, after: &str) -> String {
+    let (mib, lines) = (size(MIB, DEFAULT_MIB), size(LINES, DEFAULT_LINES));
+    format!(
+        r#"python3 -c '
+import sys
+out, before, after = sys.stdout.buffer, sys.argv[1].encode(), sys.argv[2].encode() + b"\n"
+out.write(before)
+for _ in range({mib}): out.write(b"x" * 1048576)
+out.write(after)
+for number in range({lines}): out.write(before + b"line %d" % number + after)
+out.flush()
+' '{before}' '{after}'"#
+    )
+}
+
+#[test]
+fn security_9_an_agent_that_prints_without_end_harms_nobody_else() {
+    let mut stage = Stage::new();
+    // Standard output of the agent itself: what the stage starts has none.
+    let print = flood(r#"{"type":"progress","text":""#, r#""}"#);
+    stage.program("w", &format!("exec > /proc/$PPID/fd/1\ntouch begun\n{print}\ntouch printed\n"));
+    let run = stage.create("w", json!({}));
+    stage.wait_for_file("w", "begun");
+    stage.assert_bystander_works();
+    let ended = stage.wait(&run, &["idle"]);
+    assert_eq!(ended["result"]["text"], "done");
+    stage.wait_for_file("w", "printed");
+    assert_eq!(stage.complaints_of("w"), "");
+    let mut events: Vec<Value> = Vec::new();
+    loop {
+        let after = events.last().map_or(0, |event| event["seq"].as_u64().expect("it is a number"));
+        let page = stage.get(&format!("/v1/runs/{run}/events?after={after}&limit=500"));
+        events.extend(page.body["items"].as_array().cloned().expect("a page has items"));
+        if page.body["next_cursor"].is_null() {
+            break;
+        }
+    }
+    let told = |text: &str| {
+        let texts = events.iter().filter_map(|event| event["data"]["text"].as_str());
+        texts.filter(|told| told.contains(text)).count()
+    };
+    assert_eq!(told("a line of the engine's output is too long"), 1);
+    assert!(told("are left out in this turn so far") > 0, "what is left out is counted");
+    assert!(events.len() < 2_200, "{} entries", events.len());
+    stage.assert_unharmed();
+}
+
+#[test]
+fn security_14_tools_and_terminals_that_print_without_end_harm_nobody_else() {
+    let mut stage = Stage::new();
+    let print = flood("", "");
+    let order = format!("<all> <do>{print}; touch printed; true</do>");
+    let run = stage
+        .create("native", json!({ "engine": "native", "execution_mode": "interactive", "prompt": order }));
+    let session = stage.rpc("session.create", json!({ "shell": "/bin/bash" }));
+    let session = session["result"]["session_id"].as_str().expect("it is made").to_owned();
+    let ran = stage.rpc("exec.run", json!({ "session_id": session, "command": print }));
+    assert_eq!(ran["result"]["exit_code"], 0);
+    assert_eq!(ran["result"]["stdout"].as_str().map(str::len), Some(1 << 20), "a result has its bound");
+    let left_out = ran["result"]["truncated"]["stdout"].as_u64().expect("it is counted");
+    assert!(left_out > size(MIB, DEFAULT_MIB) << 20, "{left_out} bytes are left out");
+    stage.assert_bystander_works();
+    stage.wait(&run, &["waiting_user"]);
+    stage.wait_for_file("native", "printed");
+    stage.assert_unharmed();
+}

@@ -1,0 +1,79 @@
+//! The beginning of a line of JSON that is too long to be kept: what can still be read of it.
+
+use std::borrow::Cow;
+
+use serde_json::{Deserializer, value::RawValue};
+
+/// The members of the outermost object that lie whole in the head of a line, in their order.
+pub(crate) struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'a> Members<'a> {
+    /// Reads the head. None if the line is no object, and so no message of a protocol.
+    pub(crate) fn of(head: &'a [u8]) -> Option<Self> {
+        let mut rest = head.trim_ascii_start().strip_prefix(b"{")?;
+        let mut members = Vec::new();
+        while let Some((key, value, behind)) = member(rest) {
+            members.push((key, value));
+            match behind.strip_prefix(b",") {
+                Some(behind) => rest = behind,
+                None => break,
+            }
+        }
+        Some(Self(members))
+    }
+
+    /// The value of this member as it stands.
+    pub(crate) fn raw(&self, name: &str) -> Option<&'a RawValue> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| *value)
+    }
+
+    /// The same, if it is a text.
+    pub(crate) fn text(&self, name: &str) -> Option<Cow<'a, str>> {
+        serde_json::from_str(self.raw(name)?.get()).ok().map(Cow::Owned)
+    }
+}
+
+/// The first member of the rest of an object, and what is behind it. None if it is not whole: a value is whole when
+/// something follows it.
+fn member(rest: &[u8]) -> Option<(Cow<'_, str>, &RawValue, &[u8])> {
+    let (key, behind) = value(rest)?;
+    let key = serde_json::from_str::<String>(key.get()).ok()?;
+    let (value, behind) = value(behind.strip_prefix(b":")?)?;
+    Some((Cow::Owned(key), value, behind))
+}
+
+fn value(bytes: &[u8]) -> Option<(&RawValue, &[u8])> {
+    let mut values = Deserializer::from_slice(bytes).into_iter::<&RawValue>();
+    let value = values.next()?.ok()?;
+    let behind = bytes.get(values.byte_offset()..)?.trim_ascii_start();
+    (!behind.is_empty()).then_some((value, behind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Members;
+
+    #[test]
+    fn whole_members_of_a_line_that_breaks_off_are_read() {
+        let head = br#" { "a" : "x\"y", "b":{"type":"inner","c":[1,2]},"n":17,"long":"never end"#;
+        let members = Members::of(head).unwrap();
+        assert_eq!(members.text("a").as_deref(), Some("x\"y"));
+        assert_eq!(members.raw("n").unwrap().get(), "17");
+        assert!(members.raw("long").is_none() && members.raw("type").is_none() && members.raw("c").is_none());
+    }
+
+    #[test]
+    fn a_number_that_may_go_on_is_not_whole() {
+        let members = Members::of(br#"{"method":"m","id":12"#).unwrap();
+        assert_eq!(members.text("method").as_deref(), Some("m"));
+        assert!(members.raw("id").is_none());
+    }
+
+    #[test]
+    fn what_is_no_object_has_no_members() {
+        for head in [&b"plain text"[..], b"[1,2", b"", b"\"{"] {
+            assert!(Members::of(head).is_none());
+        }
+        assert!(Members::of(b"{").is_some_and(|members| members.raw("a").is_none()));
+    }
+}
