@@ -43,6 +43,7 @@ pub(crate) fn launcher() -> anyhow::Result<Launcher> {
     Ok(Launcher {
         program: std::env::current_exe().context("cannot find this program")?,
         arguments: vec![KEEPER.to_owned()],
+        groups: None,
     })
 }
 

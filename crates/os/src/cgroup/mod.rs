@@ -147,7 +147,7 @@ impl Group {
     pub fn limit(&self, limits: &Limits) -> Result<(), CgroupError> {
         for (controller, file, value) in limits.values() {
             self.write(file, &value.to_string()).map_err(|error| {
-                if error.is_not_found() {
+                if error.is_not_found() && self.exists() {
                     CgroupError::Controller { controller, path: self.path.clone() }
                 } else {
                     error
