@@ -1,15 +1,14 @@
 //! Which control group runs and terminal sessions get theirs below, and what happens where there is none.
 //!
 //! `sandbox.cgroup` names a group, or says `auto` or `off`. With `auto`, a group is used only if it is ours to divide: a
-//! service manager has marked it as delegated, or there is no service manager and it is the whole hierarchy that this process
-//! sees. The mechanism is in `abide_os::cgroup`, and who is in which group in `abide_keeper::group`.
+//! service manager has marked it as delegated. The mechanism is in `abide_os::cgroup`, and who is in which group in `abide_keeper::group`.
 
 use std::path::{Path, PathBuf};
 
 use abide_keeper::{confine::try_group, group::Groups};
 use abide_os::cgroup::{
     CgroupError, Group, Limits,
-    find::{is_delegated, is_group, is_root, is_writable, own_group},
+    find::{is_delegated, is_group, is_writable, own_group},
 };
 
 use crate::config::Config;
@@ -122,23 +121,10 @@ fn delegated(own: &Path) -> Result<PathBuf, String> {
     match [Some(own), above].into_iter().flatten().find(|path| is_delegated(path)) {
         Some(base) if is_writable(base) => Ok(base.to_owned()),
         Some(base) => Err(format!("this user may not write to the control group {}", base.display())),
-        None if has_service_manager() => {
+        None => {
             Err(format!("the control group {} is not delegated (Delegate=yes of systemd)", own.display()))
         }
-        None if !is_root(own) => Err(format!(
-            "the control group {} is not the root of what this process sees, and not delegated",
-            own.display()
-        )),
-        None if !is_writable(own) => {
-            Err(format!("this user may not write to the control group {}", own.display()))
-        }
-        None => Ok(own.to_owned()),
     }
-}
-
-/// Whether systemd manages the groups of this machine.
-fn has_service_manager() -> bool {
-    Path::new("/run/systemd/system").exists()
 }
 
 /// A base that the settings name, after a process has been moved into a group below it.

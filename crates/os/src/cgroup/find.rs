@@ -43,11 +43,6 @@ pub fn is_group(directory: &Path) -> bool {
     statfs(directory).is_ok_and(|stat| stat.f_type == MAGIC) && directory.is_dir()
 }
 
-/// Whether a directory is the root of its mount: no group above it can be reached.
-pub fn is_root(directory: &Path) -> bool {
-    mounts().iter().any(|mount| mount.point == directory)
-}
-
 /// Whether this process may make groups below a group and move processes into them.
 pub fn is_writable(directory: &Path) -> bool {
     let may_write = |path: &Path| access(path, Access::WRITE_OK).is_ok();
