@@ -387,3 +387,28 @@ fn a_terminal_session_of_the_daemon_is_in_a_group_which_ends_with_it() {
     assert!(!is_alive(shell[0]));
     assert_eq!(base.children(), []);
 }
+
+/// As systemd starts it with `Delegate=yes` and `DelegateSubgroup=daemon`: the mark is on the group above.
+#[test]
+fn auto_uses_the_group_that_was_delegated_and_no_other() {
+    let Some(base) = Base::make("auto") else { return };
+    let part = base.0.child("daemon").expect("it is a name");
+    part.create().expect("the base is ours");
+    let home = tempfile::tempdir().expect("the test machine allows it");
+    let doctor = || {
+        let mut command = abide_testkit::environment::abide("sh");
+        let script = "echo 0 >\"$PART/cgroup.procs\" && exec \"$ABIDE\" doctor parrot";
+        command.args(["-c", script]).env("PART", part.path()).env("ABIDE", env!("CARGO_BIN_EXE_abide"));
+        command.env("ABIDE_HOME", home.path());
+        String::from_utf8_lossy(&command.output().expect("there is a shell").stdout).into_owned()
+    };
+    let told = doctor();
+    assert!(told.contains("is not delegated"), "{told}");
+    let marked = rustix::fs::setxattr(base.0.path(), "user.delegate", b"1", rustix::fs::XattrFlags::empty());
+    if let Err(error) = marked {
+        return skip(&format!("a control group cannot be marked: {error}"));
+    }
+    let told = doctor();
+    let expected = format!("each run and session gets one below {}", base.0.path().display());
+    assert!(told.contains(&expected), "{told}");
+}
