@@ -2,11 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use abide_keeper::launch::Launcher;
+use abide_keeper::{group::Groups, launch::Launcher};
 use abide_terminal::Config;
 use anyhow::Context;
 
-use crate::{config, isolation::Isolator, private};
+use crate::{
+    config,
+    groups::{self, GroupDecision},
+    isolation::Isolator,
+    private,
+};
 
 /// The hidden subcommand by which this program becomes a keeper.
 pub(crate) const KEEPER: &str = "__keeper";
@@ -26,7 +31,7 @@ pub(crate) fn terminal(config: &config::Config, detached: bool) -> anyhow::Resul
     private::home(&home)?;
     Ok(Config {
         keepers: home.join("keepers"),
-        launcher: launcher()?,
+        launcher: launcher_with(groups(config)?.groups)?,
         env: environment_of_children(),
         cwd: std::env::current_dir()
             .context("cannot use the current directory")?
@@ -40,10 +45,22 @@ pub(crate) fn terminal(config: &config::Config, detached: bool) -> anyhow::Resul
 
 /// How this program becomes a keeper.
 pub(crate) fn launcher() -> anyhow::Result<Launcher> {
+    launcher_with(None)
+}
+
+/// The same, with control groups for what is started.
+pub(crate) fn launcher_with(groups: Option<Groups>) -> anyhow::Result<Launcher> {
     Ok(Launcher {
         program: std::env::current_exe().context("cannot find this program")?,
         arguments: vec![KEEPER.to_owned()],
+        groups,
     })
+}
+
+/// Which control groups runs and sessions get.
+pub(crate) fn groups(config: &config::Config) -> anyhow::Result<GroupDecision> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    groups::decide(config, &program).map_err(anyhow::Error::msg)
 }
 
 /// How programs are kept from the files of this home.

@@ -22,6 +22,8 @@ pub struct Isolator {
     program: PathBuf,
     path: String,
     support: OnceLock<Support>,
+    /// Limits that are set and do not hold, and why.
+    unapplied_limits: Option<String>,
 }
 
 /// A program that is to be confined.
@@ -67,7 +69,13 @@ impl Isolator {
             program: program.to_owned(),
             path: path.to_owned(),
             support: OnceLock::new(),
+            unapplied_limits: None,
         }
+    }
+
+    /// The same, with a warning about limits that do not hold for the programs.
+    pub fn with_unapplied_limits(self, warning: Option<String>) -> Self {
+        Self { unapplied_limits: warning, ..self }
     }
 
     /// What this machine offers.
@@ -86,6 +94,8 @@ impl Isolator {
         let hidden = hiding.map(|hiding| Ok::<_, String>((self.tree(subject)?, hiding))).transpose()?;
         let confinement =
             (hidden.is_some() || writable.is_some()).then_some(Confinement { hidden, writable });
+        let warnings: Vec<String> = warning.into_iter().chain(self.unapplied_limits.clone()).collect();
+        let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
         Ok(Plan { confinement, warning })
     }
 

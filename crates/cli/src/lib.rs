@@ -14,6 +14,7 @@ mod doctor;
 mod exit;
 #[cfg(feature = "failpoints")]
 mod failpoints;
+pub mod groups;
 mod home;
 pub mod isolation;
 mod logs;

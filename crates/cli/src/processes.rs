@@ -405,6 +405,12 @@ impl Keepers {
             // The output of a check is read once, and nobody takes a checkpoint.
             overflow: if name.starts_with(CHECK) { Overflow::DropOldest } else { Overflow::Block },
             confinement: confinement.map(|confinement| confinement.encode()).unwrap_or_default(),
+            // All processes of a run share its limits.
+            group: self
+                .launcher
+                .groups
+                .as_ref()
+                .map(|groups| groups.of_child(name.rsplit_once('-').map_or(name, |(run, _)| run))),
         }
     }
 }

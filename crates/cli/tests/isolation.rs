@@ -47,7 +47,11 @@ impl Home {
         let binary = PathBuf::from(env!("CARGO_BIN_EXE_abide"));
         let keepers = Keepers {
             directory: at("keepers"),
-            launcher: Launcher { program: binary.clone(), arguments: vec!["__keeper".to_owned()] },
+            launcher: Launcher {
+                program: binary.clone(),
+                arguments: vec!["__keeper".to_owned()],
+                groups: None,
+            },
             env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
             isolator: Some(Isolator::new(folder.path(), &binary, path)),
             retention: 1 << 20,

@@ -22,6 +22,7 @@ fn keepers(home: &tempfile::TempDir) -> Keepers {
         launcher: Launcher {
             program: PathBuf::from(env!("CARGO_BIN_EXE_abide")),
             arguments: vec!["__keeper".to_owned()],
+            groups: None,
         },
         env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
         isolator: None,
@@ -362,6 +363,7 @@ fn what_an_earlier_version_started_among_the_sessions_is_found_by_its_name() {
         owner: Owner::Home,
         overflow: Overflow::DropOldest,
         confinement: vec![],
+        group: None,
     };
     // Where it lay before there was a folder for runs.
     let mut keeper = keepers.launcher.start(Place::new(&keepers.directory, name), spec, None).unwrap();

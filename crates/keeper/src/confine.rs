@@ -18,6 +18,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 
+use abide_os::cgroup::find::{is_group, mounts};
 use abide_os::confine::files::{self, FileRules};
 use abide_os::confine::namespace::{self, IdMapper, OwnIds};
 use abide_os::confine::{ConfineError, HiddenTree};
@@ -26,6 +27,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 
 use crate::child::command;
+use crate::group::{self, GroupSpec};
 use crate::protocol::Refusal;
 
 /// The hidden subcommand by which this program becomes the exec helper.
@@ -99,6 +101,9 @@ struct Orders {
     /// The process whose ids are to be mapped.
     map: Option<u32>,
     only_tries: bool,
+    /// The control group below which this process makes and enters one of its own.
+    group: Option<PathBuf>,
+    group_is_required: bool,
     argv: Vec<OsString>,
 }
 
@@ -125,6 +130,8 @@ impl Orders {
                 "--report" => orders.report = Some(value.into()),
                 "--map" => orders.map = Some(value.to_str()?.parse().ok()?),
                 "--try" => orders.only_tries = true,
+                "--group" => orders.group = Some(value.into()),
+                "--group-required" => orders.group_is_required = value == "yes",
                 _ => return None,
             }
         }
@@ -163,6 +170,13 @@ enum Failure {
 }
 
 fn carry_out(orders: &Orders) -> Result<(), Failure> {
+    if let Some(parent) = &orders.group
+        && let Err(error) = group::enter_own(parent)
+        && orders.group_is_required
+    {
+        let (action, path) = ("enter a control group below", parent.clone());
+        return Err(Failure::Confine(ConfineError::Step { action, path, source: io::Error::other(error) }));
+    }
     let Some(confinement) = &orders.confinement else { return Ok(()) };
     let mut rules = FileRules { hidden: None, writable: confinement.writable.clone() };
     match &confinement.hidden {
@@ -275,6 +289,10 @@ fn become_bubblewrap(orders: &Orders, tree: &HiddenTree, bubblewrap: &Path) -> F
         bubble.arg("--bind-try").arg(path).arg(path);
     }
     bubble.arg("--remount-ro").arg(&tree.directory);
+    for mount in mounts().into_iter().filter(|mount| is_group(&mount.point)) {
+        // So that it does not leave its control group.
+        bubble.arg("--remount-ro").arg(mount.point);
+    }
     if let Ok(directory) = std::env::current_dir() {
         bubble.arg("--chdir").arg(directory);
     }
@@ -314,15 +332,28 @@ impl Report {
 
     /// The same for a keeper that is confined with its child. It needs its own directory too, and the one around it, from
     /// which it removes its own when it is over.
-    pub(crate) fn prefix_of_keeper(&self, confinement: &[Vec<u8>], place: &Path) -> Vec<OsString> {
+    pub(crate) fn prefix_of_keeper(
+        &self,
+        confinement: &[Vec<u8>],
+        place: &Path,
+        group: Option<&GroupSpec>,
+    ) -> Result<Vec<OsString>, Refusal> {
         let mut words = confinement.to_vec();
+        // The keeper cannot enter it from inside.
+        if let Some(group) = group
+            && let Some(parent) = group.for_helper()?
+        {
+            let parent = parent.into_os_string().into_vec();
+            let required = if group.is_required() { "yes" } else { "no" };
+            words.extend([b"--group".to_vec(), parent, b"--group-required".to_vec(), required.into()]);
+        }
         let place = place.parent().unwrap_or(place);
         for (needed, flag) in [("--hide", "--show"), ("--files", "--write")] {
             if confinement.iter().any(|word| word == needed.as_bytes()) {
                 words.extend([flag.as_bytes().to_vec(), place.as_os_str().as_bytes().to_vec()]);
             }
         }
-        self.prefix(&words)
+        Ok(self.prefix(&words))
     }
 
     /// Waits until the helper has executed its program.
@@ -361,6 +392,25 @@ impl Report {
 /// The program that is started in place of a confined one.
 pub(crate) fn helper() -> &'static OsStr {
     OWN_PROGRAM.as_ref()
+}
+
+/// Tries whether a process of this user can be moved into a control group below this one. The group that it made is left to a
+/// sweep. `program` is this program.
+pub fn try_group(program: &Path, base: &Path) -> Result<(), String> {
+    let output = command(program.as_os_str())
+        .args([SUBCOMMAND, "--try", "it", "--group-required", "yes", "--group"])
+        .arg(base)
+        .current_dir("/")
+        .env_clear()
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(text.strip_prefix("confine ").map_or(text.clone(), str::to_owned))
+    }
 }
 
 /// Tries every mechanism, each in a process of its own. `program` is this program, `hidden` a directory that is to be

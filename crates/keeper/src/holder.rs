@@ -31,10 +31,11 @@ use rustix::process::{Pid, Rlimit, Signal, WaitOptions, kill_process, wait};
 use crate::child::{Hold, first_lane, spawn_on_pty, spawn_piped, spawn_shell};
 use crate::clock::{ticks, unix_micros};
 use crate::error::KeeperError;
+use crate::group::{self, ChildGroup};
 use crate::identity::ProcessIdentity;
 use crate::job::Job;
 use crate::lane::Lane;
-use crate::launch::{FIRST, Start};
+use crate::launch::{FIRST, IdentityRecord, Start};
 use crate::link::Link;
 use crate::place::Place;
 use crate::procs;
@@ -132,6 +133,8 @@ struct Holder {
     /// The child, until it is reaped: afterwards its pid may be another's (SECURITY 11).
     child_fd: ChildFd,
     program: Option<PathBuf>,
+    /// The child's control group. None if it has none, or the keeper is in it too.
+    group: Option<ChildGroup>,
     /// How a shell is started again.
     spec: Spec,
     /// Where the shell was when it was last stopped.
@@ -206,29 +209,34 @@ impl Holder {
         let (lane, writers) = first_lane()?;
         let mut prompter = None;
         let door = place.listen().map_err(io)?;
+        let group = match &spec.group {
+            Some(group) if !spec.is_confined_with_keeper() => ChildGroup::make(group, &own)?,
+            Some(_) | None => None,
+        };
         // Before it is started: until here it has waited for us, from here on it has its own time.
         let now = unix_micros();
-        let (pid, hold) = match &spec.shape {
-            Shape::Pipes => spawn_piped(&spec, &place, writers)?,
+        let started = inside(group.as_ref(), &spec, || match &spec.shape {
+            Shape::Pipes => spawn_piped(&spec, &place, writers),
             Shape::Shell(script) => {
                 let shell = prompter.insert(Prompter::new(script.clone(), false).map_err(io)?);
                 shell.begin().map_err(io)?;
-                spawn_shell(&spec, shell, writers)?
+                spawn_shell(&spec, shell, writers)
             }
             Shape::Pty { rows, cols, script } => {
                 drop(writers);
                 if let Some(script) = script {
                     prompter = Some(Prompter::new(script.clone(), true).map_err(io)?);
                 }
-                spawn_on_pty(&spec, &place, *rows, *cols)?
+                spawn_on_pty(&spec, &place, *rows, *cols)
             }
-        };
+        });
+        let (pid, hold) = started.inspect_err(|_| group.iter().for_each(ChildGroup::remove))?;
         let child_fd = ChildFd::of(pid);
         let child = identity_of_child(pid);
-        if let Ok(bytes) = postcard::to_stdvec(&(&own, &child)) {
-            // The child runs, and may have deleted the directory already: it is held all the same.
-            place.record_identity(&bytes).ok();
-        }
+        let entered = || spec.group.as_ref().and_then(|_| group::entered());
+        let group_path = group.as_ref().map(|group| group.path().to_owned()).or_else(entered);
+        // The child runs, and may have deleted the directory already: it is held all the same.
+        IdentityRecord::new(&own, &child, group_path.as_deref()).write(&place).ok();
         poller.add(&signals.child, Source::Signals, epoll::EventFlags::IN).map_err(system)?;
         poller.add(&door, Source::Door, epoll::EventFlags::IN).map_err(system)?;
         if let Some(prompter) = &prompter {
@@ -244,6 +252,7 @@ impl Holder {
             own,
             child,
             child_fd,
+            group,
             hold,
             stdin: stdin::Stdin::default(),
             settling: None,
@@ -501,6 +510,18 @@ impl Holder {
             meta: self.meta.clone(),
             protocol: PROTOCOL,
         }
+    }
+}
+
+/// Starts something in the child's control group, if it has one.
+fn inside<T>(
+    group: Option<&ChildGroup>,
+    spec: &Spec,
+    start: impl FnOnce() -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    match (group, &spec.group) {
+        (Some(group), Some(wanted)) => group.inside(wanted.is_required(), start),
+        (Some(_) | None, _) => start(),
     }
 }
 

@@ -14,11 +14,12 @@ use crate::child::spawn_keeper;
 use crate::clock::ticks;
 use crate::confine::Report;
 use crate::error::KeeperError;
+use crate::group::{self, Groups};
 use crate::identity::ProcessIdentity;
 use crate::link::{Link, pair};
 use crate::place::{Claim, Place};
 use crate::procs::{self, ProcessKey};
-use crate::protocol::{Act, Answer, News, Order, Spec, Status};
+use crate::protocol::{Act, Answer, News, Order, Spec, Status, or_default};
 
 /// How this program is started as a keeper.
 #[derive(Debug, Clone)]
@@ -27,6 +28,8 @@ pub struct Launcher {
     pub program: PathBuf,
     /// Its hidden subcommand.
     pub arguments: Vec<String>,
+    /// Where children get control groups of their own; none if they get none.
+    pub groups: Option<Groups>,
 }
 
 /// A keeper and the connection to it.
@@ -37,6 +40,8 @@ pub struct Keeper {
     /// The connection.
     pub link: Link,
     process: Option<Child>,
+    /// The control group that the keeper itself is in and cannot remove.
+    group: Option<PathBuf>,
 }
 
 /// The tag of the first answer on every connection: a [`News::Status`] or a [`News::Refused`].
@@ -62,8 +67,12 @@ impl Launcher {
     pub fn start(&self, place: Place, spec: Spec, spare: Option<Spare>) -> Result<Keeper, KeeperError> {
         place.create()?;
         let start = Start { directory: place.path().to_owned(), spec };
+        let mut group = None;
         let started = if start.spec.is_confined_with_keeper() {
-            self.start_confined(&start)
+            let started = self.start_confined(&start);
+            let keeper = started.as_ref().ok().map(|spare| spare.process.id());
+            group = keeper.and_then(|pid| start.spec.group.as_ref()?.of_keeper(pid));
+            started
         } else {
             self.tell(&start, spare)
         };
@@ -71,7 +80,7 @@ impl Launcher {
             let _nothing_to_keep = place.remove();
         }
         let Spare { link, process } = started?;
-        Ok(Keeper { place, link, process: Some(process) })
+        Ok(Keeper { place, link, process: Some(process), group })
     }
 
     fn tell(&self, start: &Start, spare: Option<Spare>) -> Result<Spare, KeeperError> {
@@ -91,7 +100,9 @@ impl Launcher {
     fn start_confined(&self, start: &Start) -> Result<Spare, KeeperError> {
         let report = Report::new(&start.directory)
             .map_err(|error| KeeperError::system("cannot make the report of the exec helper", error))?;
-        let mut arguments = report.prefix_of_keeper(&start.spec.confinement, &start.directory);
+        let Spec { confinement, group, .. } = &start.spec;
+        let arguments = report.prefix_of_keeper(confinement, &start.directory, group.as_ref());
+        let mut arguments = arguments.map_err(KeeperError::Refused)?;
         arguments.push(self.program.clone().into_os_string());
         arguments.extend(self.arguments.iter().map(Into::into));
         let mut spare = self.spawn(&arguments)?;
@@ -123,7 +134,7 @@ impl Launcher {
 impl Keeper {
     /// One that is connected already, and was not started by this process.
     pub(crate) fn new(place: Place, link: Link) -> Self {
-        Self { place, link, process: None }
+        Self { place, link, process: None, group: None }
     }
 
     /// Connects to the keeper in this place, without waiting for it; its status is the first answer on the link.
@@ -175,6 +186,13 @@ impl Keeper {
         self.process.take()
     }
 
+    /// Removes the control group of a keeper that has ended and could not do so itself, with what is left in it.
+    pub fn clear_group(&mut self) {
+        if let Some(group) = self.group.take() {
+            group::end_left_over(&group);
+        }
+    }
+
     /// Reaps the keeper if it was ours and has ended.
     pub fn reap(&mut self) -> bool {
         match &mut self.process {
@@ -201,7 +219,7 @@ pub enum Stage {
 pub fn stage(place: &Place) -> Stage {
     let of = |keeper: ProcessIdentity| if keeper.is_alive() { Stage::Alive } else { Stage::Dead };
     match (identities(place), place.claimed()) {
-        (Some((keeper, _)), _) | (None, Some(Claim::Keeper(keeper))) => of(keeper),
+        (Some(IdentityRecord { keeper, .. }), _) | (None, Some(Claim::Keeper(keeper))) => of(keeper),
         (None, Some(Claim::Unreadable)) => Stage::Dead,
         (None, Some(Claim::Nobody)) => Stage::Never,
         (None, None) => Stage::Unclaimed,
@@ -213,8 +231,37 @@ pub fn prevent(place: &Place) {
     let _somebody_was_first = place.claim(None);
 }
 
+/// What a keeper records when it has started its child.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct IdentityRecord {
+    pub(crate) keeper: ProcessIdentity,
+    pub(crate) child: ProcessIdentity,
+    /// The control group of the child, if it has one of its own. Earlier versions do not say.
+    #[serde(deserialize_with = "or_default")]
+    group: Option<RecordedPath>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct RecordedPath(#[serde(with = "crate::path_bytes")] PathBuf);
+
+impl IdentityRecord {
+    pub(crate) fn new(keeper: &ProcessIdentity, child: &ProcessIdentity, group: Option<&Path>) -> Self {
+        let group = group.map(|path| RecordedPath(path.to_owned()));
+        Self { keeper: keeper.clone(), child: child.clone(), group }
+    }
+
+    /// Leaves it in a keeper's place.
+    pub(crate) fn write(&self, place: &Place) -> std::io::Result<()> {
+        place.record_identity(&postcard::to_stdvec(self).map_err(std::io::Error::other)?)
+    }
+
+    fn group(&self) -> Option<&Path> {
+        self.group.as_ref().map(|RecordedPath(path)| path.as_path())
+    }
+}
+
 /// The keeper in this place and its child, once there is a child.
-fn identities(place: &Place) -> Option<(ProcessIdentity, ProcessIdentity)> {
+fn identities(place: &Place) -> Option<IdentityRecord> {
     postcard::from_bytes(&place.identity().ok()?).ok()
 }
 
@@ -227,7 +274,7 @@ pub(crate) fn keepers_in(directory: &Path) -> Vec<u32> {
 
 /// The child that a keeper was started with, once it has one, whether or not either still lives.
 pub fn child(place: &Place) -> Option<ProcessIdentity> {
-    Some(identities(place)?.1)
+    Some(identities(place)?.child)
 }
 
 /// The keeper in this place, as it recorded or claimed it. An agent can stop its keeper before that has recorded anything
@@ -237,7 +284,7 @@ fn keeper_of(place: &Place) -> Option<ProcessIdentity> {
         Claim::Keeper(keeper) => Some(keeper),
         Claim::Nobody | Claim::Unreadable => None,
     };
-    identities(place).map(|(keeper, _)| keeper).or_else(claimed)
+    identities(place).map(|record| record.keeper).or_else(claimed)
 }
 
 /// Continues a keeper that was stopped (SIGSTOP). One that runs takes no notice.
@@ -255,11 +302,16 @@ pub fn resume(place: &Place) {
 /// none gets another parent. They are stopped before they are killed, so that they start nothing in between. Takes at most
 /// `KILL_MS`.
 pub fn kill(place: &Place, except: Option<&Path>) {
-    let Some(keeper) = keeper_of(place).and_then(|keeper| keeper.open()) else { return };
+    let record = identities(place);
+    let Some(identity) = keeper_of(place) else { return };
+    let Some(keeper) = identity.open() else { return };
     let give_up_at = ticks() + KILL_MS * 1_000;
     let spared = except.map(keepers_in).unwrap_or_default();
     // The system refuses a signal only to processes of other users, which are not ours to end.
     keeper.signal(Signal::STOP).ok();
+    if let Some(group) = record.as_ref().and_then(IdentityRecord::group) {
+        group::kill_unanswered(group, &identity, &spared);
+    }
     let mut empty_looks = 0;
     while empty_looks < EMPTY_LOOKS && ticks() < give_up_at {
         let mut stopped: Vec<ProcessKey> = Vec::new();
@@ -299,20 +351,19 @@ pub fn make_folder(folder: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     // The first process lives for as long as the machine runs.
     let lasting = ProcessIdentity::of(1).unwrap_or_else(ProcessIdentity::own);
-    let bytes = postcard::to_stdvec(&(&lasting, &lasting)).map_err(std::io::Error::other)?;
     let place = Place::at(folder.to_owned());
     // Truncating an existing file makes ext4 flush it on close, which costs each launch up to a millisecond.
-    if place.identity().is_ok_and(|recorded| recorded == bytes) {
+    if identities(&place).is_some_and(|record| record.keeper == lasting) {
         return Ok(());
     }
-    place.record_identity(&bytes)
+    IdentityRecord::new(&lasting, &lasting, None).write(&place)
 }
 
 /// Clears away a place whose keeper is dead: its child, if it still runs, and its files.
 ///
 /// Returns false if the keeper lives.
 pub fn sweep(place: &Place) -> bool {
-    let Some((keeper, child)) = identities(place) else {
+    let Some(record) = identities(place) else {
         match place.claimed() {
             Some(Claim::Nobody | Claim::Unreadable) => return place.remove().is_ok(),
             Some(Claim::Keeper(keeper)) if !keeper.is_alive() => {
@@ -334,8 +385,12 @@ pub fn sweep(place: &Place) -> bool {
             .is_ok_and(|at| at.elapsed().is_ok_and(|age| age.as_secs() > STARTING_SECONDS));
         return old && place.remove().is_ok();
     };
+    let IdentityRecord { keeper, child, .. } = &record;
     if keeper.is_alive() {
         return false;
+    }
+    if let Some(group) = record.group().filter(|_| keeper.is_of_this_boot()) {
+        group::end_left_over(group);
     }
     if let Some(child) = child.open() {
         for process in procs::descendants_of(&child, &[]) {
@@ -345,7 +400,7 @@ pub fn sweep(place: &Place) -> bool {
         child.signal(Signal::KILL).ok();
     }
     // What the child had left in its own group; a child that is somebody else by now has no such group.
-    if keeper.is_of_this_boot() && ProcessIdentity::of(child.pid).is_none_or(|now| now == child) {
+    if keeper.is_of_this_boot() && ProcessIdentity::of(child.pid).is_none_or(|now| now == *child) {
         // On pipes it is in its keeper's session, on a terminal in its own.
         for session in [keeper.pid, child.pid] {
             for process in procs::left_in_group(child.pid, session) {

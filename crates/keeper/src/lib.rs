@@ -5,12 +5,13 @@
 //! texts for a shell come in as data, see [`protocol::Script`].
 //!
 //! Reading order: what is said ([`protocol`]), how it travels ([`link`]), who is who ([`identity`]), where things lie
-//! ([`place`]), how a keeper is started and found again ([`launch`], and [`former`] where agents can write), what is done about processes that lost
+//! ([`place`]), what its child's descendants are held together by ([`group`]), how a keeper is started and found again ([`launch`], and [`former`] where agents can write), what is done about processes that lost
 //! theirs ([`leftovers`]), and then the keeper itself (`holder`).
 
 pub mod background;
 pub mod confine;
 pub mod former;
+pub mod group;
 pub mod identity;
 pub mod launch;
 pub mod leftovers;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::group::GroupSpec;
 use crate::identity::ProcessIdentity;
 
 /// The number of a command in its keeper, from 1. Number 0 is the held child's own output.
@@ -41,6 +42,9 @@ pub struct Spec {
     /// does not say.
     #[serde(deserialize_with = "or_default")]
     pub confinement: Vec<Vec<u8>>,
+    /// The control group of the child; none if it gets none of its own. A starter of an earlier version does not say.
+    #[serde(deserialize_with = "or_default")]
+    pub group: Option<GroupSpec>,
 }
 
 impl Spec {
@@ -66,7 +70,7 @@ pub enum Overflow {
 pub const PROTOCOL: u32 = 1;
 
 /// The last field of a message may be missing: messages of earlier versions end before it.
-fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+pub(crate) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
     T: Deserialize<'de> + Default,
@@ -521,8 +525,12 @@ mod tests {
             owner: Owner::Process(own.clone()),
             overflow: Overflow::Block,
             confinement: vec![],
+            group: None,
         };
         let mut bytes = postcard::to_stdvec(&spec).unwrap();
+        assert_eq!(postcard::from_bytes::<Spec>(&bytes).unwrap().overflow, Overflow::Block);
+        // Without the group, and then without the confinement.
+        bytes.pop();
         assert_eq!(postcard::from_bytes::<Spec>(&bytes).unwrap().overflow, Overflow::Block);
         bytes.pop();
         assert_eq!(postcard::from_bytes::<Spec>(&bytes).unwrap().overflow, Overflow::Block);

@@ -1,5 +1,5 @@
 //! Linux mechanisms without product nouns: paths below a directory, removal of directory trees, processes by identity,
-//! confinement, peers of sockets.
+//! control groups, confinement, peers of sockets.
 //!
 //! The modules for files are made for trees that a hostile program can change at any time. A symbolic link is never
 //! followed, an open never blocks, and work is bounded in bytes, time, memory and open descriptors.
@@ -7,6 +7,7 @@
 //! - [`beneath`] opens a directory once. Everything below it is opened, created, read, renamed and deleted relative to
 //!   that descriptor.
 //! - [`remove`] deletes a directory tree.
+//! - [`cgroup`] limits and kills a group of processes together.
 //! - [`confine`] hides a directory from a process and restricts what it writes.
 //! - [`process`] identifies a process and signals it through a pidfd.
 //! - [`clock`] measures time limits.
@@ -15,6 +16,7 @@
 //! Not here: what the files mean, and which directory may be deleted. The caller decides both.
 
 pub mod beneath;
+pub mod cgroup;
 pub mod clock;
 pub mod confine;
 pub mod peer;

@@ -14,7 +14,7 @@ use super::found::{Living, LivingOrigin};
 use super::program::Program;
 use super::record::SessionRecord;
 use crate::tool::execution::mark_entry;
-use crate::tool::once::{clear, reap, why_not};
+use crate::tool::once::{clear, group_name, reap, why_not};
 use crate::tool::workbench::ToolError;
 
 /// What a session is started with.
@@ -61,6 +61,7 @@ impl Opening {
             owner: Owner::Process(ProcessIdentity::own()),
             overflow: Overflow::DropOldest,
             confinement: self.confinement,
+            group: launcher.groups.as_ref().map(|groups| groups.of_child(&group_name())),
         };
         let mut keeper: Keeper = launcher.start(Place::new(sessions, &self.id), spec, None)?;
         let status = match keeper.status(START_MS) {

@@ -67,6 +67,11 @@ const LOOK_MS: u64 = 50;
 /// faster than a loaded machine lets us begin to follow it.
 const SPOOL: u64 = 64 << 20;
 
+/// The name of the control group in which the tools and sessions of this agent share limits. Those of a run are in the run's.
+pub(crate) fn group_name() -> String {
+    format!("agent-{}", std::process::id())
+}
+
 const FOLLOW: u64 = 1;
 const INPUT: u64 = 2;
 const END: u64 = 3;
@@ -85,6 +90,7 @@ impl Once<'_> {
             owner: Owner::Process(ProcessIdentity::own()),
             overflow: Overflow::DropOldest,
             confinement: self.confinement,
+            group: launcher.groups.as_ref().map(|groups| groups.of_child(&group_name())),
         };
         let place = Place::at(self.place.to_owned());
         let mut keeper = launcher.start(place, spec, None)?;
@@ -186,6 +192,7 @@ pub(crate) fn reap(keeper: &mut Keeper) {
     {
         // Its connections close with it and not before.
         let _gone = process.wait();
+        keeper.clear_group();
     }
 }
 

@@ -84,7 +84,7 @@ pub(crate) fn setup(folder: &Path) -> Setup {
         record: folder.join("record"),
         former_sessions: FormerSessions::None,
         cwd: folder.to_owned(),
-        launcher: Launcher { program, arguments: words.map(str::to_owned).to_vec() },
+        launcher: Launcher { program, arguments: words.map(str::to_owned).to_vec(), groups: None },
         env: path.into_iter().chain([("HOME".to_owned(), folder.to_string_lossy().into_owned())]).collect(),
         run: "run_1".to_owned(),
         observation_bytes: 16 << 10,

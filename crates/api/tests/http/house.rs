@@ -100,7 +100,7 @@ impl House {
         let daemon = Daemon::new(world, habits);
         let terminals = abide_terminal::Handle::start(Config {
             keepers: place.path().join("keepers"),
-            launcher: Launcher { program: "/nowhere".into(), arguments: vec![] },
+            launcher: Launcher { program: "/nowhere".into(), arguments: vec![], groups: None },
             env: vec![],
             cwd: "/".to_owned(),
             shell: "/bin/sh".to_owned(),

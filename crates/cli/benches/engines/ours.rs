@@ -104,7 +104,11 @@ impl House {
         let processes = Arc::new(Watched::new(Keepers {
             isolator: None,
             directory: home.join("keepers"),
-            launcher: Launcher { program: binary.clone(), arguments: vec!["__keeper".to_owned()] },
+            launcher: Launcher {
+                program: binary.clone(),
+                arguments: vec!["__keeper".to_owned()],
+                groups: None,
+            },
             env: env.clone(),
             retention: 1 << 30,
             children: Mutex::default(),

@@ -20,7 +20,8 @@ use abide_agent::{
         workbench::{Orphans, Stop},
     },
 };
-use abide_keeper::leftovers::adopt_orphans;
+use abide_keeper::{group::Groups, leftovers::adopt_orphans};
+use abide_os::cgroup::find::own_group;
 use anyhow::Context;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -28,7 +29,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use super::{Place, person, voice::Listener};
 use crate::{
     args::AgentRun,
-    exit, home,
+    config::{self, Config},
+    exit,
+    groups::GroupDecision,
+    home,
     isolation::Subject,
     runs::{given_text, print_json, print_words},
     table::Colour,
@@ -81,7 +85,8 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         shown: &[],
     });
     let plan = plan.map_err(|detail| Trouble::failure("ISOLATION_UNAVAILABLE", detail))?;
-    if let Some(warning) = &plan.warning {
+    let GroupDecision { groups, warning, .. } = control_groups(&arguments)?;
+    for warning in plan.warning.iter().chain(&warning) {
         note(warning);
     }
     let mut workbench = Workbench::open(Setup {
@@ -89,7 +94,7 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         record: memory.record_folder().to_owned(),
         former_sessions: memory.former_sessions(),
         cwd: place.workdir.clone(),
-        launcher: home::launcher()?,
+        launcher: home::launcher_with(groups.clone())?,
         env: environment(&keys),
         run: RUN.to_owned(),
         observation_bytes: definition.limits.observation_bytes,
@@ -102,6 +107,10 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
     let around =
         Around { mind: &mut client, hands: &mut workbench, voice: &mut voice, interrupt: &interrupt };
     let ran = Agent::new(&definition, memory, around).run(&order);
+    if let Some(groups) = &groups {
+        // Keepers that are confined with their shell cannot remove their own.
+        groups.sweep();
+    }
     match ran {
         Ok(outcome) => {
             voice.announce()?;
@@ -111,6 +120,21 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         Err(RunError::Usage(detail)) => Err(Trouble::usage(detail).into()),
         Err(RunError::Memory(error)) => Err(error.into()),
     }
+}
+
+/// Which control groups tools get. As an engine, the agent uses the one that its daemon has put it in, or none.
+fn control_groups(arguments: &AgentRun) -> anyhow::Result<GroupDecision> {
+    if arguments.again {
+        let own = own_group().ok();
+        let groups = own.and_then(|own| Groups::beside(&own));
+        return Ok(GroupDecision { groups, ..GroupDecision::default() });
+    }
+    // What is wrong with the settings is told by the commands that need them.
+    let config = match config::load(&[]) {
+        Ok(loaded) => loaded.config,
+        Err(_) => Config::standard(&config::circumstances()?),
+    };
+    home::groups(&config)
 }
 
 /// What a person at the terminal says about a state folder that is foreign.

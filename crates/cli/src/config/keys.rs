@@ -207,7 +207,9 @@ mod tests {
             http.max_connections Number { least: 1, most: 18446744073709551615 }
             http.max_streams Number { least: 0, most: 18446744073709551615 }
             http.requests_per_second Number { least: 0, most: 18446744073709551615 }
+            limits.memory_max_bytes Number { least: 0, most: 18446744073709551615 }
             limits.min_free_bytes Number { least: 0, most: 18446744073709551615 }
+            limits.pids_max Number { least: 0, most: 18446744073709551615 }
             listen Text { least: 0 }
             log.files Number { least: 1, most: 1000 }
             log.format Choice(["text", "json"])
@@ -218,6 +220,7 @@ mod tests {
             retention.every_sec Number { least: 1, most: 18446744073709551615 }
             retention.private_days Number { least: 0, most: 18446744073709551615 }
             retention.workspace_days Number { least: 0, most: 18446744073709551615 }
+            sandbox.cgroup Text { least: 1 }
             sandbox.isolation Choice(["auto", "namespace", "landlock", "off"])
             slots.max_running Number { least: 1, most: 10000 }
             stall_after_sec Number { least: 1, most: 18446744073709551615 }

@@ -62,6 +62,12 @@ pub struct Limits {
     /// no limit. Below that no run starts, and new runs and messages are refused with RESOURCE_PRESSURE. Answers to
     /// open questions are still taken.
     pub min_free_bytes: u64,
+    /// How many bytes of memory the processes of one run, or of one terminal session, may use together; 0 is no limit,
+    /// which holds unless set. Beyond it the kernel ends one of them. Needs control groups, see `sandbox.cgroup`.
+    pub memory_max_bytes: u64,
+    /// How many processes and threads one run, or one terminal session, may have; 0 is no limit, which holds unless
+    /// set. Beyond it no process of the run can start another. Needs control groups, see `sandbox.cgroup`.
+    pub pids_max: u64,
 }
 
 /// Turns whose process cannot be reached.
@@ -153,6 +159,11 @@ pub struct Terminal {
 pub struct Sandbox {
     /// The mechanism, for engines and runs that name none; auto unless set.
     pub isolation: Isolation,
+    /// The control group (cgroup v2) below which each run and terminal session gets one of its own: `auto`, `off`, or
+    /// the absolute path of a group that this user may write to. With `auto`, which holds unless set, the group that the
+    /// service manager delegated is used; where there is none, processes are found by their parents.
+    #[schemars(length(min = 1))]
+    pub cgroup: String,
 }
 
 /// A mechanism that hides the home from agents.
@@ -321,12 +332,12 @@ impl Config {
                 housekeeping_ms,
                 shell: "/bin/sh".to_owned(),
             },
-            sandbox: Sandbox { isolation: Isolation::Auto },
+            sandbox: Sandbox { isolation: Isolation::Auto, cgroup: "auto".to_owned() },
             engines: BTreeMap::new(),
             log: Log { level: Level::Info, format: Format::Text, max_bytes: 10 << 20, files: 5 },
             stall_after_sec: 600,
             recovery: Recovery { max_sec: RECOVERY_BOUND.0 },
-            limits: Limits { min_free_bytes: 100 << 20 },
+            limits: Limits { min_free_bytes: 100 << 20, memory_max_bytes: 0, pids_max: 0 },
             retention: Retention { private_days: 7, workspace_days: 30, every_sec: 3_600 },
             otel: Otel { endpoint: String::new() },
         }

@@ -9,9 +9,18 @@ use std::{
 
 use abide_daemon::SpaceLimit;
 use abide_ports::{crash_log::Suspect, engine::Isolation, space::Space};
+use anyhow::Context;
 use rustix::fs::{Access, access};
 
-use crate::{config::Config, crash_guard, home, machine, runs::when, space::FileSystems, text::one_line};
+use crate::{
+    config::Config,
+    crash_guard,
+    groups::{self, GroupDecision},
+    home, machine,
+    runs::when,
+    space::FileSystems,
+    text::one_line,
+};
 
 /// Something that was looked at.
 #[derive(Debug)]
@@ -45,6 +54,7 @@ pub(super) fn all(config: &Config, said: &Said) -> anyhow::Result<Vec<Check>> {
         slots(config),
         git(),
         isolation(config, &home)?,
+        control_groups(config)?,
     ];
     Ok(machine.into_iter().chain(set_aside(&home)).collect())
 }
@@ -176,6 +186,29 @@ fn isolation(config: &Config, home: &Path) -> anyhow::Result<Check> {
         (Isolation::Landlock, _) => (State::Broken, format!("runs are refused: {landlock}")),
     };
     Ok(Check { name: "isolation", state, detail })
+}
+
+/// Whether runs and sessions get control groups as the settings say. The daemon may be in another group than this process.
+fn control_groups(config: &Config) -> anyhow::Result<Check> {
+    const ADVICE: &str =
+        "run Abide as the systemd service in packaging/abide.service, or name a group in sandbox.cgroup";
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let (state, detail) = match groups::decide(config, &program) {
+        Err(reason) => (State::Broken, format!("the daemon does not start: {reason}")),
+        Ok(GroupDecision { warning: Some(warning), .. }) => (State::Lacking, format!("{warning}; {ADVICE}")),
+        Ok(GroupDecision { groups: Some(groups), .. }) => {
+            let limits = if groups.limits.is_empty() { "without limits" } else { "with limits" };
+            (State::Well, format!("each run and session gets one below {}, {limits}", groups.base.display()))
+        }
+        Ok(GroupDecision { unavailable: Some(reason), .. }) => {
+            let detail = format!(
+                "none, so processes are found by their parents and have no limits: {reason}; {ADVICE}"
+            );
+            (State::Lacking, detail)
+        }
+        Ok(GroupDecision { .. }) => (State::Well, "off: processes are found by their parents".to_owned()),
+    };
+    Ok(Check { name: "control groups", state, detail })
 }
 
 #[cfg(test)]

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     fn launcher() -> Launcher {
-        Launcher { program: "abide".into(), arguments: vec!["keeper".to_owned()] }
+        Launcher { program: "abide".into(), arguments: vec!["keeper".to_owned()], groups: None }
     }
 
     #[test]

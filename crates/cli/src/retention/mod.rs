@@ -24,6 +24,7 @@ use abide_domain::{
     run::{Run, Status},
     time::{Seconds, Timestamp},
 };
+use abide_keeper::group::Groups;
 use abide_ports::{
     clock::Clock,
     processes::Processes,
@@ -47,6 +48,8 @@ pub(crate) struct Keeping {
     pub(crate) last_tried: Mutex<Option<OsString>>,
     /// Decides which deletions may be tried.
     pub(crate) guard: CrashGuard,
+    /// Where control groups of dead keepers may be left.
+    pub(crate) groups: Option<Groups>,
 }
 
 /// What one round did.
@@ -85,6 +88,7 @@ impl Keeping {
 
     /// Takes away what is due, within bounds.
     pub(crate) async fn round(&self) -> Result<Round, StoreError> {
+        self.sweep_groups().await;
         self.empty_trash().await;
         let mut round = Round::default();
         if self.settings.private_days > 0 {
@@ -100,6 +104,14 @@ impl Keeping {
         }
         self.empty_trash().await;
         Ok(round)
+    }
+
+    /// Ends what keepers left that were killed, and removes their control groups.
+    async fn sweep_groups(&self) {
+        if let Some(groups) = self.groups.clone() {
+            // What is left is found again in the next round.
+            tokio::task::spawn_blocking(move || groups.sweep()).await.ok();
+        }
     }
 
     async fn empty_trash(&self) {

@@ -83,6 +83,7 @@ impl House {
             looked_at: Mutex::default(),
             last_tried: Mutex::default(),
             guard: CrashGuard::none(clock.clone()),
+            groups: None,
         };
         Self { folder, store, clock, processes, keeping }
     }

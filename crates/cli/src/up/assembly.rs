@@ -21,7 +21,9 @@ use crate::{
     clock::SystemClock,
     config::Config,
     contents::ContentFiles,
-    crash_guard, home, made,
+    crash_guard,
+    groups::GroupDecision,
+    home, made,
     processes::{Keepers, Readiness},
     retention::Keeping,
     space::FileSystems,
@@ -52,6 +54,14 @@ pub(super) async fn daemon(
     let slots = usize::try_from(config.slots.max_running).unwrap_or(usize::MAX);
     let desk = Desk::open(store.clone(), clock.clone(), slots).await.context("cannot read the store")?;
     let own = std::env::current_exe().context("cannot find this program")?;
+    let GroupDecision { groups, unavailable, warning } = home::groups(config)?;
+    match (&groups, &unavailable) {
+        (Some(groups), _) => tracing::info!(base = %groups.base.display(), "control groups are used"),
+        (None, reason) => tracing::info!(reason, "no control groups: processes are found by their parents"),
+    }
+    if let Some(warning) = &warning {
+        tracing::warn!("{warning}");
+    }
     let world = World {
         desk: Arc::new(desk),
         store,
@@ -59,9 +69,9 @@ pub(super) async fn daemon(
         catalogue: Arc::new(EngineCatalogue::new(&config.engines(), &own, config.isolation())),
         processes: Arc::new(Keepers {
             directory: home.join("keepers"),
-            launcher: home::launcher()?,
+            launcher: home::launcher_with(groups.clone())?,
             env: home::environment_of_children(),
-            isolator: Some(home::isolator(home)?),
+            isolator: Some(home::isolator(home)?.with_unapplied_limits(warning)),
             retention: RETENTION,
             children: Mutex::default(),
             readiness: Readiness::One(Arc::default()),
@@ -97,6 +107,7 @@ pub(super) async fn daemon(
         looked_at: Mutex::default(),
         last_tried: Mutex::default(),
         guard: guard.clone(),
+        groups,
     };
     Ok((Daemon::guarded(world, habits, guard), keeping))
 }

@@ -86,7 +86,11 @@ impl Stage {
         let binary = PathBuf::from(env!("CARGO_BIN_EXE_abide"));
         let processes = Arc::new(Keepers {
             directory: home.path().join("keepers"),
-            launcher: Launcher { program: binary.clone(), arguments: vec!["__keeper".to_owned()] },
+            launcher: Launcher {
+                program: binary.clone(),
+                arguments: vec!["__keeper".to_owned()],
+                groups: None,
+            },
             env: vec![
                 ("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned()),
                 ("LANG".to_owned(), "C.UTF-8".to_owned()),

@@ -52,6 +52,7 @@ fn a_panic_ends_the_session_that_it_was_about_and_no_other() {
         launcher: Launcher {
             program: env!("CARGO_BIN_EXE_abide").into(),
             arguments: vec!["__keeper".to_owned()],
+            groups: None,
         },
         env: std::env::vars().collect(),
         cwd: "/".to_owned(),

@@ -11,6 +11,7 @@ use super::Holder;
 use super::clients::Clients;
 use super::poller::Source;
 use crate::clock::ticks;
+use crate::group::ChildGroup;
 use crate::job::GRACE;
 use crate::launch::{FIRST, keepers_in};
 use crate::procs;
@@ -101,6 +102,14 @@ impl Holder {
             for process in &left {
                 process.signal(Signal::KILL);
             }
+            // What was forked since the look too. Keepers that stay are in groups of their own.
+            if let Some(group) = &self.group {
+                group.kill(&spared);
+            }
+        }
+        let holds_processes = |group: &ChildGroup| group.holds_processes(&spared);
+        if self.group.as_ref().is_some_and(holds_processes) {
+            return;
         }
         if !left.is_empty() || procs::children(self.own.pid).iter().any(|child| !spared.contains(child)) {
             return;
@@ -116,6 +125,9 @@ impl Holder {
                 return;
             }
             ending.over = true;
+        }
+        if let Some(group) = &self.group {
+            group.remove();
         }
         // The directory goes first: who is told that the session has ended finds nothing of it.
         let _already_gone_is_fine = self.place.remove();

@@ -4,9 +4,11 @@ use rustix::event::epoll::EventFlags;
 
 use super::poller::Source;
 use super::repair::Repair;
-use super::{ChildFd, Holder, identity_of_child};
+use super::{ChildFd, Holder, identity_of_child, inside};
 use crate::child::{Hold, spawn_on_pty, spawn_shell};
+use crate::group;
 use crate::lane::Lane;
+use crate::launch::IdentityRecord;
 use crate::procs;
 use crate::protocol::{News, Refusal, Shape};
 use crate::script::Prompter;
@@ -51,9 +53,9 @@ impl Holder {
         self.program = procs::program(pid);
         self.children[0] = procs::Children::of(pid);
         self.descriptors = procs::Descriptors::of(pid);
-        if let Ok(bytes) = postcard::to_stdvec(&(&self.own, &self.child)) {
-            self.place.record_identity(&bytes).map_err(io)?;
-        }
+        let entered = || self.spec.group.as_ref().and_then(|_| group::entered());
+        let group = self.group.as_ref().map(|group| group.path().to_owned()).or_else(entered);
+        IdentityRecord::new(&self.own, &self.child, group.as_deref()).write(&self.place).map_err(io)?;
         self.poller.add(prompter.reports_on(), Source::Reports, EventFlags::IN).map_err(system)?;
         self.prompter = Some(prompter);
         self.repair = Repair::first();
@@ -81,7 +83,8 @@ impl Holder {
                 let mut prompter = Prompter::new(script.clone(), false).map_err(io)?;
                 prompter.begin().map_err(io)?;
                 let (lane, writers) = Lane::new(self.lane + 1, 0).map_err(io)?;
-                let (pid, hold) = spawn_shell(&self.spec, &prompter, writers)?;
+                let spawn = || spawn_shell(&self.spec, &prompter, writers);
+                let (pid, hold) = inside(self.group.as_ref(), &self.spec, spawn)?;
                 Ok(Started { pid, hold, lane: Some(lane), prompter })
             }
             Shape::Pty { rows, cols, script } => {
@@ -92,7 +95,8 @@ impl Holder {
                 };
                 let (rows, cols) = size.map_or((*rows, *cols), |size| (size.ws_row, size.ws_col));
                 let prompter = Prompter::new(script, true).map_err(io)?;
-                let (pid, hold) = spawn_on_pty(&self.spec, &self.place, rows, cols)?;
+                let spawn = || spawn_on_pty(&self.spec, &self.place, rows, cols);
+                let (pid, hold) = inside(self.group.as_ref(), &self.spec, spawn)?;
                 Ok(Started { pid, hold, lane: None, prompter })
             }
         }

@@ -22,6 +22,7 @@ use rustix::process::{getegid, geteuid};
 use rustix::thread::{UnshareFlags, set_no_new_privs};
 
 use super::{ConfineError, HiddenTree, step};
+use crate::cgroup;
 
 const MECHANISM: &str = "a user and mount namespace";
 
@@ -74,6 +75,7 @@ pub fn hide(tree: &HiddenTree, mapper: &mut impl IdMapper) -> Result<(), Confine
     // A program that wants to write here is told so, instead of losing what it wrote.
     mount_remount(directory, flags | MountFlags::BIND | MountFlags::RDONLY, "")
         .map_err(step("make read-only", directory))?;
+    protect_groups();
     if geteuid().is_root() {
         enter(mapper)?;
     }
@@ -83,6 +85,19 @@ pub fn hide(tree: &HiddenTree, mapper: &mut impl IdMapper) -> Result<(), Confine
         source,
     })?;
     set_no_new_privs(true).map_err(step("give up new privileges for", Path::new("this process")))
+}
+
+/// Makes the cgroup v2 hierarchy read-only, so that a process does not leave its group. Programs still read their limits there.
+/// A mount that cannot be changed stays as it is: it is not what this namespace is for.
+fn protect_groups() {
+    for mount in cgroup::find::mounts() {
+        let is_set = |name: &str| mount.options.iter().any(|option| option == name);
+        let kept =
+            [("nosuid", MountFlags::NOSUID), ("nodev", MountFlags::NODEV), ("noexec", MountFlags::NOEXEC)];
+        let kept = kept.into_iter().filter(|(name, _)| is_set(name)).map(|(_, flag)| flag);
+        let flags = kept.fold(MountFlags::BIND | MountFlags::RDONLY, |all, flag| all | flag);
+        mount_remount(&mount.point, flags, "").ok();
+    }
 }
 
 /// Enters a new user and mount namespace.

@@ -97,6 +97,7 @@ impl Runtime {
             env.insert("TERM".to_owned(), "xterm-256color".to_owned());
         }
         env.extend(create.env);
+        let id = self.free_id();
         let spec = Spec {
             argv,
             env: env.into_iter().collect(),
@@ -107,8 +108,8 @@ impl Runtime {
             owner: self.owner.clone(),
             overflow: Overflow::DropOldest,
             confinement: vec![],
+            group: self.config.launcher.groups.as_ref().map(|groups| groups.of_child(id.as_str())),
         };
-        let id = self.free_id();
         let place = Place::new(&self.config.keepers, id.as_str());
         let keeper = self.config.launcher.start(place, spec, self.spare.take())?;
         self.wants_spare = true;

@@ -144,8 +144,11 @@ fn keeper_of_sleep(place: &Path) -> u32 {
         place::Place,
         protocol::{Overflow, Owner, Shape, Spec},
     };
-    let launcher =
-        Launcher { program: env!("CARGO_BIN_EXE_abide").into(), arguments: vec!["__keeper".to_owned()] };
+    let launcher = Launcher {
+        program: env!("CARGO_BIN_EXE_abide").into(),
+        arguments: vec!["__keeper".to_owned()],
+        groups: None,
+    };
     let spec = Spec {
         argv: vec!["sleep".to_owned(), "71955".to_owned()],
         env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
@@ -156,6 +159,7 @@ fn keeper_of_sleep(place: &Path) -> u32 {
         owner: Owner::Home,
         overflow: Overflow::DropOldest,
         confinement: Vec::new(),
+        group: None,
     };
     let mut keeper = launcher.start(Place::at(place.to_owned()), spec, None).unwrap();
     let pid = keeper.status(20_000).unwrap().child.pid;

@@ -1,0 +1,214 @@
+//! Which control group runs and terminal sessions get theirs below, and what happens where there is none.
+//!
+//! `sandbox.cgroup` names a group, or says `auto` or `off`. With `auto`, a group is used only if it is ours to divide: a
+//! service manager has marked it as delegated. The mechanism is in `abide_os::cgroup`, and who is in which group in `abide_keeper::group`.
+
+use std::path::{Path, PathBuf};
+
+use abide_keeper::{confine::try_group, group::Groups};
+use abide_os::cgroup::{
+    CgroupError, Group, Limits,
+    find::{is_delegated, is_group, is_writable, own_group},
+};
+
+use crate::config::Config;
+
+/// What was decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupDecision {
+    /// Where groups are made; none if there are none.
+    pub groups: Option<Groups>,
+    /// Why there are none, if `auto` found no place for them.
+    pub unavailable: Option<String>,
+    /// Limits that are set and do not hold, and why.
+    pub warning: Option<String>,
+}
+
+/// The least that a limit may be. With less, no program of any use starts.
+const LEAST_MEMORY_BYTES: u64 = 16 << 20;
+const LEAST_PIDS: u64 = 16;
+
+/// Decides for this process. An error is a setting that cannot be followed. `program` is this program.
+pub fn decide(config: &Config, program: &Path) -> Result<GroupDecision, String> {
+    let limits = limits(config)?;
+    let own = own_group();
+    // What this process starts shares the limits of the group that it is in itself.
+    let beside = own.as_ref().ok().and_then(|own| Groups::beside(own));
+    match (config.sandbox.cgroup.as_str(), beside) {
+        ("off", _) => Ok(without(None, "sandbox.cgroup is \"off\"", &limits)),
+        (_, Some(groups)) => Ok(GroupDecision { groups: Some(groups), ..GroupDecision::default() }),
+        ("auto", None) => Ok(match own.and_then(|own| delegated(&own)) {
+            Ok(base) => with(base, limits),
+            Err(reason) => without(Some(&reason), &reason, &limits),
+        }),
+        (named, None) => {
+            let refused = |reason: String| {
+                format!(
+                    "sandbox.cgroup = {named:?} cannot be used: {reason}; name a cgroup v2 group that this user may write to, \
+                     or set \"auto\" or \"off\""
+                )
+            };
+            let base = usable(named, program).map_err(refused)?;
+            Group::at(&base).enable_for_children(&limits).map_err(|error| refused(explained(&error)))?;
+            Ok(GroupDecision { groups: Some(groups(base, limits, true)), ..GroupDecision::default() })
+        }
+    }
+}
+
+fn limits(config: &Config) -> Result<Limits, String> {
+    let of = |name: &str, value: u64, least: u64| match value {
+        0 => Ok(None),
+        value if value < least => {
+            Err(format!("{name} = {value} is too little: set at least {least}, or 0 for no limit"))
+        }
+        value => Ok(Some(value)),
+    };
+    Ok(Limits {
+        memory_bytes: of("limits.memory_max_bytes", config.limits.memory_max_bytes, LEAST_MEMORY_BYTES)?,
+        pids: of("limits.pids_max", config.limits.pids_max, LEAST_PIDS)?,
+    })
+}
+
+fn groups(base: PathBuf, limits: Limits, required: bool) -> Groups {
+    Groups { keepers_base: base.clone(), base, limits, required }
+}
+
+/// Groups below a base that was found. Limits that cannot be set are left out.
+fn with(base: PathBuf, limits: Limits) -> GroupDecision {
+    match Group::at(&base).enable_for_children(&limits) {
+        Ok(()) => GroupDecision { groups: Some(groups(base, limits, false)), ..GroupDecision::default() },
+        Err(error) => GroupDecision {
+            groups: Some(groups(base, Limits::default(), false)),
+            warning: unapplied(&explained(&error), &limits),
+            unavailable: None,
+        },
+    }
+}
+
+fn without(unavailable: Option<&str>, reason: &str, limits: &Limits) -> GroupDecision {
+    let unavailable = unavailable.map(str::to_owned);
+    GroupDecision { groups: None, unavailable, warning: unapplied(reason, limits) }
+}
+
+fn unapplied(reason: &str, limits: &Limits) -> Option<String> {
+    let names =
+        [limits.memory_bytes.map(|_| "limits.memory_max_bytes"), limits.pids.map(|_| "limits.pids_max")];
+    let names: Vec<&str> = names.into_iter().flatten().collect();
+    let verb = if names.len() == 1 { "does" } else { "do" };
+    (!names.is_empty()).then(|| format!("{} {verb} not hold for the agent: {reason}", names.join(" and ")))
+}
+
+/// A refusal of the kernel, with what it means here.
+fn explained(error: &CgroupError) -> String {
+    match error {
+        CgroupError::System { source, .. } if source.kind() == std::io::ErrorKind::ResourceBusy => format!(
+            "{error}: processes are in the group itself; have the service manager start Abide in a group below it \
+             (DelegateSubgroup= of systemd 254)"
+        ),
+        CgroupError::System { .. }
+        | CgroupError::Name { .. }
+        | CgroupError::Controller { .. }
+        | CgroupError::Populated { .. } => error.to_string(),
+    }
+}
+
+/// The group that this process may divide, or why there is none.
+fn delegated(own: &Path) -> Result<PathBuf, String> {
+    // The own group, or the one above if the service manager started this process in a part of its unit
+    // (`DelegateSubgroup=`). Units have a suffix: what is above another unit belongs to the manager of that unit.
+    let is_part = own.file_name().is_some_and(|name| !name.to_string_lossy().contains('.'));
+    let above = own.parent().filter(|parent| is_part && is_group(parent));
+    match [Some(own), above].into_iter().flatten().find(|path| is_delegated(path)) {
+        Some(base) if is_writable(base) => Ok(base.to_owned()),
+        Some(base) => Err(format!("this user may not write to the control group {}", base.display())),
+        None => {
+            Err(format!("the control group {} is not delegated (Delegate=yes of systemd)", own.display()))
+        }
+    }
+}
+
+/// A base that the settings name, after a process has been moved into a group below it.
+fn usable(named: &str, program: &Path) -> Result<PathBuf, String> {
+    let base = Path::new(named);
+    if !base.is_absolute() {
+        return Err("it is neither \"auto\" nor \"off\" nor an absolute path".to_owned());
+    }
+    if !is_group(base) {
+        return Err("it is not a directory of the cgroup v2 hierarchy".to_owned());
+    }
+    let base = std::fs::canonicalize(base).map_err(|error| error.to_string())?;
+    try_group(program, &base)?;
+    groups(base.clone(), Limits::default(), true).sweep();
+    Ok(base)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Circumstances;
+
+    fn config(cgroup: &str, memory: u64, pids: u64) -> Config {
+        let circumstances = Circumstances { home: "/nowhere".into(), cores: 1, memory: 1 << 30 };
+        let mut config = Config::standard(&circumstances);
+        config.sandbox.cgroup = cgroup.to_owned();
+        config.limits.memory_max_bytes = memory;
+        config.limits.pids_max = pids;
+        config
+    }
+
+    fn refusal(config: &Config) -> String {
+        decide(config, Path::new("/nowhere")).expect_err("it cannot be followed")
+    }
+
+    #[test]
+    fn a_named_group_that_cannot_be_used_is_refused_with_what_to_do() {
+        let folder = tempfile::tempdir().expect("the test machine allows it");
+        for (named, reason) in [
+            (folder.path().to_str().unwrap_or_default(), "not a directory of the cgroup v2 hierarchy"),
+            ("/nowhere/at/all", "not a directory of the cgroup v2 hierarchy"),
+            ("relative/path", "nor an absolute path"),
+            ("Auto", "nor an absolute path"),
+            ("", "nor an absolute path"),
+        ] {
+            let told = refusal(&config(named, 0, 0));
+            assert!(told.contains(reason) && told.contains("or set \"auto\""), "{told}");
+        }
+    }
+
+    #[test]
+    fn limits_that_no_program_could_live_with_are_refused() {
+        assert!(refusal(&config("off", 1, 0)).contains("limits.memory_max_bytes = 1 is too little"));
+        assert!(refusal(&config("off", 0, 15)).contains("limits.pids_max = 15 is too little"));
+    }
+
+    #[test]
+    fn limits_that_do_not_hold_are_told_and_others_are_not() {
+        let decision = |memory, pids| decide(&config("off", memory, pids), Path::new("/nowhere"));
+        let warning = |memory, pids| decision(memory, pids).ok().and_then(|decision| decision.warning);
+        assert_eq!(warning(0, 0), None);
+        let told = warning(1 << 30, 100).unwrap_or_default();
+        let expected = "limits.memory_max_bytes and limits.pids_max do not hold for the agent: sandbox.cgroup is \"off\"";
+        assert_eq!(told, expected);
+        assert!(warning(0, 100).unwrap_or_default().starts_with("limits.pids_max does not hold"));
+    }
+
+    /// The controllers of a delegated group, as values in a tree that looks like one.
+    #[test]
+    fn limits_without_their_controllers_leave_the_groups_without_limits() {
+        let folder = tempfile::tempdir().expect("the test machine allows it");
+        let limits = Limits { memory_bytes: Some(1 << 30), pids: Some(100) };
+        let write = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).expect("the test machine allows it");
+        };
+        write("cgroup.controllers", "hugetlb\n");
+        write("cgroup.subtree_control", "");
+        let decision = with(folder.path().to_owned(), limits);
+        let told = decision.warning.unwrap_or_default();
+        assert!(told.contains("the controller memory is not available"), "{told}");
+        assert!(decision.groups.is_some_and(|groups| groups.limits.is_empty() && !groups.required));
+        write("cgroup.controllers", "memory pids\n");
+        let decision = with(folder.path().to_owned(), limits);
+        assert_eq!(decision.warning, None);
+        assert!(decision.groups.is_some_and(|groups| groups.limits == limits));
+    }
+}

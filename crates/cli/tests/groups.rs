@@ -1,0 +1,414 @@
+//! Real processes in control groups of their own (issue "Trust boundary", item 4): what is ended with them, what becomes of
+//! them when their keeper is killed, and what happens where there are no groups or limits.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Mutex,
+    time::Duration,
+};
+
+use abide::{
+    isolation::Isolator,
+    processes::{Keepers, Readiness},
+};
+use abide_domain::process::Exit;
+use abide_keeper::{
+    group::Groups,
+    launch::{Launcher, kill, sweep},
+    place::Place,
+    protocol::{Act, News, Overflow, Owner, Shape, Spec},
+};
+use abide_os::cgroup::{Group, Limits, find::own_group};
+use abide_ports::{
+    engine::{Isolation, Launch, Stdin},
+    processes::{Heard, Offsets, Processes, Start, StartError},
+};
+use abide_testkit::{daemon::Home, skip::skip, wait};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A group of its own below the one of this test, which goes with everything in it.
+struct Base(Group);
+
+impl Base {
+    /// None, with a recorded skip, where this test cannot make groups.
+    fn make(name: &str) -> Option<Self> {
+        let made = own_group().and_then(|own| {
+            let base = Group::at(own).child(&format!("test-{name}-{}", std::process::id()));
+            let base = base.map_err(|error| error.to_string())?;
+            base.create().map_err(|error| error.to_string())?;
+            Ok(base)
+        });
+        match made {
+            Ok(base) => Some(Self(base)),
+            Err(reason) => {
+                skip(&format!("no control group can be made: {reason}"));
+                None
+            }
+        }
+    }
+
+    fn groups(&self) -> Groups {
+        let path = self.0.path().to_owned();
+        Groups { base: path.clone(), keepers_base: path, limits: Limits::default(), required: true }
+    }
+
+    /// The groups of children.
+    fn children(&self) -> Vec<Group> {
+        let names = self.0.children().into_iter().filter(|name| name.starts_with("abide-k-"));
+        names.map(|name| Group::at(self.0.path().join(name))).collect()
+    }
+
+    /// The processes in groups of children.
+    fn members(&self) -> Vec<u32> {
+        self.children().iter().flat_map(|group| group.processes().unwrap_or_default()).collect()
+    }
+}
+
+impl Drop for Base {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait_until_empty(MINUTE);
+        self.0.remove(MINUTE).ok();
+    }
+}
+
+fn launcher(groups: Option<Groups>) -> Launcher {
+    Launcher { program: env!("CARGO_BIN_EXE_abide").into(), arguments: vec!["__keeper".to_owned()], groups }
+}
+
+struct House {
+    folder: TempDir,
+    keepers: Keepers,
+}
+
+impl House {
+    fn new(groups: Option<Groups>, isolator: impl FnOnce(&Path) -> Option<Isolator>) -> Self {
+        let folder = tempfile::tempdir().expect("the test machine allows it");
+        for name in ["workspaces/mine", "runs/mine", "keepers"] {
+            fs::create_dir_all(folder.path().join(name)).expect("the test machine allows it");
+        }
+        let keepers = Keepers {
+            directory: folder.path().join("keepers"),
+            launcher: launcher(groups),
+            env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+            isolator: isolator(folder.path()),
+            retention: 1 << 20,
+            children: Mutex::default(),
+            readiness: Readiness::None,
+        };
+        Self { folder, keepers }
+    }
+
+    fn plain(groups: Groups) -> Self {
+        Self::new(Some(groups), |_| None)
+    }
+
+    fn start(&self, name: &str, isolation: Isolation, text: &str) -> Result<u32, StartError> {
+        let launch = Launch {
+            argv: ["sh", "-c", text].map(str::to_owned).to_vec(),
+            env: vec![],
+            without_env: vec![],
+            appended_env: vec![],
+            files: vec![],
+            stdin: Stdin::Whole(vec![]),
+            not_before: None,
+            outliving: None,
+        };
+        let at = |name: &str| self.folder.path().join(name).to_string_lossy().into_owned();
+        let (workspace, private) = (at("workspaces/mine"), at("runs/mine"));
+        let start =
+            Start { launch: &launch, workspace: &workspace, private: &private, pass_env: &[], isolation };
+        self.keepers.start(name, &start).map(|process| process.pid)
+    }
+
+    /// What a program prints, and its exit code.
+    fn run(&self, isolation: Isolation, text: &str) -> (String, Exit) {
+        self.start("run-1", isolation, text).expect("it starts");
+        let mut follow = self.keepers.follow("run-1", Offsets::START).expect("it is there");
+        let mut printed = Vec::new();
+        let exit = loop {
+            match follow.next(Some(MINUTE)).expect("it is there") {
+                Heard::Stdout(bytes) | Heard::Stderr(bytes) => printed.extend(bytes),
+                Heard::Exited(exit) => break exit,
+                other @ (Heard::Missing(_) | Heard::Nothing) => panic!("{other:?}"),
+            }
+        };
+        self.keepers.end("run-1").expect("it ends");
+        (String::from_utf8_lossy(&printed).into_owned(), exit)
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    abide_os::process::ProcessStat::read(pid).is_some_and(|stat| !stat.is_zombie())
+}
+
+fn parent(pid: u32) -> u32 {
+    abide_os::process::ProcessStat::read(pid).expect("it is there").parent
+}
+
+fn signal(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("it is a pid");
+    kill_process(pid, signal).expect("it is there");
+}
+
+/// Starts processes that leave the session, the group and the parent, and stops all of them.
+const DETACHED: &str = "(setsid sh -c '(setsid sleep 71001 &) ; sleep 71002 & kill -STOP $$' &) ; \
+    (trap '' TERM HUP; exec setsid sleep 71003) & sleep 71004";
+
+#[test]
+fn everything_that_a_run_started_is_in_its_group_and_ends_with_it() {
+    let Some(base) = Base::make("ends") else { return };
+    let house = House::plain(base.groups());
+    let pid = house.start("run-1", Isolation::Off, DETACHED).expect("it starts");
+    let keeper = parent(pid);
+    wait::until("all are there", || base.members().len() >= 6);
+    let members = base.members();
+    assert!(members.contains(&pid) && !members.contains(&keeper), "{members:?} {keeper}");
+    for member in &members {
+        signal(*member, Signal::STOP);
+    }
+    house.keepers.end("run-1").expect("it ends");
+    assert!(!members.iter().any(|pid| is_alive(*pid)));
+    assert_eq!(base.children(), []);
+}
+
+/// SECURITY 10, and the keeper killed on top: nothing supervises what the agent has left.
+#[test]
+fn what_a_killed_keeper_leaves_ends_with_its_group_when_the_run_is_ended() {
+    let Some(base) = Base::make("killed") else { return };
+    let house = House::plain(base.groups());
+    let pid = house.start("run-1", Isolation::Off, DETACHED).expect("it starts");
+    wait::until("all are there", || base.members().len() >= 6);
+    let members = base.members();
+    let keeper = parent(pid);
+    signal(keeper, Signal::KILL);
+    wait::until("the keeper is dead", || !is_alive(keeper));
+    assert!(members.iter().all(|pid| is_alive(*pid)), "nothing ends with the keeper");
+    house.keepers.end("run-1").expect("it ends");
+    wait::until("all are dead", || !members.iter().any(|pid| is_alive(*pid)));
+    assert_eq!(base.children(), []);
+}
+
+#[test]
+fn a_stopped_keeper_that_does_not_answer_is_killed_with_its_childs_group() {
+    let Some(base) = Base::make("silent") else { return };
+    let house = House::plain(base.groups());
+    let pid = house.start("run-1", Isolation::Off, DETACHED).expect("it starts");
+    wait::until("all are there", || base.members().len() >= 6);
+    let (members, keeper) = (base.members(), parent(pid));
+    signal(keeper, Signal::STOP);
+    let place = Place::new(&house.keepers.directory.join("runs"), "run-1");
+    kill(&place, None);
+    assert!(!members.iter().chain([&keeper]).any(|pid| is_alive(*pid)));
+    assert!(sweep(&place));
+    assert_eq!(base.children(), []);
+}
+
+/// A keeper may be killed before it records its child, so the group has to be found without a record.
+#[test]
+fn a_sweep_ends_what_dead_keepers_left_and_spares_the_living() {
+    let Some(base) = Base::make("sweep") else { return };
+    let house = House::plain(base.groups());
+    let dead = house.start("run-1", Isolation::Off, DETACHED).expect("it starts");
+    wait::until("all are there", || base.members().len() >= 6);
+    let left = base.members();
+    signal(parent(dead), Signal::KILL);
+    wait::until("the first is on its own", || !base.members().is_empty() && base.children().len() == 1);
+    let living = house.start("run-2", Isolation::Off, "exec sleep 71005").expect("it starts");
+    fs::remove_dir_all(house.keepers.directory.join("runs/run-1")).expect("it is there");
+    wait::until("a sweep has ended the first", || {
+        base.groups().sweep();
+        base.children().len() == 1
+    });
+    assert!(!left.iter().any(|pid| is_alive(*pid)));
+    assert!(is_alive(living));
+    house.keepers.end("run-2").expect("it ends");
+    // A keeper says that it has ended before it goes.
+    wait::until("not even the group of keepers is left", || {
+        base.groups().sweep();
+        base.0.children().is_empty()
+    });
+}
+
+#[test]
+fn without_a_usable_base_a_required_group_refuses_the_start_and_another_does_not() {
+    let folder = tempfile::tempdir().expect("the test machine allows it");
+    let gone = folder.path().join("gone");
+    let groups = |required| Groups {
+        base: gone.clone(),
+        keepers_base: gone.clone(),
+        limits: Limits::default(),
+        required,
+    };
+    let house = House::plain(groups(true));
+    let refused = house.start("run-1", Isolation::Off, "exit 3");
+    assert!(
+        matches!(&refused, Err(StartError::System(reason)) if reason.contains("control group") && reason.contains("sandbox.cgroup")),
+        "{refused:?}"
+    );
+    let house = House::plain(groups(false));
+    assert_eq!(house.run(Isolation::Off, "exit 3").1, Exit::Code(3));
+}
+
+#[test]
+fn an_isolated_program_sees_its_group_and_cannot_leave_it() {
+    let Some(base) = Base::make("leave") else { return };
+    let isolator =
+        |home: &Path| Some(Isolator::new(home, Path::new(env!("CARGO_BIN_EXE_abide")), "/usr/bin:/bin"));
+    let house = House::new(Some(base.groups()), isolator);
+    let path = base.0.path().display();
+    let text = format!(
+        "grep ^0:: /proc/self/cgroup; cat {path}/cgroup.procs >/dev/null && echo READ; \
+         echo 0 >{path}/cgroup.procs && echo LEFT; \
+         echo 1 >{path}/abide-keepers/cgroup.kill && echo KILLED; mkdir {path}/own && echo MADE; \
+         unshare --user --map-root-user --mount sh -c 'mount -o remount,rw,bind {path} && echo REMOUNTED'; true"
+    );
+    let (printed, exit) = house.run(Isolation::Namespace, &text);
+    assert_eq!(exit, Exit::Code(0), "{printed}");
+    assert!(printed.contains("/abide-k-") && printed.contains("READ"), "{printed}");
+    for word in ["LEFT\n", "KILLED\n", "MADE\n", "REMOUNTED\n"] {
+        assert!(!printed.contains(word), "{printed}");
+    }
+    assert_eq!(base.children(), []);
+}
+
+/// A session of the native agent: shell and keeper are confined together, so both are in the group.
+#[test]
+fn a_shell_that_is_confined_with_its_keeper_is_in_a_group_that_ends_both() {
+    let Some(base) = Base::make("shell") else { return };
+    let folder = tempfile::tempdir().expect("the test machine allows it");
+    let launcher = launcher(Some(base.groups()));
+    let hide = folder.path().join("hidden");
+    fs::create_dir(&hide).expect("the test machine allows it");
+    let words = ["--hide", hide.to_str().unwrap_or_default(), "--by", "namespace"];
+    let shell = abide_terminal::Shell::find("sh", &[("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
+    let (argv, shape) = shell.expect("there is a shell").start(None);
+    assert!(matches!(shape, Shape::Shell(_)));
+    let spec = || Spec {
+        argv: argv.clone(),
+        env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+        cwd: "/".into(),
+        shape: abide_terminal::Shell::find("sh", &[("PATH".to_owned(), "/usr/bin:/bin".to_owned())])
+            .expect("there is a shell")
+            .start(None)
+            .1,
+        retention: 1 << 20,
+        meta: vec![],
+        owner: Owner::Home,
+        overflow: Overflow::DropOldest,
+        confinement: words.iter().map(|word| word.as_bytes().to_vec()).collect(),
+        group: Some(base.groups().of_child("x")),
+    };
+    let start = |name: &str| {
+        let place = Place::new(&folder.path().join("keepers"), name);
+        let mut keeper = launcher.start(place, spec(), None).expect("it starts");
+        let status = keeper.status(20_000).expect("it answers");
+        (keeper, status)
+    };
+    let (mut keeper, status) = start("s-1");
+    let members = base.members();
+    assert!(members.contains(&status.child.pid) && members.contains(&status.keeper.pid), "{members:?}");
+    assert!(matches!(keeper.ask(1, Act::End { force: false }, 20_000), Ok(News::Done)));
+    keeper.take_process().expect("it is ours").wait().expect("it ends");
+    keeper.clear_group();
+    assert_eq!(base.children(), [], "an orderly end");
+
+    let (mut keeper, status) = start("s-2");
+    kill(&keeper.place, None);
+    assert!(!is_alive(status.child.pid) && !is_alive(status.keeper.pid));
+    keeper.take_process().expect("it is ours").wait().expect("it ends");
+    assert!(sweep(&keeper.place));
+    assert_eq!(base.children(), [], "killed");
+}
+
+fn home() -> Home {
+    Home::new(Path::new(env!("CARGO_BIN_EXE_abide")))
+}
+
+fn post(home: &Home, path: &str, body: &Value) -> Value {
+    home.client().and_then(|client| client.post(path, body)).expect("it answers").body
+}
+
+fn get(home: &Home, path: &str) -> Value {
+    home.client().and_then(|client| client.get(path)).expect("it answers").body
+}
+
+/// Memory and pids are not among the controllers of this machine, or they are switched off: the run says so.
+#[test]
+fn limits_that_do_not_hold_are_told_in_the_run_and_by_doctor() {
+    let home = home().with("ABIDE_SANDBOX_CGROUP", "off").with("ABIDE_LIMITS_PIDS_MAX", "100");
+    let daemon = home.start();
+    assert!(daemon.is_ready(), "{}", home.complaints());
+    let workspace = home.workspace("w");
+    let body = json!({ "engine": "parrot", "prompt": "say hello", "workspace": workspace });
+    let id = post(&home, "/v1/runs", &body)["run_id"].as_str().expect("it was made").to_owned();
+    wait::until("the run is over", || get(&home, &format!("/v1/runs/{id}"))["status"] == "succeeded");
+    let events = get(&home, &format!("/v1/runs/{id}/events?limit=100")).to_string();
+    let warning = "limits.pids_max does not hold for the agent: sandbox.cgroup is";
+    assert!(events.contains(warning), "{events}");
+    let doctor = home.run(&["doctor", "--set", "sandbox.cgroup=off", "--set", "limits.pids_max=100"]);
+    assert!(doctor.stdout.contains(warning), "{doctor:?}");
+}
+
+#[test]
+fn a_named_group_that_cannot_be_used_refuses_the_start_of_the_daemon() {
+    let folder = tempfile::tempdir().expect("the test machine allows it");
+    let named = folder.path().display().to_string();
+    let home = home().with("ABIDE_SANDBOX_CGROUP", &named);
+    let daemon = home.start();
+    assert!(!daemon.is_ready());
+    let told = home.complaints();
+    assert!(told.contains("sandbox.cgroup") && told.contains("cgroup v2") && told.contains("auto"), "{told}");
+}
+
+/// The daemon itself is killed too: the next one ends what it finds.
+#[test]
+fn a_terminal_session_of_the_daemon_is_in_a_group_which_ends_with_it() {
+    let Some(base) = Base::make("session") else { return };
+    let home = home().with("ABIDE_SANDBOX_CGROUP", &base.0.path().display().to_string());
+    let daemon = home.start();
+    assert!(daemon.is_ready(), "{}", home.complaints());
+    let pid = home.run(&["sessions", "new", "--json"]);
+    assert_eq!(pid.code, Some(0), "{pid:?}");
+    let session: Value = serde_json::from_str(&pid.stdout).expect("it is JSON");
+    let id = session["session_id"].as_str().or(session["id"].as_str()).expect("it has an id").to_owned();
+    wait::until("its shell is in a group", || base.members().len() == 1);
+    let shell = base.members();
+    let keeper = parent(shell[0]);
+    let keepers: PathBuf = base.0.path().join("abide-keepers");
+    assert!(Group::at(keepers).processes().expect("it is there").contains(&keeper));
+    let ended = home.run(&["sessions", "rm", &id]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(!is_alive(shell[0]));
+    assert_eq!(base.children(), []);
+}
+
+/// As systemd starts it with `Delegate=yes` and `DelegateSubgroup=daemon`: the mark is on the group above.
+#[test]
+fn auto_uses_the_group_that_was_delegated_and_no_other() {
+    let Some(base) = Base::make("auto") else { return };
+    let part = base.0.child("daemon").expect("it is a name");
+    part.create().expect("the base is ours");
+    let home = tempfile::tempdir().expect("the test machine allows it");
+    let doctor = || {
+        let mut command = abide_testkit::environment::abide("sh");
+        let script = "echo 0 >\"$PART/cgroup.procs\" && exec \"$ABIDE\" doctor parrot";
+        command.args(["-c", script]).env("PART", part.path()).env("ABIDE", env!("CARGO_BIN_EXE_abide"));
+        command.env("ABIDE_HOME", home.path());
+        String::from_utf8_lossy(&command.output().expect("there is a shell").stdout).into_owned()
+    };
+    let told = doctor();
+    assert!(told.contains("is not delegated"), "{told}");
+    let marked = rustix::fs::setxattr(base.0.path(), "user.delegate", b"1", rustix::fs::XattrFlags::empty());
+    if let Err(error) = marked {
+        return skip(&format!("a control group cannot be marked: {error}"));
+    }
+    let told = doctor();
+    let expected = format!("each run and session gets one below {}", base.0.path().display());
+    assert!(told.contains(&expected), "{told}");
+}

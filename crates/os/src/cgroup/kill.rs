@@ -1,0 +1,52 @@
+//! Killing a group without `cgroup.kill`.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::{CgroupError, Group};
+use crate::process::PidFd;
+
+/// How often the processes of a group are listed and killed at most.
+const MAX_ROUNDS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(10);
+/// How many groups are looked at in one round.
+const MAX_GROUPS: usize = 1_000;
+
+/// Freezes the group, so that nothing in it forks, and kills its processes. A frozen process is still killed.
+pub(super) fn one_by_one(group: &Group) -> Result<(), CgroupError> {
+    // Without it (before 5.2) processes that are forked meanwhile are found in the next round.
+    group.write("cgroup.freeze", "1").ok();
+    for _ in 0..MAX_ROUNDS {
+        for member in with_children(group) {
+            for pid in member.processes().unwrap_or_default() {
+                // The pidfd is opened before the list is read again: a process that is still listed then is the one meant.
+                let process = PidFd::open(pid, |_| {
+                    member.processes().is_ok_and(|listed| listed.contains(&pid)) && pid != std::process::id()
+                });
+                if let Some(process) = process {
+                    // A process of another user is not ours to kill; it keeps the group populated.
+                    process.signal(Signal::KILL).ok();
+                }
+            }
+        }
+        if group.wait_until_empty(PAUSE) {
+            return Ok(());
+        }
+    }
+    group.write("cgroup.freeze", "0").ok();
+    Err(CgroupError::Populated { path: group.path().to_owned() })
+}
+
+/// A group and those below it.
+fn with_children(group: &Group) -> Vec<Group> {
+    let mut found = vec![group.clone()];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).cloned()
+        && found.len() < MAX_GROUPS
+    {
+        found.extend(parent.children().iter().map(|name| Group::at(parent.path().join(name))));
+        next += 1;
+    }
+    found
+}

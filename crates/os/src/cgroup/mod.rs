@@ -1,0 +1,250 @@
+//! Control groups (cgroup v2): groups of processes that are limited and killed together.
+//!
+//! A process cannot leave its group by forking, by a session of its own or by the death of its parent. It leaves only by a
+//! write to a file of another group, which needs permission there. So a group holds everything that a program started.
+//!
+//! - [`find`] says where the hierarchy is mounted, which group this process is in, and whether a group was delegated.
+//! - [`Group`] makes, limits, enters, kills and removes one group. It takes any directory, so it works on a directory tree
+//!   that only looks like a hierarchy.
+//!
+//! Not here: which group is made for which program, and under which parent. The caller decides both.
+
+pub mod find;
+
+mod kill;
+mod remove;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::clock::monotonic;
+
+/// One control group, by its directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    path: PathBuf,
+}
+
+/// The resources of a group, with everything below it. None is no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// `memory.max`, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// `pids.max`: processes and threads.
+    pub pids: Option<u64>,
+}
+
+impl Limits {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The controllers that enforce these limits, each with its file and value.
+    fn values(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        let memory = self.memory_bytes.map(|bytes| ("memory", "memory.max", bytes));
+        let pids = self.pids.map(|count| ("pids", "pids.max", count));
+        [memory, pids].into_iter().flatten()
+    }
+}
+
+/// Why something could not be done with a group.
+#[derive(Debug, thiserror::Error)]
+pub enum CgroupError {
+    /// The name would lead elsewhere, or is none of a group.
+    #[error("{name:?} cannot be the name of a control group: use 1 to {max} letters, digits, '-', '_' and '.', not '.' first", max = MAX_NAME_BYTES)]
+    Name {
+        /// As it was given.
+        name: String,
+    },
+    /// A limit needs a controller that the group does not have.
+    #[error("the controller {controller} is not available in {path}")]
+    Controller {
+        /// Such as `memory`.
+        controller: &'static str,
+        /// The group.
+        path: PathBuf,
+    },
+    /// Processes are left in the group.
+    #[error("processes are left in the control group {path}")]
+    Populated {
+        /// The group.
+        path: PathBuf,
+    },
+    /// The operating system refused.
+    #[error("cannot {action} {path}: {source}")]
+    System {
+        /// A verb, such as `make`.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system answered.
+        source: io::Error,
+    },
+}
+
+impl CgroupError {
+    /// Whether the group does not exist.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::System { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+/// The longest name of a group.
+const MAX_NAME_BYTES: usize = 128;
+/// The largest file of a group that is read.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+impl Group {
+    /// The group with this directory, whether or not it exists.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// A group directly below this one, whether or not it exists. Only plain names are accepted.
+    pub fn child(&self, name: &str) -> Result<Self, CgroupError> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let fits = (1..=MAX_NAME_BYTES).contains(&name.len());
+        if fits && !name.starts_with('.') && name.bytes().all(is_plain) {
+            Ok(Self { path: self.path.join(name) })
+        } else {
+            Err(CgroupError::Name { name: name.to_owned() })
+        }
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it exists.
+    pub fn exists(&self) -> bool {
+        self.path.is_dir()
+    }
+
+    /// Makes it, unless it exists.
+    pub fn create(&self) -> Result<(), CgroupError> {
+        match fs::create_dir(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(self.failed("make", "")(error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// The names of the groups directly below it; none if it does not exist.
+    pub fn children(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().filter_map(Result::ok);
+        let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        directories.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
+
+    /// Sets its limits. Those that are none are left as they are.
+    pub fn limit(&self, limits: &Limits) -> Result<(), CgroupError> {
+        for (controller, file, value) in limits.values() {
+            self.write(file, &value.to_string()).map_err(|error| {
+                if error.is_not_found() && self.exists() {
+                    CgroupError::Controller { controller, path: self.path.clone() }
+                } else {
+                    error
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes the controllers for these limits available to the groups below this one. The kernel refuses that to a group that
+    /// holds processes itself, unless it is the root of the hierarchy.
+    pub fn enable_for_children(&self, limits: &Limits) -> Result<(), CgroupError> {
+        let available = self.read("cgroup.controllers")?;
+        let enabled = self.read("cgroup.subtree_control")?;
+        for (controller, _, _) in limits.values() {
+            if !available.split_ascii_whitespace().any(|name| name == controller) {
+                return Err(CgroupError::Controller { controller, path: self.path.clone() });
+            }
+            if !enabled.split_ascii_whitespace().any(|name| name == controller) {
+                self.write("cgroup.subtree_control", &format!("+{controller}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the calling process into it. What the process starts from now on is in it too.
+    pub fn enter(&self) -> Result<(), CgroupError> {
+        self.write("cgroup.procs", "0")
+    }
+
+    /// The processes that are in it, without those in groups below it.
+    pub fn processes(&self) -> Result<Vec<u32>, CgroupError> {
+        let list = self.read("cgroup.procs")?;
+        Ok(list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect())
+    }
+
+    /// Whether a process is in it or in a group below it. Zombies do not count.
+    pub fn is_populated(&self) -> Result<bool, CgroupError> {
+        Ok(self.read("cgroup.events")?.lines().any(|line| line == "populated 1"))
+    }
+
+    /// Waits until it is not populated, at most for this time. Whether that is so. A group that is gone is empty.
+    pub fn wait_until_empty(&self, timeout: Duration) -> bool {
+        let give_up_at = monotonic().saturating_add(timeout);
+        let Ok(events) = File::open(self.path.join("cgroup.events")) else { return true };
+        loop {
+            // Opened again each time: the kernel reports a change once to each open file.
+            match self.is_populated() {
+                Ok(true) => {}
+                Ok(false) | Err(_) => return true,
+            }
+            let left = give_up_at.saturating_sub(monotonic());
+            if left.is_zero() {
+                return false;
+            }
+            let wait = Timespec { tv_sec: 0, tv_nsec: left.min(LOOK).subsec_nanos().into() };
+            // Only a pause, which a change cuts short.
+            poll(&mut [PollFd::new(&events, PollFlags::PRI)], Some(&wait)).ok();
+        }
+    }
+
+    /// Kills everything in it and in the groups below it. Processes that are forked meanwhile are killed too. Where the kernel
+    /// is older than 5.14, the group is frozen and its processes are killed one by one.
+    pub fn kill(&self) -> Result<(), CgroupError> {
+        match self.write("cgroup.kill", "1") {
+            Err(error) if error.is_not_found() && self.exists() => kill::one_by_one(self),
+            Err(error) if error.is_not_found() => Ok(()),
+            killed => killed,
+        }
+    }
+
+    /// Removes it with the groups below it, which takes at most this time. A group that is gone is removed already. One that holds processes is
+    /// left as it is.
+    pub fn remove(&self, timeout: Duration) -> Result<(), CgroupError> {
+        remove::remove(self, timeout)
+    }
+
+    fn read(&self, name: &str) -> Result<String, CgroupError> {
+        let mut text = String::new();
+        let opened = File::open(self.path.join(name));
+        opened
+            .and_then(|file| file.take(MAX_FILE_BYTES).read_to_string(&mut text))
+            .map_err(self.failed("read", name))?;
+        Ok(text)
+    }
+
+    /// Writes to a file that exists: the kernel makes the files of a group.
+    fn write(&self, name: &str, value: &str) -> Result<(), CgroupError> {
+        let opened = File::options().write(true).open(self.path.join(name));
+        opened.and_then(|mut file| file.write_all(value.as_bytes())).map_err(self.failed("write", name))
+    }
+
+    fn failed(&self, action: &'static str, name: &str) -> impl FnOnce(io::Error) -> CgroupError {
+        let path = if name.is_empty() { self.path.clone() } else { self.path.join(name) };
+        move |source| CgroupError::System { action, path, source }
+    }
+}
+
+/// The longest pause between two looks at a group.
+const LOOK: Duration = Duration::from_millis(20);

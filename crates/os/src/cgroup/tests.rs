@@ -1,0 +1,201 @@
+//! Groups on a directory tree that looks like a hierarchy, and on the real one of this machine.
+
+use std::fs;
+use std::process::{Child, Stdio};
+
+use abide_testkit::{skip::skip, wait};
+use tempfile::TempDir;
+
+use super::*;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A directory with the files that the kernel would make in a group.
+fn fake(files: &[(&str, &str)]) -> (TempDir, Group) {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let group = Group::at(folder.path());
+    (folder, group)
+}
+
+/// A group of its own on the real hierarchy, removed at the end. None, with a recorded skip, where none can be made.
+struct RealGroup(Group);
+
+impl RealGroup {
+    fn make(name: &str) -> Option<Self> {
+        let own = match find::own_group() {
+            Ok(own) => Group::at(own),
+            Err(reason) => {
+                skip(&reason);
+                return None;
+            }
+        };
+        let group = own.child(&format!("os-test-{name}-{}", std::process::id())).unwrap();
+        match group.create() {
+            Ok(()) => Some(Self(group)),
+            Err(error) => {
+                skip(&format!("no control group can be made: {error}"));
+                None
+            }
+        }
+    }
+
+    /// A shell that enters the group before it runs this script.
+    #[expect(clippy::disallowed_methods, reason = "the test needs processes to kill")]
+    fn shell(&self, script: &str) -> Child {
+        let entering = format!("echo 0 >\"$GROUP/cgroup.procs\" || exit 9; {script}");
+        let mut shell = std::process::Command::new("sh");
+        shell.arg("-c").arg(entering).env("GROUP", self.0.path()).stdin(Stdio::null()).spawn().unwrap()
+    }
+}
+
+impl Drop for RealGroup {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait_until_empty(MINUTE);
+        self.0.remove(MINUTE).ok();
+    }
+}
+
+#[test]
+fn limits_are_written_as_values() {
+    let (_folder, group) = fake(&[("memory.max", "max"), ("pids.max", "max")]);
+    group.limit(&Limits { memory_bytes: None, pids: Some(64) }).unwrap();
+    assert_eq!(group.read("memory.max").unwrap(), "max");
+    group.limit(&Limits { memory_bytes: Some(2 << 30), pids: Some(512) }).unwrap();
+    assert_eq!(group.read("memory.max").unwrap(), "2147483648");
+    assert_eq!(group.read("pids.max").unwrap(), "512");
+}
+
+#[test]
+fn a_limit_without_its_controller_names_the_controller() {
+    let (_folder, group) = fake(&[("pids.max", "max")]);
+    let limits = Limits { memory_bytes: Some(1), pids: Some(2) };
+    let refused = group.limit(&limits).unwrap_err();
+    assert!(matches!(refused, CgroupError::Controller { controller: "memory", .. }), "{refused}");
+    assert!(!group.path().join("memory.max").exists(), "the files of a group are the kernel's");
+}
+
+#[test]
+fn only_controllers_that_are_available_and_missing_are_enabled() {
+    let limits = Limits { memory_bytes: Some(1), pids: Some(2) };
+    let (_folder, group) =
+        fake(&[("cgroup.controllers", "cpu memory pids\n"), ("cgroup.subtree_control", "memory")]);
+    group.enable_for_children(&limits).unwrap();
+    assert_eq!(group.read("cgroup.subtree_control").unwrap(), "+pidsy", "one write, over the first bytes");
+    let (_folder, group) = fake(&[("cgroup.controllers", "hugetlb\n"), ("cgroup.subtree_control", "")]);
+    let refused = group.enable_for_children(&limits).unwrap_err();
+    assert!(matches!(refused, CgroupError::Controller { controller: "memory", .. }), "{refused}");
+}
+
+#[test]
+fn a_name_that_leads_elsewhere_is_refused() {
+    let group = Group::at("/base");
+    for name in
+        ["", ".", "..", "../x", "a/b", "/abs", ".hidden", "a b", "a\nb", "a\0b", "ä", &"x".repeat(129)]
+    {
+        assert!(matches!(group.child(name), Err(CgroupError::Name { .. })), "{name:?}");
+    }
+    assert_eq!(group.child("run_01-A.b").unwrap().path(), Path::new("/base/run_01-A.b"));
+}
+
+#[test]
+fn what_is_done_with_a_group_that_is_gone_is_told_or_done_already() {
+    let (folder, group) = fake(&[]);
+    let gone = group.child("gone").unwrap();
+    drop(folder);
+    assert!(gone.create().unwrap_err().is_not_found());
+    assert!(gone.enter().unwrap_err().is_not_found());
+    gone.kill().unwrap();
+    assert!(gone.wait_until_empty(Duration::ZERO));
+    gone.remove(Duration::ZERO).unwrap();
+    assert_eq!(gone.children(), Vec::<String>::new());
+}
+
+#[test]
+fn groups_nested_deeper_than_a_path_is_long_are_removed() {
+    use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+    let (_folder, base) = fake(&[]);
+    let group = base.child("nested").unwrap();
+    group.create().unwrap();
+    let mut directory = openat(CWD, group.path(), OFlags::PATH, Mode::empty()).unwrap();
+    let long = "n".repeat(100);
+    for _ in 0..100 {
+        mkdirat(&directory, &long, Mode::RWXU).unwrap();
+        mkdirat(&directory, "beside", Mode::RWXU).unwrap();
+        directory = openat(&directory, &long, OFlags::PATH, Mode::empty()).unwrap();
+    }
+    group.remove(MINUTE).unwrap();
+    assert!(!group.exists());
+}
+
+/// Issue "Trust boundary", item 4: nothing that a program starts escapes, however it detaches or stops itself.
+#[test]
+fn everything_in_a_group_is_killed_at_once() {
+    let Some(group) = RealGroup::make("kill") else { return };
+    let script = "(setsid sh -c 'sleep 1000 & sleep 1000 & kill -STOP $$' &) & \
+        (trap '' TERM HUP INT; (exec sleep 1000) & sleep 1000) & \
+        while :; do sleep 0.01 & done";
+    let mut child = group.shell(script);
+    wait::until("there are many processes", || group.0.processes().is_ok_and(|pids| pids.len() > 10));
+    assert!(group.0.is_populated().unwrap());
+    assert!(matches!(group.0.remove(MINUTE), Err(CgroupError::Populated { .. })));
+    let members = group.0.processes().unwrap();
+    group.0.kill().unwrap();
+    assert!(group.0.wait_until_empty(MINUTE));
+    child.wait().unwrap();
+    let is_left = |pid: &u32| {
+        let group = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let is_zombie = crate::process::ProcessStat::read(*pid).is_none_or(|stat| stat.is_zombie());
+        group.contains("os-test-kill-") && !is_zombie
+    };
+    assert!(!members.iter().any(is_left));
+    group.0.remove(MINUTE).unwrap();
+    assert!(!group.0.exists());
+}
+
+#[test]
+fn groups_below_are_killed_and_removed_with_it() {
+    let Some(group) = RealGroup::make("nested") else { return };
+    let script =
+        "mkdir \"$GROUP/a\" \"$GROUP/a/b\" && echo 0 >\"$GROUP/a/b/cgroup.procs\" && exec sleep 1000";
+    let mut child = group.shell(script);
+    let inner = Group::at(group.0.path().join("a/b"));
+    wait::until("it is in the inner group", || {
+        inner.processes().is_ok_and(|pids| pids.contains(&child.id()))
+    });
+    assert_eq!(group.0.processes().unwrap(), [0; 0]);
+    group.0.kill().unwrap();
+    assert!(group.0.wait_until_empty(MINUTE));
+    child.wait().unwrap();
+    group.0.remove(MINUTE).unwrap();
+    assert!(!group.0.exists());
+}
+
+/// Kernels before 5.14 have no `cgroup.kill`.
+#[test]
+fn without_cgroup_kill_the_processes_of_a_group_are_frozen_and_killed_one_by_one() {
+    let Some(group) = RealGroup::make("frozen") else { return };
+    let script = "mkdir \"$GROUP/a\"; (echo 0 >\"$GROUP/a/cgroup.procs\"; setsid sleep 1000) & while :; do sleep 0.01 & done";
+    let mut child = group.shell(script);
+    wait::until("there are many processes", || group.0.processes().is_ok_and(|pids| pids.len() > 10));
+    // What the test kills of its children is reaped by it; the rest has no parent left and is reaped by the system.
+    kill::one_by_one(&group.0).unwrap();
+    child.wait().unwrap();
+    assert!(!group.0.is_populated().unwrap());
+    group.0.remove(MINUTE).unwrap();
+}
+
+#[test]
+fn a_process_enters_a_group_with_what_it_starts_afterwards() {
+    let Some(group) = RealGroup::make("enter") else { return };
+    let mut child = group.shell("sleep 1000 & wait");
+    wait::until("both are in it", || group.0.processes().is_ok_and(|pids| pids.len() == 2));
+    group.0.kill().unwrap();
+    child.wait().unwrap();
+    assert!(find::is_group(group.0.path()) && !find::is_group(Path::new("/proc")));
+    assert!(find::is_writable(group.0.path()));
+    assert!(!find::is_delegated(group.0.path()));
+}
