@@ -133,7 +133,7 @@ fn people_get_a_table_without_colours_where_nobody_looks() {
     assert!(row("codex").ends_with(&format!(" {}", program.display())), "{table}");
     assert_eq!(row("gemini"), "gemini missing - - -");
     assert!(table.contains("npm install -g @google/gemini-cli"), "{table}");
-    assert!(table.contains("git        lacking"), "{table}");
+    assert!(row("git").starts_with("git lacking"), "{table}");
     assert!(!table.contains('\x1b') && !table.contains("each turn is a new process"), "{table}");
     let (table, _) = machine.text(&["codex", "--all"]);
     assert!(table.contains("each turn is a new process that resumes the session"), "{table}");
