@@ -120,18 +120,30 @@ fn main() -> ExitCode {
     }
 }
 
-const KILLS: &str = "The daemon is killed with SIGKILL before and after every commit of its stories, between every \
-order and its report,\nagain while the next daemon takes things up, and at random times while many people use it. At the \
-same points and times it\nis killed together with all keepers and children, and keepers or children are killed alone. The \
-stories run on both parrots;\ntheir orders append lines to files. After the last restart everything must have come to its \
-right end: no line twice, none\nmissing unless a killed process is known to have taken it along, and nothing acknowledged \
-is lost.";
+const KILLS: &str = "\
+The crash test kills the real daemon with SIGKILL:
 
-const LOAD: &str = "Runs that wait for an answer, of which some are then answered; and runs that work at once on both \
-parrots while\nmany readers follow all events, one of whom has a connection and never reads from it. Then one turn prints very much,\nand the daemon is killed after each third of it.";
-const UPGRADE: &str = "A daemon with open questions, gates, held processes, idle chats and running turns is replaced by \
-another binary,\nonce in order and once by force, with native agents that wait for a person and terminal sessions in the \
-same home.\nEverything that the old binary began comes to its right end under the new one.";
+- before and after every commit of its scenarios, and between every effect and the record of its result,
+- again while the next daemon recovers,
+- at random times under concurrent load.
+
+At the same failpoints and times, the daemon is also killed together with all keepers and children, and keepers or
+children are killed alone. The scenarios run on both parrots, and their effects append lines to files. After the last
+restart every run must have finished with the expected result. No line may occur twice. A line may be missing only if a
+killed process is known to have lost it. No acknowledged input may be lost.";
+
+const LOAD: &str = "\
+The load test has three parts:
+
+- Many runs wait for an answer, and some of them are answered.
+- Many runs work concurrently on both parrots, while readers follow all events. One reader is connected but never reads.
+- One turn prints a large output, and the daemon is killed after one third and after two thirds of it.";
+
+const UPGRADE: &str = "\
+Another binary replaces a daemon that has open questions, approvals inside turns, processes that wait for the next turn,
+idle chats and running turns. The daemon is stopped once in an orderly way and once with SIGKILL. Native agents that
+wait for a person and terminal sessions are in the same home. All work that the old binary began must finish with the
+expected result under the new one.";
 
 fn counted(tally: &tally::Tally) -> Vec<(String, String)> {
     tally.figures().into_iter().map(|(name, count)| (name, count.to_string())).collect()

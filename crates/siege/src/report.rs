@@ -15,9 +15,12 @@ pub(crate) struct Section<'a> {
     pub(crate) figures: Vec<(String, String)>,
 }
 
-const HEAD: &str = "# Reliability\n\nWhat the real daemon was put through from outside, and what was seen. The figures are \
-written by the harness itself\n(`cargo xtask kill --write`, `cargo xtask load --write`); `CONTRIBUTING.md` says how to \
-repeat them.\n";
+const HEAD: &str = "\
+# Reliability
+
+Tests of the real daemon from outside, and their results. The crash, load and upgrade tests write the figures themselves
+(`cargo xtask kill --write`, `load --write`, `upgrade --write`). `CONTRIBUTING.md` explains how to repeat them.
+";
 
 impl Section<'_> {
     /// Puts the section into the document, in place of the one with its heading.

@@ -89,21 +89,21 @@ impl Tally {
         let mut figures: Vec<(String, u64)> = vec![("kills".to_owned(), self.kills())];
         figures.extend(self.kills.iter().map(|(point, count)| (format!("kills, {point}"), *count)));
         let more = [
-            ("planned kills whose point was not reached", self.not_reached),
-            ("points at which there was no keeper or child to kill", self.without_victim),
-            ("starts of the daemon", self.starts),
+            ("planned kills whose failpoint was not reached", self.not_reached),
+            ("failpoints without a keeper or child to kill", self.without_victim),
+            ("daemon starts", self.starts),
             ("runs", self.runs),
-            ("runs of which a keeper or a child was killed", self.hit),
-            ("lines that had to be written exactly once", self.lines),
-            ("answers that had to count exactly once", self.questions),
-            ("messages that had to be taken exactly once", self.messages),
+            ("runs with a killed keeper or child", self.hit),
+            ("lines checked for duplicates and loss", self.lines),
+            ("answers checked for exactly one use", self.questions),
+            ("messages checked for exactly one use", self.messages),
             ("acknowledged requests", self.acknowledged),
-            ("requests made again", self.retries),
-            ("turns whose outcome was unknown, so that a person was asked", self.unknown),
-            ("orders that the last daemon left to the next", self.late),
+            ("repeated requests", self.retries),
+            ("turns with an unknown outcome, reported to a person", self.unknown),
+            ("effects completed only after one more restart", self.late),
             ("journal entries verified", self.events),
-            ("event readers that had to see each entry exactly once", self.readers),
-            ("connections that these readers made anew", self.reconnections),
+            ("event readers that received each entry exactly once", self.readers),
+            ("reconnections of these readers", self.reconnections),
             ("problems", self.problems.len() as u64),
         ];
         figures.extend(more.map(|(name, count)| (name.to_owned(), count)));

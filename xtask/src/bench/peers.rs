@@ -104,8 +104,8 @@ const PEERS: &[Peer] = &[
         driver: "codex_driver.mjs",
         args: &["held"],
         samples: Samples::Quick,
-        does: "writes to a held bash, client waits for its own marker",
-        differs: "the client invents the marker and the exit code; the server only carries bytes",
+        does: "writes to a running bash; the client waits for its own marker",
+        differs: "marker and exit code are the client's; the server only transports bytes",
     },
     Peer {
         name: "pexpect, delay off",
@@ -113,8 +113,8 @@ const PEERS: &[Peer] = &[
         driver: "pexpect_driver.py",
         args: &["no-delay"],
         samples: Samples::Quick,
-        does: "types on a pseudo-terminal, matches the prompt",
-        differs: "a library inside the client, no second process and no exit code; the delay is on by default",
+        does: "writes to a pseudo-terminal and matches the prompt",
+        differs: "a library in the client, without a second process and without exit codes; the delay is on by default",
     },
     Peer {
         name: "MCP server-commands",
@@ -122,8 +122,8 @@ const PEERS: &[Peer] = &[
         driver: "mcp_driver.mjs",
         args: &["commands", "fresh"],
         samples: Samples::Quick,
-        does: "fresh sh process",
-        differs: "no session: neither folder nor variables live on to the next command",
+        does: "starts a new sh process",
+        differs: "no session: directory and variables are lost after each command",
     },
     Peer {
         name: "Codex command/exec",
@@ -131,8 +131,8 @@ const PEERS: &[Peer] = &[
         driver: "codex_driver.mjs",
         args: &["fresh"],
         samples: Samples::Quick,
-        does: "fresh process, no shell",
-        differs: "no session: a process for each command, and nothing lives on",
+        does: "starts a new process without a shell",
+        differs: "no session: no state is kept between commands",
     },
     Peer {
         name: "OpenHands, subprocess",
@@ -140,8 +140,8 @@ const PEERS: &[Peer] = &[
         driver: "openhands_driver.py",
         args: &["subprocess"],
         samples: Samples::Slow,
-        does: "pseudo-terminal, polls for its prompt",
-        differs: "a library inside the client; the choice of OpenHands where tmux is missing",
+        does: "polls a pseudo-terminal for its prompt",
+        differs: "a library in the client; OpenHands uses it if tmux is missing",
     },
     Peer {
         name: "pexpect",
@@ -149,8 +149,8 @@ const PEERS: &[Peer] = &[
         driver: "pexpect_driver.py",
         args: &["default"],
         samples: Samples::Slow,
-        does: "sleeps 50 ms, then as above",
-        differs: "the sleep is its default, against races of programs that switch the echo off",
+        does: "sleeps 50 ms, then as with the delay off",
+        differs: "the sleep is its default and avoids races with programs that disable echo",
     },
     Peer {
         name: "DesktopCommander",
@@ -158,8 +158,8 @@ const PEERS: &[Peer] = &[
         driver: "mcp_driver.mjs",
         args: &["desktop", "held"],
         samples: Samples::Slow,
-        does: "writes to a held bash, polls for its prompt every 50 ms",
-        differs: "reports no exit code; also keeps a history and looks for a Python each time",
+        does: "writes to a running bash and polls for its prompt every 50 ms",
+        differs: "reports no exit code; also keeps a history and searches for Python each time",
     },
     Peer {
         name: "OpenHands, tmux",
@@ -167,8 +167,8 @@ const PEERS: &[Peer] = &[
         driver: "openhands_driver.py",
         args: &["tmux"],
         samples: Samples::Slow,
-        does: "tmux pane, polls the captured screen",
-        differs: "also renders a screen and reads folder and user off the prompt",
+        does: "polls the captured screen of a tmux pane",
+        differs: "also renders a screen and reads directory and user from the prompt",
     },
     Peer {
         name: "SWE-ReX",
@@ -176,8 +176,8 @@ const PEERS: &[Peer] = &[
         driver: "swerex_driver.py",
         args: &[],
         samples: Samples::Slow,
-        does: "parses, types on a pseudo-terminal, matches the prompt, asks for the exit code",
-        differs: "its local runtime inside the client, without the HTTP server it is mostly used through",
+        does: "parses the command, writes it to a pseudo-terminal, matches the prompt, asks for the exit code",
+        differs: "its local runtime in the client, without the HTTP server that most users have",
     },
 ];
 

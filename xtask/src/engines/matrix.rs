@@ -111,16 +111,16 @@ fn told(record: &Record, doctor: &Doctor) -> String {
     let mut text = String::from(HEAD);
     let found: BTreeMap<&str, &Examined> =
         doctor.engines.iter().map(|one| (one.name.as_str(), one)).collect();
-    text.push_str("| engine | version | last seen | waits | abilities |\n|---|---|---|---|---|\n");
+    text.push_str("| engine | version | last tested | wait mode | abilities |\n|---|---|---|---|---|\n");
     for (engine, stories) in record {
         let seen = stories.values().max().map_or_else(|| "never".to_owned(), |seconds| day(*seconds));
         let one = found.get(engine.as_str());
         let real = one.is_some_and(|one| one.verified);
         let version = match one.and_then(|one| one.version.as_deref()) {
             Some(version) if real => version,
-            _ => "UNVERIFIED: a stand-in made from documents",
+            _ => "UNVERIFIED: tested with a substitute program",
         };
-        let profile = one.and_then(|one| one.profile.as_deref()).unwrap_or("as its own help says");
+        let profile = one.and_then(|one| one.profile.as_deref()).unwrap_or("depends on its `--help`");
         let abilities = one.map(|one| one.abilities.join(", ")).unwrap_or_default();
         let _never_fails = writeln!(text, "| {engine} | {version} | {seen} | {profile} | {abilities} |");
     }
@@ -130,14 +130,14 @@ fn told(record: &Record, doctor: &Doctor) -> String {
     let _never_fails = writeln!(text, "| | {} |\n|---|{}", engines.join(" | "), "---|".repeat(engines.len()));
     for story in stories {
         let cells: Vec<&str> =
-            record.values().map(|seen| if seen.contains_key(story) { "seen" } else { "-" }).collect();
+            record.values().map(|seen| if seen.contains_key(story) { "passed" } else { "-" }).collect();
         let _never_fails = writeln!(text, "| {} | {} |", story.replace('_', " "), cells.join(" | "));
     }
-    text.push_str("\n## Why each waits as it does\n\n");
+    text.push_str("\n## Reason for the wait mode\n\n");
     for one in doctor.engines.iter().filter(|one| record.contains_key(&one.name)) {
         let _never_fails = writeln!(text, "- {}: {}", one.name, one.probe.detail);
     }
-    text.push_str("\n## Without an ability\n\n| lacking | what happens instead |\n|---|---|\n");
+    text.push_str("\n## Behaviour without an ability\n\n| missing ability | behaviour |\n|---|---|\n");
     let without: BTreeMap<&String, &String> = doctor.engines.iter().flat_map(|one| &one.without).collect();
     for (ability, instead) in without {
         let _never_fails = writeln!(text, "| {ability} | {instead} |");
@@ -155,31 +155,32 @@ fn day(seconds: i64) -> String {
 const HEAD: &str = "\
 # Engines
 
-Written by `cargo xtask engines --write` from what `cargo xtask test` saw: real programs at these versions, driven end to
-end against a model on the loopback interface. `abide doctor` says the same of the machine at hand.
+Written by `cargo xtask engines --write` from the results of `cargo xtask test`. The tests drive the real programs, at these
+versions, end to end against a model server on the loopback interface. `abide doctor` shows the same for your machine.
 
 ";
 
 const STORIES: &str = "
-## What each has lived through
+## Tested behaviour
 
 ";
 
 const NOTES: &str = "
-## Worth knowing
+## Notes
 
-- Without a sandbox setting the program's own configuration decides what it may do. With one, it holds on every turn.
-- Gemini CLI over the Agent Client Protocol names its sessions itself and clears them away when another is started; set
+- Without a sandbox setting, the program's own configuration decides its permissions. A sandbox setting applies to every
+  turn.
+- Over the Agent Client Protocol, Gemini CLI chooses its own session ids and deletes sessions when another starts. Set
   `general.sessionRetention.enabled` to `false` in its settings if you configure it as an ACP agent. The built-in adapter
-  gives its sessions names that it spares.
-- A configured ACP agent that offers `session/load` and not `session/resume` is not resumed within the minute in which
-  its session was begun: one program destroys a session that is loaded so early. A reply within that minute waits for the
-  next.
-- Gemini CLI and Qwen Code are started with an addition to `NODE_OPTIONS`, because Node loses output that is still on its
-  way when a program exits. Programs that the agent starts do not see it.
-- A turn in which Gemini CLI stops a model that repeats itself fails, although the program reports success.
-- iFlow has been withdrawn; its adapter is made from documents and tried on a stand-in only.
-- Codex by `codex exec` cannot wait inside a turn. Where its program lacks `resume` too, a question ends the run.
+  chooses session ids that Gemini CLI does not delete.
+- A configured ACP agent that offers `session/load` but not `session/resume` is not resumed within one minute after its
+  session began, because one program destroys a session that is loaded that early. An earlier reply
+  waits until the minute has passed.
+- Gemini CLI and Qwen Code are started with an addition to `NODE_OPTIONS`, because Node loses buffered output when a program
+  exits. Programs that the agent starts do not inherit it.
+- A turn in which Gemini CLI stops a repeating model fails, although the program reports success.
+- iFlow has been withdrawn. Its adapter is written from its documentation and tested only with a substitute program.
+- `codex exec` cannot wait inside a turn. If the installed version also lacks `resume`, a question ends the run.
 ";
 
 #[cfg(test)]
@@ -206,9 +207,9 @@ mod tests {
         let text = told(&record, &doctor);
         for line in [
             "| alpha | 1.2 | 2026-11-06 | resumable | resume |",
-            "| beta | UNVERIFIED: a stand-in made from documents | 2026-11-08 | as its own help says |  |",
-            "| it asks | seen | - |",
-            "| it dies | - | seen |",
+            "| beta | UNVERIFIED: tested with a substitute program | 2026-11-08 | depends on its `--help` |  |",
+            "| it asks | passed | - |",
+            "| it dies | - | passed |",
             "| steer | it waits |",
         ] {
             assert!(text.contains(line), "{line} is missing in {text}");

@@ -22,51 +22,51 @@ macro_rules! engine {
             use crate::{busy, stories, texts};
 
             #[test]
-            fn it_asks_is_answered_by_a_new_process_and_asks_again() {
-                stories::it_asks_is_answered_by_a_new_process_and_asks_again($name);
-                crate::record::seen($name, "it_asks_is_answered_by_a_new_process_and_asks_again");
+            fn a_new_process_gets_the_answer_and_can_ask_again() {
+                stories::a_new_process_gets_the_answer_and_can_ask_again($name);
+                crate::record::seen($name, "a_new_process_gets_the_answer_and_can_ask_again");
             }
 
             #[test]
-            fn a_lost_session_is_caught_and_reported() {
-                stories::a_lost_session_is_caught_and_reported($name);
-                crate::record::seen($name, "a_lost_session_is_caught_and_reported");
+            fn a_lost_session_is_detected_and_reported() {
+                stories::a_lost_session_is_detected_and_reported($name);
+                crate::record::seen($name, "a_lost_session_is_detected_and_reported");
             }
 
             #[test]
-            fn a_success_that_is_none_is_a_failure() {
-                stories::a_success_that_is_none_is_a_failure($name);
-                crate::record::seen($name, "a_success_that_is_none_is_a_failure");
+            fn exit_code_0_without_a_result_is_a_failure() {
+                stories::exit_code_0_without_a_result_is_a_failure($name);
+                crate::record::seen($name, "exit_code_0_without_a_result_is_a_failure");
             }
 
             #[test]
-            fn a_wrong_key_wants_a_login() {
-                stories::a_wrong_key_wants_a_login($name);
-                crate::record::seen($name, "a_wrong_key_wants_a_login");
+            fn a_wrong_key_is_reported_as_auth_required() {
+                stories::a_wrong_key_is_reported_as_auth_required($name);
+                crate::record::seen($name, "a_wrong_key_is_reported_as_auth_required");
             }
 
             #[test]
-            fn a_missing_program_and_a_missing_workspace_are_told_apart() {
-                stories::a_missing_program_and_a_missing_workspace_are_told_apart($name);
-                crate::record::seen($name, "a_missing_program_and_a_missing_workspace_are_told_apart");
+            fn a_missing_program_and_a_missing_workspace_are_distinguished() {
+                stories::a_missing_program_and_a_missing_workspace_are_distinguished($name);
+                crate::record::seen($name, "a_missing_program_and_a_missing_workspace_are_distinguished");
             }
 
             #[test]
-            fn killed_in_the_middle_of_a_turn_the_chat_goes_on() {
-                stories::killed_in_the_middle_of_a_turn_the_chat_goes_on($name);
-                crate::record::seen($name, "killed_in_the_middle_of_a_turn_the_chat_goes_on");
+            fn a_chat_continues_after_its_engine_was_killed_in_a_turn() {
+                stories::a_chat_continues_after_its_engine_was_killed_in_a_turn($name);
+                crate::record::seen($name, "a_chat_continues_after_its_engine_was_killed_in_a_turn");
             }
 
             #[test]
-            fn what_a_tool_left_behind_is_ended() {
-                stories::what_a_tool_left_behind_is_ended($name);
-                crate::record::seen($name, "what_a_tool_left_behind_is_ended");
+            fn leftover_processes_of_a_tool_are_ended() {
+                stories::leftover_processes_of_a_tool_are_ended($name);
+                crate::record::seen($name, "leftover_processes_of_a_tool_are_ended");
             }
 
             #[test]
-            fn twenty_turns_in_a_row_carry_the_whole_history() {
-                stories::twenty_turns_in_a_row_carry_the_whole_history($name);
-                crate::record::seen($name, "twenty_turns_in_a_row_carry_the_whole_history");
+            fn twenty_turns_in_a_row_keep_the_whole_history() {
+                stories::twenty_turns_in_a_row_keep_the_whole_history($name);
+                crate::record::seen($name, "twenty_turns_in_a_row_keep_the_whole_history");
             }
 
             #[test]

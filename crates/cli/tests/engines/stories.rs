@@ -20,7 +20,7 @@ pub(crate) fn asking(prompt: &str) -> Answer {
     ))
 }
 
-pub(crate) fn it_asks_is_answered_by_a_new_process_and_asks_again(engine: &str) {
+pub(crate) fn a_new_process_gets_the_answer_and_can_ask_again(engine: &str) {
     let script = Script::new()
         .once(|heard| heard.asks("paint the shed"), asking("Which colour?"))
         .once(|heard| heard.asks("crimson"), asking("And the door?"))
@@ -59,7 +59,7 @@ pub(crate) fn it_asks_is_answered_by_a_new_process_and_asks_again(engine: &str) 
     stage.wait_until(run, "the end of all processes", |_| stage.held().is_empty());
 }
 
-pub(crate) fn a_lost_session_is_caught_and_reported(engine: &str) {
+pub(crate) fn a_lost_session_is_detected_and_reported(engine: &str) {
     let script = Script::new().once(|heard| heard.asks("paint"), asking("Which colour?"));
     let Some(stage) = Stage::of(engine, script) else { return };
     let run = stage.start(Interactive, "paint the shed");
@@ -74,7 +74,7 @@ pub(crate) fn a_lost_session_is_caught_and_reported(engine: &str) {
     assert_eq!(stage.open_questions(), 0);
 }
 
-pub(crate) fn a_success_that_is_none_is_a_failure(engine: &str) {
+pub(crate) fn exit_code_0_without_a_result_is_a_failure(engine: &str) {
     let stops = [
         ("wait for the tide", rustix::process::Signal::INT, Gate::new()),
         ("wait for the moon", rustix::process::Signal::TERM, Gate::new()),
@@ -124,7 +124,7 @@ const TELLS_OF_SIGNALS: [(&str, &[rustix::process::Signal]); 2] = [
     ("native", &[rustix::process::Signal::INT, rustix::process::Signal::TERM]),
 ];
 
-pub(crate) fn a_wrong_key_wants_a_login(engine: &str) {
+pub(crate) fn a_wrong_key_is_reported_as_auth_required(engine: &str) {
     let script = Script::new().when(|heard| heard.asks("knock"), Answer::status(401, "Unauthorized"));
     let Some(stage) = Stage::of(engine, script) else { return };
     let run = stage.start(Interactive, "knock");
@@ -133,7 +133,7 @@ pub(crate) fn a_wrong_key_wants_a_login(engine: &str) {
     assert_eq!(failure.code, FailureCode::EngineAuthRequired, "{}", failure.message);
 }
 
-pub(crate) fn a_missing_program_and_a_missing_workspace_are_told_apart(engine: &str) {
+pub(crate) fn a_missing_program_and_a_missing_workspace_are_distinguished(engine: &str) {
     let Some(stage) = Stage::altered(engine, Script::new(), |config, home| {
         config.command = Some(vec![home.join("no-such-program").to_string_lossy().into_owned()]);
     }) else {
@@ -152,7 +152,7 @@ pub(crate) fn a_missing_program_and_a_missing_workspace_are_told_apart(engine: &
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::WorkspaceUnusable));
 }
 
-pub(crate) fn killed_in_the_middle_of_a_turn_the_chat_goes_on(engine: &str) {
+pub(crate) fn a_chat_continues_after_its_engine_was_killed_in_a_turn(engine: &str) {
     let gate = Gate::new();
     let script = Script::new()
         .once(|heard| heard.asks("begin"), Answer::say("Begun."))
@@ -179,7 +179,7 @@ pub(crate) fn killed_in_the_middle_of_a_turn_the_chat_goes_on(engine: &str) {
     assert_eq!(again, 1, "a killed turn is not run again by itself");
 }
 
-pub(crate) fn what_a_tool_left_behind_is_ended(engine: &str) {
+pub(crate) fn leftover_processes_of_a_tool_are_ended(engine: &str) {
     // A number that no other process on this machine has in its command line.
     let mark = 100_000 + std::process::id() % 100_000;
     let command = format!("setsid sleep 7{mark} >/dev/null 2>&1 & sleep 0.2; echo left it there");
@@ -202,7 +202,7 @@ pub(crate) fn what_a_tool_left_behind_is_ended(engine: &str) {
 /// Programs that end what a tool left with the call itself.
 const TIDIES_UP: [&str; 1] = ["native"];
 
-pub(crate) fn twenty_turns_in_a_row_carry_the_whole_history(engine: &str) {
+pub(crate) fn twenty_turns_in_a_row_keep_the_whole_history(engine: &str) {
     let Some(stage) = Stage::of(engine, Script::new()) else { return };
     let run = stage.start(Chat, "stone 1 of the wall");
     stage.wait(run, Status::Idle);

@@ -63,24 +63,22 @@ impl Ability {
     pub fn without(self) -> &'static str {
         match self {
             Self::Resume => {
-                "the process is kept while the run waits, with its slot and a deadline (profile sticky_process)"
+                "while the run waits, its process keeps running, with a slot and a deadline (profile sticky_process)"
             }
             Self::Hold => "each turn is a new process that resumes the session",
             Self::NamedSessions => {
-                "the handle is durable as soon as the engine announces it; a turn killed before that starts afresh"
+                "the engine's session id is stored once the engine reports it; a turn killed before that starts again"
             }
-            Self::Progress => {
-                "the run shows that it works and for how long, and nothing more, until the turn ends"
-            }
+            Self::Progress => "until the turn ends, the run shows only that it is running and for how long",
             Self::Gates => {
-                "permissions are settled by the run's sandbox setting before the turn; questions end the turn"
+                "the run's sandbox setting decides permissions before the turn; a question ends the turn"
             }
-            Self::Steer => "a message that would steer waits for its own turn",
+            Self::Steer => "a message with on_busy steer waits for its own turn",
             Self::Recover => {
-                "the outcome is read from the keeper's record of output and exit; if that is gone, a person is asked"
+                "the outcome is read from the keeper's record of output and exit; if it is lost, a person is asked"
             }
-            Self::ConnectionEvents => "trouble with the model shows only as a stalled or failed turn",
-            Self::ActiveFlags => "what the turn is doing is told from the last thing that it said",
+            Self::ConnectionEvents => "problems with the model server show only as a stalled or failed turn",
+            Self::ActiveFlags => "the current activity is derived from the last progress entry",
         }
     }
 

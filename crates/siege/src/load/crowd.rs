@@ -34,13 +34,13 @@ pub(super) fn besiege(wish: &Wish, seen: &mut Seen) {
         }
     });
     let took = watch.elapsed();
-    seen.figure("runs at once", wish.runs);
-    seen.figure("readers of all their events, one of them stalled", wish.readers);
+    seen.figure("concurrent runs", wish.runs);
+    seen.figure("event readers, one of them stalled", wish.readers);
     seen.figure(
-        "seconds until all runs were done, each asked once and answered",
+        "seconds until all runs finished, with one question each",
         format!("{:.1}", took.as_secs_f64()),
     );
-    seen.memory("with all of these", daemon.pid());
+    seen.memory("with these runs and readers", daemon.pid());
     drop(stalled);
     let last = open();
     let wrong = audit::look(&home, &last, daemon, &mut tally);
@@ -51,7 +51,7 @@ pub(super) fn besiege(wish: &Wish, seen: &mut Seen) {
             seen.problems.push(format!("a reader saw {} events of {}", read.len(), written.len()));
         }
     }
-    seen.figure("events, each seen exactly once by each reader that reads", written.len());
+    seen.figure("events, each received exactly once by every active reader", written.len());
     seen.figure("lines written exactly once", tally.lines);
     seen.problems.extend(tally.problems);
     seen.problems.extend(wrong);

@@ -64,7 +64,7 @@ impl Seen {
     /// The memory that a process holds and has held, in MiB.
     fn memory(&mut self, what: &str, pid: u32) {
         let (now, most) = (mebibytes(pid, "VmRSS"), peak_memory(pid));
-        self.figure(format!("{what}: resident memory, MiB"), format!("{now} (at most {most})"));
+        self.figure(format!("{what}: resident memory, MiB"), format!("{now} (peak {most})"));
         if now == 0 || most > MOST_MEMORY {
             self.problems.push(format!("{what}: {most} MiB, more than {MOST_MEMORY}"));
         }

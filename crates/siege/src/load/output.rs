@@ -66,11 +66,11 @@ pub(super) fn besiege(wish: &Wish, seen: &mut Seen) -> Result<()> {
     let log = fs::read_to_string(home.workspace("w").join("log"))?;
     ensure!(log == "begun\nprinted\n", "the turn's orders were not carried out once: {log:?}");
     daemon.terminate();
-    seen.figure("bytes printed in one turn, with two restarts in the middle", wish.output);
-    seen.figure("seconds for it", format!("{elapsed:.1}"));
-    seen.figure("the same: the daemon's memory at most, MiB", memory);
-    seen.figure("the same: the keeper's memory at most, MiB", keeper_memory);
-    seen.figure("the same: output on disk at most, MiB", disk >> 20);
+    seen.figure("bytes printed in one turn, with two restarts of the daemon", wish.output);
+    seen.figure("seconds for this turn", format!("{elapsed:.1}"));
+    seen.figure("the same: peak memory of the daemon, MiB", memory);
+    seen.figure("the same: peak memory of the keeper, MiB", keeper_memory);
+    seen.figure("the same: peak size of the output on disk, MiB", disk >> 20);
     ensure!(
         memory.max(keeper_memory) <= MAX_MEMORY_MIB,
         "more than {MAX_MEMORY_MIB} MiB of memory were held"

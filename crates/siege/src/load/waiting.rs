@@ -38,7 +38,7 @@ pub(super) fn besiege(wish: &Wish, seen: &mut Seen) -> Result<()> {
     ensure!(client.get("/readyz")?.status == 200, "the daemon said that it is ready, and is not");
     seen.figure("waiting runs", runs.len());
     seen.figure("seconds from start to ready", format!("{:.2}", ready.as_secs_f64()));
-    seen.memory("with all of these waiting", daemon.pid());
+    seen.memory("with these runs waiting", daemon.pid());
     let mut dice = Dice::new(7);
     let mut delays = vec![];
     for number in 0..ANSWERED.min(runs.len()) {
@@ -50,8 +50,8 @@ pub(super) fn besiege(wish: &Wish, seen: &mut Seen) -> Result<()> {
     delays.sort();
     let told = |delay: Option<&Duration>| delay.map_or(0.0, |delay| delay.as_secs_f64() * 1000.0);
     let median = told(delays.get(delays.len() / 2));
-    seen.figure("milliseconds from a reply to its turn at work, median", format!("{median:.0}"));
-    seen.figure("the same, the longest", format!("{:.0}", told(delays.last())));
+    seen.figure("milliseconds from a reply to its running turn, median", format!("{median:.0}"));
+    seen.figure("the same, maximum", format!("{:.0}", told(delays.last())));
     seen.memory("after the answers", daemon.pid());
     daemon.terminate();
     let log = fs::read_to_string(home.workspace("w").join("log"))?;

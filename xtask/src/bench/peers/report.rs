@@ -108,13 +108,13 @@ impl Report {
     fn table(&self) -> Vec<Vec<String>> {
         let head = [
             "peer",
-            "we are ahead",
+            "Abide is faster by",
             "peer/floor",
-            "ours/floor",
+            "Abide/floor",
             "peer p50 ms",
             "peer p99 ms",
-            "ours p50 ms",
-            "ours p99 ms",
+            "Abide p50 ms",
+            "Abide p99 ms",
             "floor p50 ms",
             "samples",
             "version",
@@ -160,7 +160,7 @@ impl Report {
         for row in &self.rows {
             line(&mut out, &format!("{}: {}; {}", row.name, row.does, row.differs));
         }
-        line(&mut out, &self.told_controls());
+        line(&mut out, &format!("client's language: {}", self.told_controls()));
         out
     }
 
@@ -170,7 +170,7 @@ impl Report {
             .iter()
             .map(|row| match &row.outcome {
                 Outcome::Measured(figures) => format!(
-                    "{} p50 {} ms ({} of the Rust client in the same turns)",
+                    "{} p50 {} ms ({} the time of the Rust client in the same rounds)",
                     row.name,
                     millis(figures.theirs.p50),
                     times(figures.ahead())
@@ -178,14 +178,14 @@ impl Report {
                 Outcome::NotMeasured(reason) => format!("{} NOT MEASURED: {reason}", row.name),
             })
             .collect();
-        format!("what the client's language costs: {}", told.join(", "))
+        told.join(", ")
     }
 
     pub(super) fn for_document(&self) -> String {
         let mut out = String::from("# Benchmarks\n\n");
         line(&mut out, "Written by `cargo xtask bench terminal --write`. Do not edit.\n");
-        line(&mut out, "## The terminal beside its peers\n");
-        line(&mut out, &format!("{}, {}, {}. {METHOD}\n", self.date, self.abide, self.load));
+        line(&mut out, "## Terminal compared with other tools\n");
+        line(&mut out, &format!("Measured on {}, {}, {}.\n\n{METHOD}\n", self.date, self.abide, self.load));
         for (index, cells) in self.table().iter().enumerate() {
             let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
             line(&mut out, &format!("| {} |", cells.join(" | ")));
@@ -193,21 +193,27 @@ impl Report {
                 line(&mut out, &"|---".repeat(cells.len()).chars().chain(['|']).collect::<String>());
             }
         }
-        line(&mut out, "\nWhat each does for a command, and what is not comparable:\n");
+        line(&mut out, "\nMethod of each peer for one command, and differences that limit the comparison:\n");
         for row in &self.rows {
             line(&mut out, &format!("- {}: {}; {}.", row.name, row.does, row.differs));
         }
-        line(&mut out, &format!("\nMeasured too, {}.", self.told_controls()));
+        line(&mut out, &format!("\nCost of the client's language: {}.", self.told_controls()));
         out
     }
 }
 
-const METHOD: &str = "Each peer keeps one session of its own kind and runs `true` in it, again and again, in ten turns \
-with ours (`abide rpc`, a bash) and with the floor (a bare bash that is written a line and prints a marker), so that \
-the noise of the machine meets all alike; each row has its own figures of ours. Time runs from writing the request \
-until the answer is parsed. Clients are in the language of the peer's users, environment and home are empty, and \
-nothing is sent anywhere. Ratios are of medians and say more than the times, which depend on the machine; on a busy one, \
-peers that start processes fall behind further than on a quiet one.";
+const METHOD: &str = "\
+Each peer keeps one session of its own kind and runs `true` in it repeatedly. Peer, Abide and floor are measured
+alternately in ten rounds, so that noise of the machine affects all of them equally. Each row has its own Abide figures.
+
+- Abide: `abide rpc` with bash.
+- Floor: a bare bash that reads a line and prints a marker.
+- Time: from writing the request until the response is parsed.
+- Clients are written in the language of the peer's users. Environment and home are empty, and nothing is sent to
+  other machines.
+
+Ratios are ratios of medians. They are more meaningful than the times, which depend on the machine. On a busy machine,
+peers that start processes fall further behind.";
 
 fn line(out: &mut String, text: &str) {
     // Writing to a string cannot fail.
