@@ -1,7 +1,7 @@
 //! The terminal as MCP tools, by the official SDK. The runtime turns on a thread of its own; tools wait for it.
 
 use abide_terminal::{Call, Handle, Reply, SessionId, TerminalError};
-use abide_wire::{strict::Strict, terminal as wire};
+use abide_wire::{strict::StrictJson, terminal as wire};
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::CallToolResult;
 use rmcp::{ServiceExt, tool, tool_handler, tool_router};
@@ -42,7 +42,7 @@ impl Tools {
     #[tool(description = "Start a persistent shell session. Returns its session_id.")]
     async fn terminal_create(
         &self,
-        Parameters(Strict(params)): Parameters<Strict<wire::CreateParams>>,
+        Parameters(StrictJson(params)): Parameters<StrictJson<wire::CreateSessionParams>>,
     ) -> CallToolResult {
         self.call(translate::create(params)).await
     }
@@ -53,7 +53,7 @@ impl Tools {
     )]
     async fn terminal_run(
         &self,
-        Parameters(Strict(params)): Parameters<Strict<RunParams>>,
+        Parameters(StrictJson(params)): Parameters<StrictJson<RunParams>>,
     ) -> CallToolResult {
         let execute = translate::execute(wire::ExecParams {
             session_id: params.session_id,
@@ -62,7 +62,7 @@ impl Tools {
             stdin: params.stdin,
             env: None,
             max_output_bytes: params.max_output_bytes,
-            encoding: wire::Encoding::Utf8,
+            encoding: wire::OutputEncoding::Utf8,
         });
         self.call(Call::Run(execute)).await
     }
@@ -70,7 +70,7 @@ impl Tools {
     #[tool(description = "Stop the command that runs in a session. The session stays usable.")]
     async fn terminal_cancel(
         &self,
-        Parameters(Strict(params)): Parameters<Strict<wire::SessionParams>>,
+        Parameters(StrictJson(params)): Parameters<StrictJson<wire::SessionParams>>,
     ) -> CallToolResult {
         self.call(Call::Cancel(SessionId::from_text(&params.session_id))).await
     }
@@ -78,7 +78,7 @@ impl Tools {
     #[tool(description = "End a session and everything that it started.")]
     async fn terminal_destroy(
         &self,
-        Parameters(Strict(params)): Parameters<Strict<wire::DestroyParams>>,
+        Parameters(StrictJson(params)): Parameters<StrictJson<wire::DestroySessionParams>>,
     ) -> CallToolResult {
         let session = SessionId::from_text(&params.session_id);
         self.call(Call::Destroy { session, force: params.force }).await
@@ -123,9 +123,9 @@ fn value(reply: Reply) -> Value {
         Reply::Session(info) => serde_json::to_value(translate::session(info)),
         Reply::Sessions(all) => {
             let sessions = all.into_iter().map(translate::session).collect();
-            serde_json::to_value(wire::Sessions { sessions })
+            serde_json::to_value(wire::SessionListResult { sessions })
         }
-        Reply::Ran(run) => serde_json::to_value(translate::run_result(run, wire::Encoding::Utf8)),
+        Reply::Ran(run) => serde_json::to_value(translate::run_result(run, wire::OutputEncoding::Utf8)),
         Reply::Destroyed(session) => Ok(json!({ "session_id": session.as_str(), "state": "TERMINATED" })),
         Reply::Cancelled => Ok(json!({ "cancelled": true })),
         Reply::Screen(screen) => serde_json::to_value(translate::screen(&screen)),

@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 /// The call behind `session.create`.
-pub fn create(params: wire::CreateParams) -> Call {
+pub fn create(params: wire::CreateSessionParams) -> Call {
     Call::Create(Create {
         shell: params.shell,
         cwd: params.cwd,
@@ -32,10 +32,10 @@ pub fn execute(params: wire::ExecParams) -> Execute {
 }
 
 /// The call behind `exec.input`.
-pub fn input(params: wire::InputParams) -> Result<Call, TerminalError> {
+pub fn input(params: wire::ExecInputParams) -> Result<Call, TerminalError> {
     let bytes = match params.encoding {
-        wire::Encoding::Utf8 => params.data.into_bytes(),
-        wire::Encoding::Base64 => STANDARD.decode(params.data).map_err(|error| {
+        wire::OutputEncoding::Utf8 => params.data.into_bytes(),
+        wire::OutputEncoding::Base64 => STANDARD.decode(params.data).map_err(|error| {
             TerminalError::new(Code::InvalidParams, format!("data is no base64: {error}"))
         })?,
     };
@@ -43,7 +43,7 @@ pub fn input(params: wire::InputParams) -> Result<Call, TerminalError> {
 }
 
 /// The call behind `exec.output`.
-pub fn output(params: &wire::OutputParams) -> Result<Call, TerminalError> {
+pub fn output(params: &wire::ExecOutputParams) -> Result<Call, TerminalError> {
     Ok(Call::Output(OutputRange {
         session: SessionId::from_text(&params.session_id),
         exec: params.exec_id.parse()?,
@@ -57,8 +57,8 @@ pub fn output(params: &wire::OutputParams) -> Result<Call, TerminalError> {
 }
 
 /// A session for the wire.
-pub fn session(info: SessionInfo) -> wire::Session {
-    wire::Session {
+pub fn session(info: SessionInfo) -> wire::SessionView {
+    wire::SessionView {
         session_id: info.session.as_str().to_owned(),
         name: info.name,
         state: info.state.as_str().to_owned(),
@@ -72,18 +72,18 @@ pub fn session(info: SessionInfo) -> wire::Session {
         pty: info.pty,
         running: info
             .running
-            .map(|(exec, at)| wire::Running { exec_id: exec.to_string(), started_at: time(at) }),
+            .map(|(exec, at)| wire::RunningExec { exec_id: exec.to_string(), started_at: time(at) }),
         exit_code: info.exit_code,
     }
 }
 
 /// A result for the wire.
-pub fn run_result(result: RunResult, encoding: wire::Encoding) -> wire::RunResult {
+pub fn run_result(result: RunResult, encoding: wire::OutputEncoding) -> wire::ExecRunResult {
     let [out, err] = result.kept;
     let [printed_out, printed_err] = result.printed;
     let (stdout, left_out) = capped(&out, printed_out, encoding);
     let (stderr, left_err) = capped(&err, printed_err, encoding);
-    wire::RunResult {
+    wire::ExecRunResult {
         exec_id: result.exec.to_string(),
         stdout,
         stderr,
@@ -92,23 +92,27 @@ pub fn run_result(result: RunResult, encoding: wire::Encoding) -> wire::RunResul
         timed_out: result.finished.timed_out,
         cancelled: result.finished.cancelled,
         shell_restarted: result.finished.shell_restarted,
-        truncated: wire::Truncated { stdout: left_out, stderr: left_err },
+        truncated: wire::TruncatedBytes { stdout: left_out, stderr: left_err },
         encoding,
     }
 }
 
 /// A stretch of output for the wire. A character at its end that is not whole is left for the next read.
-pub fn output_piece(piece: &OutputPiece, stream: wire::StreamName, encoding: wire::Encoding) -> wire::Output {
+pub fn output_piece(
+    piece: &OutputPiece,
+    stream: wire::StreamName,
+    encoding: wire::OutputEncoding,
+) -> wire::ExecOutputResult {
     let after = piece.offset + piece.bytes.len() as u64;
     let last = after >= piece.printed && piece.finished.is_some();
     let bytes = match encoding {
-        wire::Encoding::Utf8 if !last => {
+        wire::OutputEncoding::Utf8 if !last => {
             Some(whole_characters(&piece.bytes)).filter(|whole| !whole.is_empty())
         }
-        wire::Encoding::Utf8 | wire::Encoding::Base64 => None,
+        wire::OutputEncoding::Utf8 | wire::OutputEncoding::Base64 => None,
     };
     let bytes = bytes.unwrap_or(&piece.bytes);
-    wire::Output {
+    wire::ExecOutputResult {
         stream,
         offset: piece.offset,
         next_offset: piece.offset + bytes.len() as u64,
@@ -122,19 +126,19 @@ pub fn output_piece(piece: &OutputPiece, stream: wire::StreamName, encoding: wir
 }
 
 /// A screen for the wire.
-pub fn screen(source: &ScreenSource) -> wire::Screen {
+pub fn screen(source: &ScreenSource) -> wire::ScreenResult {
     let screen = source.draw();
-    wire::Screen {
+    wire::ScreenResult {
         text: screen.lines.join("\n"),
-        cursor: wire::Cursor { row: screen.row, col: screen.col },
+        cursor: wire::ScreenCursor { row: screen.row, col: screen.col },
         rows: screen.size.rows,
         cols: screen.size.cols,
     }
 }
 
 /// How a command ended, for the wire.
-pub fn exit(finished: &Finished) -> wire::Exit {
-    wire::Exit {
+pub fn exit(finished: &Finished) -> wire::ExecExit {
+    wire::ExecExit {
         exit_code: finished.exit_code,
         duration_ms: milliseconds(finished.duration_us),
         timed_out: finished.timed_out,
@@ -144,7 +148,7 @@ pub fn exit(finished: &Finished) -> wire::Exit {
 }
 
 /// The last chunk's contents.
-pub fn ended(chunk: &Chunk) -> (Option<wire::Exit>, Option<String>) {
+pub fn ended(chunk: &Chunk) -> (Option<wire::ExecExit>, Option<String>) {
     match chunk {
         Chunk::Exit(Ok(finished)) => (Some(exit(finished)), None),
         Chunk::Exit(Err(error)) => (None, Some(error.to_string())),
@@ -153,10 +157,10 @@ pub fn ended(chunk: &Chunk) -> (Option<wire::Exit>, Option<String>) {
 }
 
 /// Bytes as the client asked for them.
-pub fn encode(bytes: &[u8], encoding: wire::Encoding) -> String {
+pub fn encode(bytes: &[u8], encoding: wire::OutputEncoding) -> String {
     match encoding {
-        wire::Encoding::Utf8 => String::from_utf8_lossy(bytes).into_owned(),
-        wire::Encoding::Base64 => STANDARD.encode(bytes),
+        wire::OutputEncoding::Utf8 => String::from_utf8_lossy(bytes).into_owned(),
+        wire::OutputEncoding::Base64 => STANDARD.encode(bytes),
     }
 }
 
@@ -167,9 +171,9 @@ pub fn time(micros: u64) -> String {
 }
 
 /// A cap never cuts a character; what it cuts is counted.
-fn capped(bytes: &[u8], printed: u64, encoding: wire::Encoding) -> (String, u64) {
+fn capped(bytes: &[u8], printed: u64, encoding: wire::OutputEncoding) -> (String, u64) {
     let cut = printed > bytes.len() as u64;
-    let kept = if cut && encoding == wire::Encoding::Utf8 { whole_characters(bytes) } else { bytes };
+    let kept = if cut && encoding == wire::OutputEncoding::Utf8 { whole_characters(bytes) } else { bytes };
     (encode(kept, encoding), printed - kept.len() as u64)
 }
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use abide_agent::outcome::Outcome;
-use abide_wire::run::RunStatus;
+use abide_wire::run::RunStatusValue;
 use clap::{CommandFactory, Parser, error::ErrorKind};
 
 use crate::{
@@ -110,12 +110,15 @@ pub(crate) fn interrupted() -> ExitCode {
 }
 
 /// What became of a run that is no longer followed.
-pub(crate) fn of_run(status: RunStatus) -> ExitCode {
+pub(crate) fn of_run(status: RunStatusValue) -> ExitCode {
     match status {
         // A chat that is idle has given its answer; a run that is left at work was left on purpose.
-        RunStatus::Succeeded | RunStatus::Idle | RunStatus::Queued | RunStatus::Running => SUCCEEDED,
-        RunStatus::WaitingUser => waiting(),
-        RunStatus::Failed | RunStatus::Canceled => FAILED,
+        RunStatusValue::Succeeded
+        | RunStatusValue::Idle
+        | RunStatusValue::Queued
+        | RunStatusValue::Running => SUCCEEDED,
+        RunStatusValue::WaitingUser => waiting(),
+        RunStatusValue::Failed | RunStatusValue::Canceled => FAILED,
     }
 }
 

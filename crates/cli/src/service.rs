@@ -5,7 +5,7 @@
 use std::{io::Write, process::ExitCode, time::Duration};
 
 use abide_keeper::identity::ProcessIdentity;
-use abide_wire::service::{Status, StopRequest, StoppedRun, Stopping};
+use abide_wire::service::{DaemonStatus, StopDaemonRequest, StopDaemonResponse, StoppedRunView};
 
 use crate::{
     args::{Down, Output},
@@ -38,8 +38,8 @@ pub(crate) fn status(output: &Output, given: &[Given]) -> anyhow::Result<ExitCod
     Ok(if status.store_error.is_none() { SUCCEEDED } else { FAILED })
 }
 
-fn lines(status: &Status, url: &str) -> Vec<String> {
-    let Status { version, pid, started_at, ready, slots_max, slots_held, queued, .. } = status;
+fn lines(status: &DaemonStatus, url: &str) -> Vec<String> {
+    let DaemonStatus { version, pid, started_at, ready, slots_max, slots_held, queued, .. } = status;
     let state = match &status.store_error {
         Some(error) => Look::Bad.cell(text::one_line(error)),
         None if *ready => Look::Good.cell("ready"),
@@ -85,7 +85,7 @@ fn lines(status: &Status, url: &str) -> Vec<String> {
 
 pub(crate) fn down(arguments: &Down, given: &[Given]) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
-    let nothing = Stopping::default();
+    let nothing = StopDaemonResponse::default();
     let Some(client) = Client::existing(given)? else {
         note("abide: no daemon runs here");
         if arguments.output.json {
@@ -94,7 +94,7 @@ pub(crate) fn down(arguments: &Down, given: &[Given]) -> anyhow::Result<ExitCode
         return Ok(SUCCEEDED);
     };
     let daemon = client.address().process;
-    let stopping = match client.stop(StopRequest { keep: arguments.keep }) {
+    let stopping = match client.stop(StopDaemonRequest { keep: arguments.keep }) {
         Ok(stopping) => stopping,
         // It may be gone before its answer is.
         Err(trouble) if trouble.kind == Kind::Unreachable && ends(&daemon) => nothing,
@@ -115,7 +115,7 @@ pub(crate) fn down(arguments: &Down, given: &[Given]) -> anyhow::Result<ExitCode
         writeln!(out, "stopped; sessions and running turns go on, and `abide up` takes them up again")?;
         return Ok(SUCCEEDED);
     }
-    let Stopping { turns, waits, runs, sessions } = &stopping;
+    let StopDaemonResponse { turns, waits, runs, sessions } = &stopping;
     writeln!(
         out,
         "stopped; ended {} turns, {} waiting processes, {sessions} sessions",
@@ -129,7 +129,7 @@ pub(crate) fn down(arguments: &Down, given: &[Given]) -> anyhow::Result<ExitCode
 }
 
 /// What became of a run, in words.
-fn became(run: &StoppedRun) -> String {
+fn became(run: &StoppedRunView) -> String {
     if !run.stopped {
         return "its process did not end in time; its keeper holds it, and the next daemon takes it up"
             .to_owned();

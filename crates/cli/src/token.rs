@@ -5,7 +5,7 @@ use std::{io::Write, path::Path, process::ExitCode};
 use abide_api::access::{AccessError, AccessRegistry};
 use abide_domain::time::Timestamp;
 use abide_ports::clock::Clock;
-use abide_wire::access::{IssuedToken, NewToken, Permission, SignIn, Token};
+use abide_wire::access::{AccessToken, CreateTokenRequest, IssuedToken, Permission, SignIn};
 
 use crate::{
     access,
@@ -88,7 +88,8 @@ fn list(credentials: &Credentials, arguments: &TokenLs) -> anyhow::Result<ExitCo
 
 fn new(credentials: &Credentials, arguments: &TokenNew) -> anyhow::Result<ExitCode> {
     let TokenNew { name, permit, expires, output } = arguments;
-    let new = NewToken { name: name.clone(), permissions: permit.clone(), expires_in_sec: *expires };
+    let new =
+        CreateTokenRequest { name: name.clone(), permissions: permit.clone(), expires_in_sec: *expires };
     let issued = match credentials {
         Credentials::Daemon(client) => client.new_token(&new)?,
         Credentials::Home(registry, _) => registry.new_token(&new, now()).map_err(refused)?,
@@ -157,7 +158,7 @@ fn print_table(head: &[&str], rows: impl Iterator<Item = Vec<Cell>>) -> anyhow::
     Ok(())
 }
 
-fn token_row(token: &Token) -> Vec<Cell> {
+fn token_row(token: &AccessToken) -> Vec<Cell> {
     let permits: Vec<&str> =
         token.permissions.iter().map(|permission| Permission::as_str(*permission)).collect();
     vec![

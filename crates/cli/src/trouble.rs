@@ -9,7 +9,7 @@ use std::{
     io::{self, Write},
 };
 
-use abide_wire::service::Problem;
+use abide_wire::service::ProblemDetails;
 use serde_json::json;
 
 use crate::text;
@@ -24,7 +24,7 @@ pub(crate) struct Trouble {
     /// Whose mistake it is.
     pub(crate) kind: Kind,
     /// What the daemon said, if it was the daemon.
-    pub(crate) problem: Option<Box<Problem>>,
+    pub(crate) problem: Option<Box<ProblemDetails>>,
 }
 
 /// Whose mistake something is.
@@ -58,7 +58,7 @@ impl Trouble {
     }
 
     /// The daemon's own words, with the commands in place of the routes that it names.
-    pub(crate) fn refused(problem: Problem) -> Self {
+    pub(crate) fn refused(problem: ProblemDetails) -> Self {
         let detail = ROUTES.iter().fold(problem.detail.clone(), |text, (route, command)| {
             text.replace(route, &format!("`{command}`"))
         });

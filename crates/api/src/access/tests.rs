@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use abide_wire::access::{NewToken, Permission};
+use abide_wire::access::{CreateTokenRequest, Permission};
 
 use super::*;
 
@@ -29,8 +29,8 @@ fn registry() -> (AccessRegistry, Kept) {
     (AccessRegistry::open("first", None, Box::new(kept.clone())).unwrap(), kept)
 }
 
-fn new(name: &str, permissions: &[Permission], expires_in_sec: Option<u32>) -> NewToken {
-    NewToken { name: name.to_owned(), permissions: permissions.to_vec(), expires_in_sec }
+fn new(name: &str, permissions: &[Permission], expires_in_sec: Option<u32>) -> CreateTokenRequest {
+    CreateTokenRequest { name: name.to_owned(), permissions: permissions.to_vec(), expires_in_sec }
 }
 
 #[test]

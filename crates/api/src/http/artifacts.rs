@@ -168,7 +168,7 @@ struct ListingLimits {
 
 #[derive(Default)]
 struct Listing {
-    files: Vec<wire::Artifact>,
+    files: Vec<wire::ArtifactInfo>,
     /// Whether a bound was reached.
     truncated: bool,
 }
@@ -214,9 +214,9 @@ impl Listing {
     }
 }
 
-fn artifact(path: String, metadata: &Metadata) -> wire::Artifact {
+fn artifact(path: String, metadata: &Metadata) -> wire::ArtifactInfo {
     let modified_at = abide_domain::time::Timestamp(metadata.modified_at.saturating_mul(1_000_000));
-    wire::Artifact { path, size: metadata.size, modified_at: translate::time(modified_at) }
+    wire::ArtifactInfo { path, size: metadata.size, modified_at: translate::time(modified_at) }
 }
 
 /// The bytes of a file, as they are taken. A file that shrinks meanwhile ends the answer early, and the client sees it.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use abide_wire::strict::Strict;
+use abide_wire::strict::StrictJson;
 use axum::{
     body::Bytes,
     extract::{FromRequest, FromRequestParts, Request, rejection::BytesRejection},
@@ -39,7 +39,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
         if !sent.is_object() {
             return Err(Problem::invalid("the body must be a JSON object"));
         }
-        let parsed = Strict::<T>::deserialize(&sent).map_err(|error| not_understood(&error.to_string()))?;
+        let parsed =
+            StrictJson::<T>::deserialize(&sent).map_err(|error| not_understood(&error.to_string()))?;
         Ok(Self { parsed: parsed.0, sent })
     }
 }

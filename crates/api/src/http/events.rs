@@ -62,7 +62,7 @@ pub(super) struct From {
     params(From, ("Last-Event-ID" = Option<String>, Header, description = "The `seq` of the last event that was read.", pattern = "^[0-9]{0,18}$")),
     responses(
         (status = 200, description = "Events, as a page or as they happen.", content(
-            (service::Page<wire::Event> = "application/json"),
+            (service::ListResponse<wire::EventEnvelope> = "application/json"),
             (String = "text/event-stream"),
         )),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`: nothing ever had that position"),
@@ -88,7 +88,7 @@ pub(super) async fn all(
     ),
     responses(
         (status = 200, description = "Events, as a page or as they happen.", content(
-            (service::Page<wire::Event> = "application/json"),
+            (service::ListResponse<wire::EventEnvelope> = "application/json"),
             (String = "text/event-stream"),
         )),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`: nothing ever had that position"),

@@ -61,7 +61,7 @@ enum Listed {
     get, path = "/v1/interactions", tag = "interactions", operation_id = "list_open_interactions",
     params(Inbox),
     responses(
-        (status = 200, description = "A page of open questions.", body = service::Page<wire::Interaction>),
+        (status = 200, description = "A page of open questions.", body = service::ListResponse<wire::InteractionView>),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`"),
     ),
 )]
@@ -75,7 +75,7 @@ pub(super) async fn inbox(
     let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
     let listing = interface.daemon().store().open_interactions(page).await?;
     let items = listing.items.iter().map(translate::interaction).collect();
-    Ok(pages::answer(&service::Page { items, next_cursor: listing.next_cursor }, reservation))
+    Ok(pages::answer(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
 }
 
 /// Lists a run's questions, the first first.
@@ -83,7 +83,7 @@ pub(super) async fn inbox(
     get, path = "/v1/runs/{run_id}/interactions", tag = "interactions", operation_id = "list_interactions",
     params(("run_id" = String, Path, description = "The run."), Part),
     responses(
-        (status = 200, description = "A page of the run's questions.", body = service::Page<wire::Interaction>),
+        (status = 200, description = "A page of the run's questions.", body = service::ListResponse<wire::InteractionView>),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`"),
         (status = 404, description = "`RUN_NOT_FOUND`"),
     ),
@@ -101,7 +101,7 @@ pub(super) async fn of_run(
         find(&interface, run).await?;
     }
     let items = listing.items.iter().map(translate::interaction).collect();
-    Ok(pages::answer(&service::Page { items, next_cursor: listing.next_cursor }, reservation))
+    Ok(pages::answer(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
 }
 
 /// Answers a question. The first answer counts.
@@ -114,9 +114,9 @@ pub(super) async fn of_run(
         ("interaction_id" = String, Path, description = "The question."),
         ("Abide-Person" = Option<String>, Header, description = "Who answers, for the ledger.", min_length = 1, max_length = 100),
     ),
-    request_body = wire::Reply,
+    request_body = wire::ReplyRequest,
     responses(
-        (status = 200, description = "The answer counts, or did so already.", body = wire::Replied),
+        (status = 200, description = "The answer counts, or did so already.", body = wire::ReplyResponse),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
         (status = 404, description = "`INTERACTION_NOT_FOUND`"),
         (status = 409, description = "`STALE_INTERACTION`: somebody else was first, or the question is closed; `APPROVAL_NOT_SHOWN`: the approval covers more than its question shows, and the yes does not name the digits at the end of its content; `IDEMPOTENCY_CONFLICT`: the same key came with another text"),
@@ -130,9 +130,9 @@ pub(super) async fn reply(
     Path(id): Path<String>,
     Extension(principal): Extension<Principal>,
     Person(by): Person,
-    body: JsonBody<wire::Reply>,
-) -> Result<Json<wire::Replied>, Problem> {
-    let wire::Reply { text, idempotency_key } = body.parsed;
+    body: JsonBody<wire::ReplyRequest>,
+) -> Result<Json<wire::ReplyResponse>, Problem> {
+    let wire::ReplyRequest { text, idempotency_key } = body.parsed;
     check_length("text", &text, 0, 1_000_000)?;
     check_length("idempotency_key", idempotency_key.as_deref().unwrap_or("-"), 1, 200)?;
     let shown: String = id.chars().take(100).collect();
@@ -156,7 +156,7 @@ pub(super) async fn reply(
         InteractionState::Answered(resolution) => resolution.verdict.map(translate::verdict),
         InteractionState::Open | InteractionState::Closed { .. } => None,
     });
-    Ok(Json(wire::Replied { resolution, verdict }))
+    Ok(Json(wire::ReplyResponse { resolution, verdict }))
 }
 
 /// Reads everything that a question covers.

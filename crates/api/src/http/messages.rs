@@ -19,9 +19,9 @@ use super::{
 #[utoipa::path(
     post, path = "/v1/runs/{run_id}/messages", tag = "messages", operation_id = "send_message",
     params(("run_id" = String, Path, description = "The run.")),
-    request_body = wire::NewMessage,
+    request_body = wire::SendMessageRequest,
     responses(
-        (status = 202, description = "The message is ours, durably.", body = wire::MessageTaken),
+        (status = 202, description = "The message is ours, durably.", body = wire::SendMessageResponse),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
         (status = 404, description = "`RUN_NOT_FOUND`"),
         (status = 409, description = "`RUN_FINISHED`: a run that is over takes no messages; `INBOX_FULL`; `IDEMPOTENCY_CONFLICT`: the message was for another run"),
@@ -33,9 +33,9 @@ use super::{
 pub(super) async fn send(
     State(interface): State<Interface>,
     Path(id): Path<String>,
-    body: JsonBody<wire::NewMessage>,
-) -> Result<(StatusCode, Json<wire::MessageTaken>), Problem> {
-    let wire::NewMessage { message_id, text, on_busy } = body.parsed;
+    body: JsonBody<wire::SendMessageRequest>,
+) -> Result<(StatusCode, Json<wire::SendMessageResponse>), Problem> {
+    let wire::SendMessageRequest { message_id, text, on_busy } = body.parsed;
     check_length("message_id", message_id.as_deref().unwrap_or("-"), 1, 200)?;
     check_length("text", &text, 1, 1_000_000)?;
     let run = run_id(&id)?;
@@ -59,7 +59,7 @@ pub(super) async fn send(
     let inbound =
         inbound.ok_or_else(|| Problem::internal("the message was taken and is not in the ledger"))?;
     let execution_status = translate::inbound_status(inbound.execution_status);
-    let taken = wire::MessageTaken { message_id: key.message_id, execution_status, duplicate };
+    let taken = wire::SendMessageResponse { message_id: key.message_id, execution_status, duplicate };
     Ok((StatusCode::ACCEPTED, Json(taken)))
 }
 
@@ -71,14 +71,14 @@ pub(super) async fn send(
         ("message_id" = String, Path, description = "Its name there."),
     ),
     responses(
-        (status = 200, description = "How far it has got.", body = wire::Inbound),
+        (status = 200, description = "How far it has got.", body = wire::InboundView),
         (status = 404, description = "`MESSAGE_NOT_FOUND`"),
     ),
 )]
 pub(super) async fn inbound(
     State(interface): State<Interface>,
     Path((channel, message_id)): Path<(String, String)>,
-) -> Result<Json<wire::Inbound>, Problem> {
+) -> Result<Json<wire::InboundView>, Problem> {
     let unknown = || Problem::new(Code::MessageNotFound, "no message of that name ever came by that channel");
     if channel.contains('\0') || message_id.contains('\0') {
         return Err(unknown());

@@ -198,9 +198,9 @@ impl Problem {
     }
 
     /// As it goes over the wire.
-    pub(super) fn to_wire(&self) -> wire::Problem {
+    pub(super) fn to_wire(&self) -> wire::ProblemDetails {
         let (status, code) = self.code.decide();
-        wire::Problem {
+        wire::ProblemDetails {
             kind: "about:blank".to_owned(),
             title: status.canonical_reason().unwrap_or("Refused").to_owned(),
             status: status.as_u16(),

@@ -42,7 +42,7 @@ pub(super) const CHANNEL: &str = "api";
 pub(super) struct Runs {
     /// Only those that do this.
     #[param(inline)]
-    status: Option<wire::RunStatus>,
+    status: Option<wire::RunStatusValue>,
     /// The `next_cursor` of the page before; the first page unless given.
     cursor: Option<String>,
     /// How many at the most; 100 unless given. A page ends sooner when it has 1 MiB.
@@ -81,10 +81,10 @@ pub(super) fn page_of(cursor: Option<String>, most: Option<u32>) -> Result<Page,
     params(("Idempotency-Key" = Option<String>, Header,
         description = "A key of your own, 1 to 200 visible ASCII characters: the same request under the same key is one run, for ever.",
         min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
-    request_body = wire::NewRun,
+    request_body = wire::CreateRunRequest,
     responses(
-        (status = 201, description = "The run was made.", body = wire::Run, headers(("Location" = String, description = "Where the run is."))),
-        (status = 200, description = "The same request was met before; this is its run.", body = wire::Run),
+        (status = 201, description = "The run was made.", body = wire::RunView, headers(("Location" = String, description = "Where the run is."))),
+        (status = 200, description = "The same request was met before; this is its run.", body = wire::RunView),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `UNKNOWN_ENGINE`, `WORKSPACE_UNUSABLE`"),
         (status = 409, description = "`IDEMPOTENCY_CONFLICT`: the key was used for another request"),
         (status = 507, description = "`RESOURCE_PRESSURE`: too little disk space is free in the home or the workspace; `STORE_FULL`"),
@@ -95,7 +95,7 @@ pub(super) fn page_of(cursor: Option<String>, most: Option<u32>) -> Result<Page,
 pub(super) async fn create(
     State(interface): State<Interface>,
     headers: HeaderMap,
-    body: JsonBody<wire::NewRun>,
+    body: JsonBody<wire::CreateRunRequest>,
 ) -> Result<Response, Problem> {
     let JsonBody { parsed: new, sent } = body;
     check(&new)?;
@@ -135,7 +135,7 @@ pub(super) async fn create(
     get, path = "/v1/runs", tag = "runs", operation_id = "list_runs",
     params(Runs),
     responses(
-        (status = 200, description = "A page of runs.", body = service::Page<wire::Run>),
+        (status = 200, description = "A page of runs.", body = service::ListResponse<wire::RunView>),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`"),
     ),
 )]
@@ -148,7 +148,7 @@ pub(super) async fn list(
     let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
     let listing = interface.daemon().store().runs(runs.status.map(translate::status), page).await?;
     let items = listing.items.iter().map(|run| shown(&interface, run)).collect();
-    Ok(pages::answer(&service::Page { items, next_cursor: listing.next_cursor }, reservation))
+    Ok(pages::answer(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
 }
 
 /// Shows a run.
@@ -156,7 +156,7 @@ pub(super) async fn list(
     get, path = "/v1/runs/{run_id}", tag = "runs", operation_id = "show_run",
     params(("run_id" = String, Path, description = "The run.")),
     responses(
-        (status = 200, description = "The run as it stands.", body = wire::Run),
+        (status = 200, description = "The run as it stands.", body = wire::RunView),
         (status = 404, description = "`RUN_NOT_FOUND`"),
     ),
 )]
@@ -175,7 +175,7 @@ pub(super) async fn show(
     get, path = "/v1/runs/{run_id}/turns", tag = "runs", operation_id = "list_turns",
     params(("run_id" = String, Path, description = "The run."), Part),
     responses(
-        (status = 200, description = "A page of the ledger of turns.", body = service::Page<wire::Turn>),
+        (status = 200, description = "A page of the ledger of turns.", body = service::ListResponse<wire::TurnView>),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`"),
         (status = 404, description = "`RUN_NOT_FOUND`"),
     ),
@@ -195,7 +195,7 @@ pub(super) async fn turns(
     let mut turns = listing.items;
     ends::fill_in(interface.daemon().store(), run, &mut turns).await?;
     let items = turns.iter().map(translate::turn).collect();
-    Ok(pages::answer(&service::Page { items, next_cursor: listing.next_cursor }, reservation))
+    Ok(pages::answer(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
 }
 
 /// Stops the turn at work.
@@ -209,7 +209,7 @@ pub(super) async fn turns(
     ),
     responses(
         (status = 400, description = "`INVALID_REQUEST`"),
-        (status = 200, description = "Whether there was a turn to stop.", body = wire::Stopped),
+        (status = 200, description = "Whether there was a turn to stop.", body = wire::AcceptedResponse),
         (status = 404, description = "`RUN_NOT_FOUND`"),
     ),
 )]
@@ -217,7 +217,7 @@ pub(super) async fn interrupt(
     State(interface): State<Interface>,
     Path(id): Path<String>,
     Person(by): Person,
-) -> Result<Json<wire::Stopped>, Problem> {
+) -> Result<Json<wire::AcceptedResponse>, Problem> {
     stopped(&id, interface.daemon().interrupt(run_id(&id)?, &by).await)
 }
 
@@ -230,7 +230,7 @@ pub(super) async fn interrupt(
     ),
     responses(
         (status = 400, description = "`INVALID_REQUEST`"),
-        (status = 200, description = "Whether there was anything to end; false for a run that was over.", body = wire::Stopped),
+        (status = 200, description = "Whether there was anything to end; false for a run that was over.", body = wire::AcceptedResponse),
         (status = 404, description = "`RUN_NOT_FOUND`"),
     ),
 )]
@@ -238,11 +238,11 @@ pub(super) async fn cancel(
     State(interface): State<Interface>,
     Path(id): Path<String>,
     Person(by): Person,
-) -> Result<Json<wire::Stopped>, Problem> {
+) -> Result<Json<wire::AcceptedResponse>, Problem> {
     stopped(&id, interface.daemon().cancel(run_id(&id)?, &by).await)
 }
 
-fn stopped(id: &str, outcome: Result<Outcome, DeskError>) -> Result<Json<wire::Stopped>, Problem> {
+fn stopped(id: &str, outcome: Result<Outcome, DeskError>) -> Result<Json<wire::AcceptedResponse>, Problem> {
     let accepted = match outcome {
         // What was asked before is on its way: asking again is no reason to say no.
         Ok(Outcome::Changed(_) | Outcome::Absorbed | Outcome::Repeated(_)) => true,
@@ -250,7 +250,7 @@ fn stopped(id: &str, outcome: Result<Outcome, DeskError>) -> Result<Json<wire::S
         Err(DeskError::Refused(Refused::NoSuchRun)) => return Err(Problem::no_run(id)),
         Err(error) => return Err(error.into()),
     };
-    Ok(Json(wire::Stopped { accepted }))
+    Ok(Json(wire::AcceptedResponse { accepted }))
 }
 
 /// The run that a path names.
@@ -265,10 +265,10 @@ pub(super) async fn find(interface: &Interface, run: RunId) -> Result<Run, Probl
 }
 
 /// A run with what only the daemon knows of it.
-pub(super) fn shown(interface: &Interface, run: &Run) -> wire::Run {
+pub(super) fn shown(interface: &Interface, run: &Run) -> wire::RunView {
     let daemon = interface.daemon();
     let mut shown = translate::run(run, daemon.queue_position(run.run_id), daemon.stalled_since(run));
-    if shown.status == wire::RunStatus::Queued {
+    if shown.status == wire::RunStatusValue::Queued {
         shown.held_back = daemon.shortage(Some(&run.settings.workspace)).map(|shortage| shortage.to_string());
     }
     shown
@@ -281,7 +281,7 @@ pub(super) fn fresh_message(interface: &Interface) -> MessageKey {
 }
 
 /// What the schema says about lengths and numbers, which types do not.
-fn check(new: &wire::NewRun) -> Result<(), Problem> {
+fn check(new: &wire::CreateRunRequest) -> Result<(), Problem> {
     check_length("engine", &new.engine, 1, 100)?;
     check_length("prompt", &new.prompt, 1, 1_000_000)?;
     check_length("workspace", new.workspace.as_deref().unwrap_or_default(), 0, 4096)?;

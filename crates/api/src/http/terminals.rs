@@ -39,9 +39,9 @@ use crate::rpc::Conversation;
 /// Streams are offered over the WebSocket only.
 #[utoipa::path(
     post, path = "/v1/rpc", tag = "terminals", operation_id = "call",
-    request_body = wire::Request,
+    request_body = wire::JsonRpcRequest,
     responses(
-        (status = 200, description = "The answer, which may be an error of the method's.", body = wire::Response),
+        (status = 200, description = "The answer, which may be an error of the method's.", body = wire::JsonRpcResponse),
         (status = 204, description = "A request without an id was taken and gets no answer."),
         (status = 400, description = "`INVALID_REQUEST`: not one request, or one that needs the WebSocket"),
         (status = 413, description = "`TOO_LARGE`"),
@@ -121,7 +121,7 @@ fn expected_bytes(call: &Call) -> usize {
 
 /// Refuses what is no request, or one that can only be met over a WebSocket.
 fn check(sent: &[u8]) -> Result<(), Problem> {
-    let request: wire::Request = serde_json::from_slice(sent)
+    let request: wire::JsonRpcRequest = serde_json::from_slice(sent)
         .map_err(|error| Problem::invalid(format!("not a JSON-RPC 2.0 request: {error}")))?;
     let named = request.id.is_none_or(|id| id.is_string() || id.is_number());
     if request.jsonrpc != "2.0" || !named {

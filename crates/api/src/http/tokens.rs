@@ -35,14 +35,14 @@ pub(super) struct ListPart {
     get, path = "/v1/tokens", tag = "access", operation_id = "list_tokens",
     params(ListPart),
     responses(
-        (status = 200, description = "A page of tokens.", body = service::Page<wire::Token>),
+        (status = 200, description = "A page of tokens.", body = service::ListResponse<wire::AccessToken>),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
     ),
 )]
 pub(super) async fn list(
     State(interface): State<Interface>,
     Query(part): Query<ListPart>,
-) -> Result<Json<service::Page<wire::Token>>, Problem> {
+) -> Result<Json<service::ListResponse<wire::AccessToken>>, Problem> {
     let tokens = interface.0.access.tokens();
     Ok(Json(page(tokens, &part, |token| token.name.clone())?))
 }
@@ -50,7 +50,7 @@ pub(super) async fn list(
 /// Makes a token. Its secret is in this answer and nowhere else.
 #[utoipa::path(
     post, path = "/v1/tokens", tag = "access", operation_id = "create_token",
-    request_body = wire::NewToken,
+    request_body = wire::CreateTokenRequest,
     responses(
         (status = 201, description = "The token with its secret.", body = wire::IssuedToken),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
@@ -61,7 +61,7 @@ pub(super) async fn list(
 )]
 pub(super) async fn create(
     State(interface): State<Interface>,
-    body: JsonBody<wire::NewToken>,
+    body: JsonBody<wire::CreateTokenRequest>,
 ) -> Result<(StatusCode, Json<wire::IssuedToken>), Problem> {
     let now = interface.daemon().stamp().at;
     let issued = change(&interface, move |access| access.new_token(&body.parsed, now)).await?;
@@ -115,14 +115,14 @@ pub(super) async fn revoke(
     get, path = "/v1/sign-ins", tag = "access", operation_id = "list_sign_ins",
     params(ListPart),
     responses(
-        (status = 200, description = "A page of sign-ins.", body = service::Page<wire::SignIn>),
+        (status = 200, description = "A page of sign-ins.", body = service::ListResponse<wire::SignIn>),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
     ),
 )]
 pub(super) async fn sign_ins(
     State(interface): State<Interface>,
     Query(part): Query<ListPart>,
-) -> Result<Json<service::Page<wire::SignIn>>, Problem> {
+) -> Result<Json<service::ListResponse<wire::SignIn>>, Problem> {
     let mut sign_ins = interface.0.access.sign_ins(interface.daemon().stamp().at);
     sign_ins.sort_by(|one, other| one.sign_in_id.cmp(&other.sign_in_id));
     Ok(Json(page(sign_ins, &part, |sign_in| sign_in.sign_in_id.clone())?))
@@ -225,7 +225,11 @@ async fn change<T: Send + 'static>(
 }
 
 /// A part of a list that is sorted by its keys.
-fn page<T>(items: Vec<T>, part: &ListPart, key: impl Fn(&T) -> String) -> Result<service::Page<T>, Problem> {
+fn page<T>(
+    items: Vec<T>,
+    part: &ListPart,
+    key: impl Fn(&T) -> String,
+) -> Result<service::ListResponse<T>, Problem> {
     let most = limit(part.limit)?;
     let mut items: Vec<T> = items
         .into_iter()
@@ -234,7 +238,7 @@ fn page<T>(items: Vec<T>, part: &ListPart, key: impl Fn(&T) -> String) -> Result
     let has_more = items.len() > most;
     items.truncate(most);
     let next_cursor = items.last().filter(|_| has_more).map(&key);
-    Ok(service::Page { items, next_cursor })
+    Ok(service::ListResponse { items, next_cursor })
 }
 
 impl From<AccessError> for Problem {

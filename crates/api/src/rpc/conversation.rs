@@ -123,7 +123,7 @@ impl Conversation {
                 let text = [Utf8Pieces::default(), Utf8Pieces::default()];
                 let state = StreamState { id: stream_id.clone(), seq: 0, encoding, text, ends: [0; 2] };
                 self.streams.insert(ticket, state);
-                self.succeed(id, &wire::Streaming { stream_id, exec_id: exec.to_string() });
+                self.succeed(id, &wire::ExecStreamResult { stream_id, exec_id: exec.to_string() });
             }
             (Shape::Output(stream, encoding), Reply::Output(piece)) => {
                 self.succeed(id, &translate::output_piece(&piece, stream, encoding));
@@ -133,7 +133,7 @@ impl Conversation {
             }
             (_, Reply::Sessions(all)) => {
                 let sessions = all.into_iter().map(translate::session).collect();
-                self.succeed(id, &wire::Sessions { sessions });
+                self.succeed(id, &wire::SessionListResult { sessions });
             }
             (_, Reply::Destroyed(session)) => {
                 self.succeed(id, &json!({ "session_id": session.as_str(), "state": "TERMINATED" }));

@@ -1,7 +1,7 @@
 //! The methods by name: which call each is, and what its answer will look like.
 
 use abide_terminal::{Call, Code, SessionId, Size, TerminalError};
-use abide_wire::{strict::Strict, terminal as wire};
+use abide_wire::{strict::StrictJson, terminal as wire};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -13,9 +13,9 @@ use crate::translate;
 pub(super) enum Shape {
     Created,
     Plain,
-    Run(wire::Encoding),
-    Stream(wire::Encoding),
-    Output(wire::StreamName, wire::Encoding),
+    Run(wire::OutputEncoding),
+    Stream(wire::OutputEncoding),
+    Output(wire::StreamName, wire::OutputEncoding),
 }
 pub(super) fn parse(method: &str, params: Option<&RawValue>) -> Result<Option<(Call, Shape)>, TerminalError> {
     let session = |params: wire::SessionParams| SessionId::from_text(&params.session_id);
@@ -24,7 +24,7 @@ pub(super) fn parse(method: &str, params: Option<&RawValue>) -> Result<Option<(C
         "session.info" => (Call::Info(session(from(params)?)), Shape::Plain),
         "session.list" => (Call::List, Shape::Plain),
         "session.destroy" => {
-            let params: wire::DestroyParams = from(params)?;
+            let params: wire::DestroySessionParams = from(params)?;
             let session = SessionId::from_text(&params.session_id);
             (Call::Destroy { session, force: params.force }, Shape::Plain)
         }
@@ -41,12 +41,12 @@ pub(super) fn parse(method: &str, params: Option<&RawValue>) -> Result<Option<(C
         "exec.input" => (translate::input(from(params)?)?, Shape::Plain),
         "exec.cancel" => (Call::Cancel(session(from(params)?)), Shape::Plain),
         "exec.output" => {
-            let params: wire::OutputParams = from(params)?;
+            let params: wire::ExecOutputParams = from(params)?;
             (translate::output(&params)?, Shape::Output(params.stream, params.encoding))
         }
         "session.screen" => (Call::Screen(session(from(params)?)), Shape::Plain),
         "session.resize" => {
-            let params: wire::ResizeParams = from(params)?;
+            let params: wire::ResizeSessionParams = from(params)?;
             let size = Size { rows: params.rows, cols: params.cols };
             (Call::Resize(SessionId::from_text(&params.session_id), size), Shape::Plain)
         }
@@ -56,7 +56,7 @@ pub(super) fn parse(method: &str, params: Option<&RawValue>) -> Result<Option<(C
 }
 
 fn from<P: DeserializeOwned>(params: Option<&RawValue>) -> Result<P, TerminalError> {
-    serde_json::from_str::<Strict<P>>(params.map_or("{}", RawValue::get))
+    serde_json::from_str::<StrictJson<P>>(params.map_or("{}", RawValue::get))
         .map(|params| params.0)
         .map_err(|error| TerminalError::new(Code::InvalidParams, error.to_string()))
 }

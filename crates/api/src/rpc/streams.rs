@@ -11,7 +11,7 @@ use crate::translate;
 pub(super) struct StreamState {
     pub(super) id: String,
     pub(super) seq: u64,
-    pub(super) encoding: wire::Encoding,
+    pub(super) encoding: wire::OutputEncoding,
     pub(super) text: [Utf8Pieces; 2],
     pub(super) ends: [u64; 2],
 }
@@ -23,8 +23,10 @@ impl Conversation {
                 let index = stream.index();
                 state.ends[index] = offset + bytes.len() as u64;
                 let (data, early) = match state.encoding {
-                    wire::Encoding::Utf8 => state.text[index].push(bytes),
-                    wire::Encoding::Base64 => (translate::encode(&bytes, wire::Encoding::Base64), 0),
+                    wire::OutputEncoding::Utf8 => state.text[index].push(bytes),
+                    wire::OutputEncoding::Base64 => {
+                        (translate::encode(&bytes, wire::OutputEncoding::Base64), 0)
+                    }
                 };
                 if !data.is_empty() {
                     self.send_chunk(&mut state, name(stream), offset - early as u64, data, (None, None));
@@ -50,9 +52,9 @@ impl Conversation {
         kind: &str,
         offset: u64,
         data: String,
-        (exit, error): (Option<wire::Exit>, Option<String>),
+        (exit, error): (Option<wire::ExecExit>, Option<String>),
     ) {
-        let chunk = wire::Chunk {
+        let chunk = wire::ExecChunkNotification {
             stream_id: state.id.clone(),
             seq: state.seq,
             kind: kind.to_owned(),
@@ -88,5 +90,5 @@ fn name(stream: Stream) -> &'static str {
 struct Notification<'a> {
     jsonrpc: &'static str,
     method: &'static str,
-    params: &'a wire::Chunk,
+    params: &'a wire::ExecChunkNotification,
 }

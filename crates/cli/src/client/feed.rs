@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use abide_wire::event::Event;
+use abide_wire::event::EventEnvelope;
 use anyhow::Context;
 
 use super::{Action, Client, Request};
@@ -23,7 +23,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum News {
     /// Something happened to the run.
-    Event(Event),
+    Event(EventEnvelope),
     /// The daemon is gone.
     Lost,
     /// It is there again.
@@ -139,7 +139,7 @@ impl Reader {
                 data.push_str(part.strip_prefix(' ').unwrap_or(part));
             } else if line.is_empty() && !data.is_empty() {
                 // What is no event of ours is a kind of line that a later daemon sends.
-                if let Ok(event) = serde_json::from_str::<Event>(&data)
+                if let Ok(event) = serde_json::from_str::<EventEnvelope>(&data)
                     && event.seq > self.after
                 {
                     self.after = event.seq;

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use abide_wire::service::Problem;
+use abide_wire::service::ProblemDetails;
 use serde::de::DeserializeOwned;
 use ureq::{Agent, Body, http::Response, unversioned::resolver::DefaultResolver};
 
@@ -222,7 +222,7 @@ impl Client {
                 ),
             ));
         }
-        Err(match serde_json::from_slice::<Problem>(&body) {
+        Err(match serde_json::from_slice::<ProblemDetails>(&body) {
             Ok(problem) => Trouble::refused(problem),
             Err(_) => Trouble::failure("BAD_ANSWER", format!("the daemon answered with status {status}")),
         })

@@ -1,6 +1,6 @@
 //! Which run or question is meant: a whole id, the beginning or end of one, or `last`.
 
-use abide_wire::{interaction::Interaction, run::Run};
+use abide_wire::{interaction::InteractionView, run::RunView};
 
 use crate::{client::Client, trouble::Trouble};
 
@@ -12,7 +12,7 @@ const DIGITS: usize = 26;
 const NAMED: usize = 3;
 
 /// The run that is meant.
-pub(super) fn run(client: &Client, word: &str) -> anyhow::Result<Run> {
+pub(super) fn run(client: &Client, word: &str) -> anyhow::Result<RunView> {
     if word == "last" {
         let newest = client.runs(None, 1)?.pop();
         return newest
@@ -27,7 +27,7 @@ pub(super) fn run(client: &Client, word: &str) -> anyhow::Result<Run> {
         });
     }
     let runs = client.runs(None, LOOKED_THROUGH)?;
-    let matching: Vec<Run> = runs.into_iter().filter(|run| matches(&run.run_id, word)).collect();
+    let matching: Vec<RunView> = runs.into_iter().filter(|run| matches(&run.run_id, word)).collect();
     let ids: Vec<&str> = matching.iter().map(|run| run.run_id.as_str()).collect();
     only(word, "run", "abide ls", &ids)?;
     matching.into_iter().next().ok_or_else(|| no_run("there is no such run").into())
@@ -39,7 +39,7 @@ pub(super) fn interaction(client: &Client, word: &str) -> anyhow::Result<Option<
         return Ok(None);
     }
     let open = client.inbox(LOOKED_THROUGH)?;
-    let matching: Vec<Interaction> =
+    let matching: Vec<InteractionView> =
         open.into_iter().filter(|it| matches(&it.interaction_id, word)).collect();
     if matching.is_empty() && is_whole(word, "int_") {
         return Ok(Some(Meant::NotOpen(word.to_owned())));
@@ -52,7 +52,7 @@ pub(super) fn interaction(client: &Client, word: &str) -> anyhow::Result<Option<
 /// A question that somebody named.
 pub(super) enum Meant {
     /// It can be answered.
-    Open(Box<Interaction>),
+    Open(Box<InteractionView>),
     /// It cannot, or does not exist; the daemon knows which.
     NotOpen(String),
 }

@@ -7,9 +7,9 @@
 use std::{process::ExitCode, time::Duration};
 
 use abide_wire::{
-    event::Event,
-    interaction::Interaction,
-    run::{ExecutionMode, Run, RunStatus},
+    event::EventEnvelope,
+    interaction::InteractionView,
+    run::{ExecutionModeValue, RunStatusValue, RunView},
 };
 use serde_json::json;
 
@@ -42,7 +42,7 @@ pub(super) enum Manner {
 #[derive(Debug)]
 pub(super) struct Follow<'a> {
     client: &'a Client,
-    run: Run,
+    run: RunView,
     manner: Manner,
     json: bool,
     person: bool,
@@ -58,7 +58,7 @@ pub(super) struct Follow<'a> {
     /// Turns that ended with a question.
     asking: Vec<String>,
     /// The question that stands on the terminal.
-    asked: Option<Interaction>,
+    asked: Option<InteractionView>,
     /// Whether a prompt stands there, behind which somebody may be typing.
     prompted: bool,
     /// What they say.
@@ -79,7 +79,7 @@ impl<'a> Follow<'a> {
     pub(super) fn new(
         client: &'a Client,
         console: Console,
-        run: Run,
+        run: RunView,
         seen: u64,
         manner: Manner,
         json: bool,
@@ -160,7 +160,7 @@ impl<'a> Follow<'a> {
         Ok(())
     }
 
-    fn tell(&mut self, event: &Event) {
+    fn tell(&mut self, event: &EventEnvelope) {
         if event.seq <= self.seen {
             return;
         }
@@ -217,25 +217,27 @@ impl<'a> Follow<'a> {
             self.progress.clear();
         }
         match self.run.status {
-            RunStatus::Queued | RunStatus::Running => {
+            RunStatusValue::Queued | RunStatusValue::Running => {
                 self.unask();
                 self.draw();
                 Ok(None)
             }
-            RunStatus::WaitingUser => self.ask(),
-            RunStatus::Idle => Ok(self.idle()),
-            RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled => self.ended().map(Some),
+            RunStatusValue::WaitingUser => self.ask(),
+            RunStatusValue::Idle => Ok(self.idle()),
+            RunStatusValue::Succeeded | RunStatusValue::Failed | RunStatusValue::Canceled => {
+                self.ended().map(Some)
+            }
         }
     }
 
     /// The run as it stands, after everything was told that led there.
-    fn looked(&mut self) -> anyhow::Result<Run> {
+    fn looked(&mut self) -> anyhow::Result<RunView> {
         let run = self.client.run_now(&self.run.run_id)?;
         // With new events the run may be another one than the one that was just looked at.
         let (events, all) = self.client.events_now(&run.run_id, self.seen)?;
         events.iter().for_each(|event| self.tell(event));
         self.stale |= !all;
-        if self.manner == Manner::Talk && run.execution_mode == ExecutionMode::Chat && !self.json {
+        if self.manner == Manner::Talk && run.execution_mode == ExecutionModeValue::Chat && !self.json {
             self.print_turns()?;
         }
         Ok(run)
@@ -295,7 +297,7 @@ impl<'a> Follow<'a> {
         Ok(None)
     }
 
-    fn nobody_to_ask(&mut self, question: &Interaction) -> anyhow::Result<ExitCode> {
+    fn nobody_to_ask(&mut self, question: &InteractionView) -> anyhow::Result<ExitCode> {
         if self.json {
             print_json(&self.run)?;
             let detail =
@@ -327,7 +329,7 @@ impl<'a> Follow<'a> {
             let _nobody_reads_it = print_json(&self.run);
         }
         self.voice.line(&format!("abide: it is your turn: abide send {} '…'", self.run.run_id));
-        Some(exit::of_run(RunStatus::Idle))
+        Some(exit::of_run(RunStatusValue::Idle))
     }
 
     fn ended(&mut self) -> anyhow::Result<ExitCode> {
@@ -338,7 +340,7 @@ impl<'a> Follow<'a> {
             return Ok(exit::of_run(self.run.status));
         }
         // A chat's answers were printed as they came.
-        let was_printed = self.manner == Manner::Talk && self.run.execution_mode == ExecutionMode::Chat;
+        let was_printed = self.manner == Manner::Talk && self.run.execution_mode == ExecutionModeValue::Chat;
         if let (Some(result), false) = (&self.run.result, was_printed) {
             print_words(&result.text)?;
         }
@@ -410,7 +412,7 @@ impl<'a> Follow<'a> {
             }
             None => {
                 note(format_args!("abide: left; come back: abide attach {id}"));
-                exit::of_run(RunStatus::Idle)
+                exit::of_run(RunStatusValue::Idle)
             }
         }
     }
@@ -445,7 +447,7 @@ impl<'a> Follow<'a> {
     }
 
     fn is_drawing(&self) -> bool {
-        let works = matches!(self.run.status, RunStatus::Queued | RunStatus::Running);
+        let works = matches!(self.run.status, RunStatusValue::Queued | RunStatusValue::Running);
         works && self.voice.is_live() && !self.prompted && self.manner == Manner::Task
     }
 

@@ -5,7 +5,7 @@ use std::{
     process::ExitCode,
 };
 
-use abide_wire::{interaction::Interaction, run::Run};
+use abide_wire::{interaction::InteractionView, run::RunView};
 
 use super::{print_json, question, status_look, status_word, voice, when};
 use crate::{
@@ -39,7 +39,7 @@ pub(crate) fn ls(arguments: &Ls, given: &[Given]) -> anyhow::Result<ExitCode> {
     Ok(SUCCEEDED)
 }
 
-fn row(run: &Run) -> Vec<Cell> {
+fn row(run: &RunView) -> Vec<Cell> {
     let says = match (&run.error, &run.result, run.queue_position, &run.stalled_since) {
         _ if run.held_back.is_some() => run.held_back.clone().unwrap_or_default(),
         (_, _, Some(place), _) => format!("{place} in the queue"),
@@ -83,7 +83,7 @@ pub(crate) fn inbox(arguments: &Inbox, given: &[Given]) -> anyhow::Result<ExitCo
 }
 
 /// Each question with everything that it covers, and the command that answers it.
-fn full(client: &Client, open: &[Interaction]) -> anyhow::Result<ExitCode> {
+fn full(client: &Client, open: &[InteractionView]) -> anyhow::Result<ExitCode> {
     let mut out = BufWriter::new(std::io::stdout().lock());
     let colour = Colour::of_stdout();
     for asked in open {
@@ -120,7 +120,7 @@ fn full(client: &Client, open: &[Interaction]) -> anyhow::Result<ExitCode> {
 /// How much of a content is printed at a time.
 const PIECE_BYTES: u64 = 64 << 10;
 
-fn question_row(asked: &Interaction) -> Vec<Cell> {
+fn question_row(asked: &InteractionView) -> Vec<Cell> {
     let options: Vec<String> = asked
         .options
         .iter()

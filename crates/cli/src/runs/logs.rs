@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use abide_wire::event::Event;
+use abide_wire::event::EventEnvelope;
 
 use super::{
     console::{Console, Happening, Listen},
@@ -45,7 +45,7 @@ fn follow(client: &Client, run: &str, json: bool) -> anyhow::Result<ExitCode> {
     let mut console = Console::new()?;
     let feed = Feed::follow(client, run, 0)?;
     let (mut seen, mut stale) = (0, true);
-    let tell = |event: &Event, seen: &mut u64| -> anyhow::Result<()> {
+    let tell = |event: &EventEnvelope, seen: &mut u64| -> anyhow::Result<()> {
         if event.seq > *seen {
             *seen = event.seq;
             if json { print_json(event)? } else { print(event)? }
@@ -94,7 +94,7 @@ fn follow(client: &Client, run: &str, json: bool) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn print(event: &Event) -> anyhow::Result<()> {
+fn print(event: &EventEnvelope) -> anyhow::Result<()> {
     let Some(told) = story::tell(event) else { return Ok(()) };
     let colour = Colour::of_stdout();
     let mut out = std::io::stdout().lock();

@@ -23,7 +23,7 @@ use std::io::{IsTerminal, Read, Write};
 pub(crate) use console::{Console, Happening, Listen};
 
 use abide_ports::clock::Clock;
-use abide_wire::run::RunStatus;
+use abide_wire::run::RunStatusValue;
 use anyhow::Context;
 use serde::Serialize;
 
@@ -84,25 +84,25 @@ fn standard_input() -> anyhow::Result<String> {
 const MOST_INPUT: u64 = 8 << 20;
 
 /// The word for a status, as the interfaces write it.
-fn status_word(status: RunStatus) -> &'static str {
+fn status_word(status: RunStatusValue) -> &'static str {
     match status {
-        RunStatus::Queued => "queued",
-        RunStatus::Running => "running",
-        RunStatus::WaitingUser => "waiting_user",
-        RunStatus::Idle => "idle",
-        RunStatus::Succeeded => "succeeded",
-        RunStatus::Failed => "failed",
-        RunStatus::Canceled => "canceled",
+        RunStatusValue::Queued => "queued",
+        RunStatusValue::Running => "running",
+        RunStatusValue::WaitingUser => "waiting_user",
+        RunStatusValue::Idle => "idle",
+        RunStatusValue::Succeeded => "succeeded",
+        RunStatusValue::Failed => "failed",
+        RunStatusValue::Canceled => "canceled",
     }
 }
 
 /// How a status looks.
-fn status_look(status: RunStatus) -> Look {
+fn status_look(status: RunStatusValue) -> Look {
     match status {
-        RunStatus::Queued | RunStatus::Idle => Look::Plain,
-        RunStatus::Running | RunStatus::Succeeded => Look::Good,
-        RunStatus::WaitingUser => Look::Careful,
-        RunStatus::Failed => Look::Bad,
-        RunStatus::Canceled => Look::Faint,
+        RunStatusValue::Queued | RunStatusValue::Idle => Look::Plain,
+        RunStatusValue::Running | RunStatusValue::Succeeded => Look::Good,
+        RunStatusValue::WaitingUser => Look::Careful,
+        RunStatusValue::Failed => Look::Bad,
+        RunStatusValue::Canceled => Look::Faint,
     }
 }

@@ -3,9 +3,9 @@
 use std::{io::Write, process::ExitCode};
 
 use abide_wire::{
-    interaction::{Replied, ReplyResolution},
-    message::NewMessage,
-    run::Stopped,
+    interaction::{ReplyResolution, ReplyResponse},
+    message::SendMessageRequest,
+    run::AcceptedResponse,
 };
 
 use super::{find, given_text, key, print_json, question, status_word};
@@ -57,7 +57,7 @@ pub(crate) fn reply(arguments: &Reply, given: &[Given]) -> anyhow::Result<ExitCo
     replied(done, Some(&asked.run_id), arguments.output.json)
 }
 
-fn replied(done: Replied, run: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
+fn replied(done: ReplyResponse, run: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
     if json {
         print_json(&done)?;
         return Ok(SUCCEEDED);
@@ -77,7 +77,7 @@ pub(crate) fn send(arguments: &Send, given: &[Given]) -> anyhow::Result<ExitCode
     let text = given_text(&arguments.text, "the message")?;
     let client = Client::connect(given)?;
     let run = find::run(&client, &arguments.run)?;
-    let message = NewMessage { message_id: Some(key()), text, on_busy: arguments.on_busy };
+    let message = SendMessageRequest { message_id: Some(key()), text, on_busy: arguments.on_busy };
     let taken = client.message(&run.run_id, &message)?;
     if arguments.output.json {
         print_json(&taken)?;
@@ -118,7 +118,7 @@ pub(crate) fn cancel(arguments: &Order, given: &[Given]) -> anyhow::Result<ExitC
     Ok(SUCCEEDED)
 }
 
-fn stopped(arguments: &Order, done: Stopped, word: &str, nothing: &str) -> anyhow::Result<()> {
+fn stopped(arguments: &Order, done: AcceptedResponse, word: &str, nothing: &str) -> anyhow::Result<()> {
     if arguments.output.json {
         return print_json(&done);
     }

@@ -3,7 +3,7 @@
 //! Any text is an answer. Numbers and the empty line are conveniences for questions with options, and are turned into the
 //! option's own text before anything is sent.
 
-use abide_wire::interaction::{Interaction, InteractionKind};
+use abide_wire::interaction::{InteractionKindValue, InteractionView};
 
 use crate::{
     table::{Colour, Look},
@@ -22,7 +22,7 @@ pub(super) enum Meant {
 }
 
 /// What was meant by a text: an option by its number or its text, or the text itself.
-pub(super) fn meant(question: &Interaction, typed: &str) -> Meant {
+pub(super) fn meant(question: &InteractionView, typed: &str) -> Meant {
     let word = typed.trim();
     if word.is_empty() {
         return Meant::Nothing;
@@ -49,7 +49,7 @@ pub(super) fn meant(question: &Interaction, typed: &str) -> Meant {
 }
 
 /// What is said to somebody who chose an option that there is not.
-pub(super) fn no_option(question: &Interaction, number: u64) -> String {
+pub(super) fn no_option(question: &InteractionView, number: u64) -> String {
     format!(
         "there is no option {number}: there are {}; any text is an answer too, and ={number} is the text {number}",
         question.options.len()
@@ -57,7 +57,7 @@ pub(super) fn no_option(question: &Interaction, number: u64) -> String {
 }
 
 /// The answer of an empty line: the one option that is marked as safe.
-pub(super) fn default(question: &Interaction) -> Option<&str> {
+pub(super) fn default(question: &InteractionView) -> Option<&str> {
     let mut safe = question.options.iter().filter(|option| option.safe);
     match (safe.next(), safe.next()) {
         (Some(option), None) => Some(&option.label),
@@ -66,7 +66,7 @@ pub(super) fn default(question: &Interaction) -> Option<&str> {
 }
 
 /// The question and its options, tamed.
-pub(super) fn lines(question: &Interaction, colour: Colour) -> Vec<String> {
+pub(super) fn lines(question: &InteractionView, colour: Colour) -> Vec<String> {
     let prompt = text::tame(question.prompt.trim());
     let mut lines: Vec<String> = prompt.lines().map(|line| colour.text(Look::Head, line)).collect();
     if let Some(first) = lines.first_mut() {
@@ -85,7 +85,7 @@ pub(super) fn lines(question: &Interaction, colour: Colour) -> Vec<String> {
 }
 
 /// How it is answered on a terminal.
-pub(super) fn advice(question: &Interaction) -> String {
+pub(super) fn advice(question: &InteractionView) -> String {
     if let Some(hidden) = &question.hidden
         && is_approval(question)
     {
@@ -101,16 +101,20 @@ pub(super) fn advice(question: &Interaction) -> String {
     let how = match (question.options.is_empty(), question.kind, default(question)) {
         (false, _, Some(_)) => "a number or any text; enter takes the default",
         (false, _, None) => "a number or any text",
-        (true, InteractionKind::Confirm | InteractionKind::RiskAck, _) => "yes, no, or any text",
-        (true, InteractionKind::ChooseOne | InteractionKind::FillFields | InteractionKind::OpenText, _) => {
-            "any text"
-        }
+        (true, InteractionKindValue::Confirm | InteractionKindValue::RiskAck, _) => "yes, no, or any text",
+        (
+            true,
+            InteractionKindValue::ChooseOne
+            | InteractionKindValue::FillFields
+            | InteractionKindValue::OpenText,
+            _,
+        ) => "any text",
     };
     format!("{how}; \\ at the end of a line for one more; ctrl-d to leave it open")
 }
 
 /// How it is answered from elsewhere.
-pub(super) fn elsewhere(question: &Interaction) -> String {
+pub(super) fn elsewhere(question: &InteractionView) -> String {
     if question.hidden.is_some() && is_approval(question) {
         return "abide inbox --full".to_owned();
     }
@@ -119,7 +123,7 @@ pub(super) fn elsewhere(question: &Interaction) -> String {
 }
 
 /// How it is answered by somebody who was shown all of it.
-pub(super) fn answer_after_all(question: &Interaction) -> String {
+pub(super) fn answer_after_all(question: &InteractionView) -> String {
     match &question.hidden {
         Some(hidden) if is_approval(question) => {
             let (id, digits) = (&question.interaction_id, hidden.sha256.get(..8).unwrap_or_default());
@@ -130,36 +134,36 @@ pub(super) fn answer_after_all(question: &Interaction) -> String {
 }
 
 /// Whether only a yes or a no is an answer.
-pub(super) fn is_approval(question: &Interaction) -> bool {
-    question.asked_by == "approval" || question.kind == InteractionKind::RiskAck
+pub(super) fn is_approval(question: &InteractionView) -> bool {
+    question.asked_by == "approval" || question.kind == InteractionKindValue::RiskAck
 }
 
 #[cfg(test)]
 mod tests {
-    use abide_wire::interaction::{Choice, DecisionPolicy, InteractionState};
+    use abide_wire::interaction::{DecisionPolicyValue, InteractionOptionView, InteractionStateValue};
 
     use super::*;
 
-    fn question(options: &[(&str, bool)]) -> Interaction {
-        let options = options.iter().map(|(label, safe)| Choice {
+    fn question(options: &[(&str, bool)]) -> InteractionView {
+        let options = options.iter().map(|(label, safe)| InteractionOptionView {
             label: (*label).to_owned(),
             safe: *safe,
             approves: None,
         });
         let options = options.collect();
-        Interaction {
+        InteractionView {
             interaction_id: "int_1".to_owned(),
             run_id: "run_1".to_owned(),
             turn_id: "turn_1".to_owned(),
-            kind: InteractionKind::ChooseOne,
+            kind: InteractionKindValue::ChooseOne,
             prompt: "Which\x1b[2J one?\nReally?".to_owned(),
             options,
             ui_hints: None,
             context: None,
             hidden: None,
-            default_decision_policy: DecisionPolicy::SafeDefault,
+            default_decision_policy: DecisionPolicyValue::SafeDefault,
             asked_by: "turn_end".to_owned(),
-            state: InteractionState::Open,
+            state: InteractionStateValue::Open,
             opened_at: String::new(),
             deadline_at: None,
             resolution_mode: None,

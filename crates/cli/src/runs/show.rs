@@ -3,8 +3,11 @@
 use std::{io::Write, process::ExitCode};
 
 use abide_wire::{
-    interaction::{Interaction, InteractionState, ResolutionMode},
-    run::{Attempt, ExecutionMode, Isolation, OnBusy, ProfileKind, Run, RunError, RunOptions, Sandbox, Turn},
+    interaction::{InteractionStateValue, InteractionView, ResolutionModeValue},
+    run::{
+        AttemptView, ExecutionModeValue, IsolationValue, OnBusyValue, ProfileKindValue, RunErrorView,
+        RunOptions, RunView, SandboxValue, TurnView,
+    },
 };
 use serde_json::json;
 
@@ -42,7 +45,7 @@ pub(crate) fn run(arguments: &Show, given: &[Given]) -> anyhow::Result<ExitCode>
             page.question(question);
         }
     }
-    let known = |question: &&Interaction| !turns.iter().any(|turn| turn.turn_id == question.turn_id);
+    let known = |question: &&InteractionView| !turns.iter().any(|turn| turn.turn_id == question.turn_id);
     for question in questions.iter().filter(known) {
         page.question(question);
     }
@@ -67,13 +70,13 @@ struct Page {
 const INDENT: &str = "  ";
 
 impl Page {
-    fn head(&mut self, run: &Run) {
+    fn head(&mut self, run: &RunView) {
         let status = self.colour.text(status_look(run.status), status_word(run.status));
         self.lines.push(format!("{}  {status}", self.colour.text(Look::Head, &run.run_id)));
         let mode = match run.execution_mode {
-            ExecutionMode::Auto => "auto: never asks",
-            ExecutionMode::Interactive => "interactive: may ask",
-            ExecutionMode::Chat => "chat: goes on after each answer",
+            ExecutionModeValue::Auto => "auto: never asks",
+            ExecutionModeValue::Interactive => "interactive: may ask",
+            ExecutionModeValue::Chat => "chat: goes on after each answer",
         };
         let mut rows = vec![
             fact("engine", &run.engine),
@@ -84,8 +87,8 @@ impl Page {
         ];
         if let Some(profile) = &run.profile {
             let how = match profile.kind {
-                ProfileKind::Resumable => "without a process".to_owned(),
-                ProfileKind::StickyProcess => {
+                ProfileKindValue::Resumable => "without a process".to_owned(),
+                ProfileKindValue::StickyProcess => {
                     format!("with its process, {} s at the most", profile.session_timeout_sec)
                 }
             };
@@ -117,7 +120,7 @@ impl Page {
         self.rows("", &rows);
     }
 
-    fn turn(&mut self, turn: &Turn) {
+    fn turn(&mut self, turn: &TurnView) {
         self.lines.push(String::new());
         let title = format!("turn {}", turn.turn_index);
         let look = if turn.error.is_some() { Look::Bad } else { Look::Plain };
@@ -153,7 +156,7 @@ impl Page {
         }
     }
 
-    fn question(&mut self, asked: &Interaction) {
+    fn question(&mut self, asked: &InteractionView) {
         let asker = text::one_line(&asked.asked_by);
         self.lines.push(format!(
             "{INDENT}{} {} ({asker})",
@@ -167,7 +170,7 @@ impl Page {
         let by = text::one_line(asked.resolved_by.as_deref().unwrap_or("nobody"));
         let reply = text::one_line(asked.reply.as_deref().unwrap_or_default());
         let outcome = match (asked.state, asked.resolution_mode) {
-            (InteractionState::Open, _) => {
+            (InteractionStateValue::Open, _) => {
                 let until = match &asked.deadline_at {
                     Some(deadline) => format!("for {} more", when::until(deadline)),
                     None => "for as long as it takes".to_owned(),
@@ -178,14 +181,14 @@ impl Page {
                     format!("open since {}, {until}: {how}", when::full(&asked.opened_at)),
                 )
             }
-            (InteractionState::Answered, Some(ResolutionMode::AutoDecideTimeout)) => {
+            (InteractionStateValue::Answered, Some(ResolutionModeValue::AutoDecideTimeout)) => {
                 let why = text::one_line(asked.auto_decide_reason.as_deref().unwrap_or("no reply"));
                 format!("answered by policy ({why}), not by a person, at {at}: {reply}")
             }
-            (InteractionState::Answered, Some(ResolutionMode::UserReply) | None) => {
+            (InteractionStateValue::Answered, Some(ResolutionModeValue::UserReply) | None) => {
                 format!("answered by {by} at {at}: {reply}")
             }
-            (InteractionState::Closed, _) => {
+            (InteractionStateValue::Closed, _) => {
                 let why = text::one_line(asked.closed_because.as_deref().unwrap_or("it no longer matters"));
                 format!("closed without an answer at {at}: {why}")
             }
@@ -200,7 +203,7 @@ impl Page {
         self.rows(INDENT, &rows);
     }
 
-    fn ending(&mut self, run: &Run) {
+    fn ending(&mut self, run: &RunView) {
         if let Some(error) = &run.error {
             self.lines.push(String::new());
             self.lines.push(self.colour.text(Look::Bad, error_line(error)));
@@ -235,20 +238,20 @@ fn options(options: &RunOptions) -> Vec<Vec<Cell>> {
         (Some(true) | None, _) => "only a person answers".to_owned(),
     };
     let on_busy = options.on_busy.map(|on_busy| match on_busy {
-        OnBusy::Queue => "messages wait for their own turn",
-        OnBusy::Steer => "messages go into the turn at work",
-        OnBusy::Supersede => "messages end the turn at work",
+        OnBusyValue::Queue => "messages wait for their own turn",
+        OnBusyValue::Steer => "messages go into the turn at work",
+        OnBusyValue::Supersede => "messages end the turn at work",
     });
     let sandbox = options.sandbox.map(|sandbox| match sandbox {
-        Sandbox::ReadOnly => "read-only",
-        Sandbox::WorkspaceWrite => "workspace-write",
-        Sandbox::DangerFullAccess => "danger-full-access",
+        SandboxValue::ReadOnly => "read-only",
+        SandboxValue::WorkspaceWrite => "workspace-write",
+        SandboxValue::DangerFullAccess => "danger-full-access",
     });
     let isolation = options.isolation.map(|isolation| match isolation {
-        Isolation::Auto => "auto",
-        Isolation::Namespace => "namespace",
-        Isolation::Landlock => "landlock",
-        Isolation::Off => "off",
+        IsolationValue::Auto => "auto",
+        IsolationValue::Namespace => "namespace",
+        IsolationValue::Landlock => "landlock",
+        IsolationValue::Off => "off",
     });
     let limit = turn_timeout_sec.map(|seconds| format!("{seconds} s of work"));
     [
@@ -264,8 +267,8 @@ fn options(options: &RunOptions) -> Vec<Vec<Cell>> {
     .collect()
 }
 
-fn attempt(attempt: &Attempt) -> Vec<Cell> {
-    let Attempt { attempt, pid, started_at, ended_at, exit_code } = attempt;
+fn attempt(attempt: &AttemptView) -> Vec<Cell> {
+    let AttemptView { attempt, pid, started_at, ended_at, exit_code } = attempt;
     let process = pid.map_or_else(|| "no process seen".to_owned(), |pid| format!("pid {pid}"));
     let began = started_at.as_deref().map(|at| format!(", from {}", when::clock(at))).unwrap_or_default();
     let ended = ended_at.as_deref().map(|at| format!(" to {}", when::clock(at))).unwrap_or_default();
@@ -277,6 +280,6 @@ fn attempt(attempt: &Attempt) -> Vec<Cell> {
     fact(&format!("attempt {attempt}"), &format!("{process}{began}{ended}{exit}"))
 }
 
-fn error_line(error: &RunError) -> String {
+fn error_line(error: &RunErrorView) -> String {
     format!("{}: {}", text::one_line(&error.code), text::one_line(&error.message))
 }

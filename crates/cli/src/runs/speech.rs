@@ -3,7 +3,7 @@
 //! Everything goes under a key of its own, so that it can be sent again after a break and still counts once. What is
 //! typed where is not known here.
 
-use abide_wire::{event::Event, interaction::Interaction, message::NewMessage};
+use abide_wire::{event::EventEnvelope, interaction::InteractionView, message::SendMessageRequest};
 
 use super::{key, question};
 use crate::{client::Client, trouble::Trouble};
@@ -22,7 +22,7 @@ pub(super) struct Speech {
 #[derive(Clone, Debug)]
 enum Unsent {
     Reply { interaction: String, text: String, key: String },
-    Message(NewMessage),
+    Message(SendMessageRequest),
 }
 
 /// What became of a typed line.
@@ -53,7 +53,7 @@ pub(super) enum Sent {
 
 impl Speech {
     /// Takes a line, or several that were pasted, as the answer to a question or as a message.
-    pub(super) fn typed(&mut self, typed: &str, asked: Option<&Interaction>) -> Typed {
+    pub(super) fn typed(&mut self, typed: &str, asked: Option<&InteractionView>) -> Typed {
         if let Some(more) = typed.strip_suffix('\\') {
             self.draft.push_str(&more.replace("\\\n", "\n"));
             self.draft.push('\n');
@@ -66,7 +66,7 @@ impl Speech {
                 Err(why) => return Typed::Wrong(why),
             },
             None if text.trim().is_empty() => return Typed::Nothing,
-            None => Unsent::Message(NewMessage { message_id: Some(key()), text, on_busy: None }),
+            None => Unsent::Message(SendMessageRequest { message_id: Some(key()), text, on_busy: None }),
         };
         self.unsent = Some(unsent);
         Typed::Said
@@ -112,14 +112,14 @@ impl Speech {
     }
 
     /// Whether the event only tells what was said from here.
-    pub(super) fn is_own(&self, event: &Event) -> bool {
+    pub(super) fn is_own(&self, event: &EventEnvelope) -> bool {
         let name = event.data.get("interaction_id").or_else(|| event.data.get("message_id"));
         let name = name.and_then(|name| name.as_str());
         name.is_some_and(|name| self.own.iter().any(|own| own == name))
     }
 }
 
-fn answer(question: &Interaction, typed: &str) -> Result<String, String> {
+fn answer(question: &InteractionView, typed: &str) -> Result<String, String> {
     match question::meant(question, typed) {
         question::Meant::Answer(text) => Ok(text),
         question::Meant::NoOption(number) => Err(question::no_option(question, number)),

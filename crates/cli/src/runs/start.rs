@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io::IsTerminal, path::Path, process::ExitCode};
 
 use abide_ports::catalogue::Catalogue;
-use abide_wire::run::{ExecutionMode, NewRun, RunOptions};
+use abide_wire::run::{CreateRunRequest, ExecutionModeValue, RunOptions};
 use anyhow::Context;
 
 use super::{
@@ -27,8 +27,8 @@ use crate::{
 pub(crate) fn run(arguments: Run, given: &[Given]) -> anyhow::Result<ExitCode> {
     let (detach, json) = (arguments.detach, arguments.output.json);
     let manner = match arguments.mode {
-        Some(ExecutionMode::Chat) => Manner::Talk,
-        Some(ExecutionMode::Auto | ExecutionMode::Interactive) | None => Manner::Task,
+        Some(ExecutionModeValue::Chat) => Manner::Talk,
+        Some(ExecutionModeValue::Auto | ExecutionModeValue::Interactive) | None => Manner::Task,
     };
     let new = wanted(arguments)?;
     let client = Client::connect(given)?;
@@ -75,8 +75,8 @@ pub(crate) fn attach(arguments: &Attach, given: &[Given]) -> anyhow::Result<Exit
     }
     let seen = events.last().map_or(0, |event| event.seq);
     let manner = match (run.execution_mode, run.status.is_final()) {
-        (_, true) | (ExecutionMode::Auto, false) => Manner::Task,
-        (ExecutionMode::Interactive | ExecutionMode::Chat, false) => Manner::Talk,
+        (_, true) | (ExecutionModeValue::Auto, false) => Manner::Task,
+        (ExecutionModeValue::Interactive | ExecutionModeValue::Chat, false) => Manner::Talk,
     };
     let known = client.turns(&run.run_id)?;
     let known =
@@ -86,7 +86,7 @@ pub(crate) fn attach(arguments: &Attach, given: &[Given]) -> anyhow::Result<Exit
         .until_it_ends()
 }
 
-fn wanted(arguments: Run) -> anyhow::Result<NewRun> {
+fn wanted(arguments: Run) -> anyhow::Result<CreateRunRequest> {
     let prompt = match &arguments.prompt {
         Some(prompt) => given_text(prompt, "the prompt")?,
         None if !std::io::stdin().is_terminal() => {
@@ -109,7 +109,7 @@ fn wanted(arguments: Run) -> anyhow::Result<NewRun> {
         let text = path.to_str().ok_or_else(|| Trouble::usage("a path must be text in UTF-8"))?;
         Ok(text.to_owned())
     };
-    Ok(NewRun {
+    Ok(CreateRunRequest {
         engine: arguments.engine,
         prompt,
         workspace: arguments.workspace.as_deref().map(absolute).transpose()?,

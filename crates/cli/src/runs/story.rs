@@ -2,7 +2,7 @@
 //!
 //! An event of a kind that is not known here is told by its name: a daemon may be newer than its command line.
 
-use abide_wire::event::Event;
+use abide_wire::event::EventEnvelope;
 use serde_json::{Map, Value};
 
 use crate::{table::Look, text};
@@ -43,12 +43,12 @@ impl Weight {
 }
 
 /// Whether the run may be another one after this event. A working engine says a lot that changes nothing.
-pub(super) fn changes_the_run(event: &Event) -> bool {
+pub(super) fn changes_the_run(event: &EventEnvelope) -> bool {
     !matches!(event.kind.as_str(), "progressed" | "handle_announced")
 }
 
 /// The event in words; nothing if it only concerns the daemon itself.
-pub(super) fn tell(event: &Event) -> Option<Told> {
+pub(super) fn tell(event: &EventEnvelope) -> Option<Told> {
     let data = &event.data;
     let text = |key: &str| data.get(key).and_then(Value::as_str).unwrap_or_default();
     let line = |key: &str| text::one_line(text(key));
@@ -146,7 +146,7 @@ mod tests {
     fn told(kind: &str, data: Value) -> Option<Told> {
         let Value::Object(data) = data else { panic!("data is an object") };
         let (run_id, at) = ("run_1".to_owned(), "2026-11-16T05:17:02Z".to_owned());
-        tell(&Event { seq: 1, run_id, at, kind: kind.to_owned(), data })
+        tell(&EventEnvelope { seq: 1, run_id, at, kind: kind.to_owned(), data })
     }
 
     fn line(kind: &str, data: Value) -> String {

@@ -22,8 +22,8 @@ use super::{
 };
 
 /// An entry.
-pub(in crate::http) fn event(entry: &Entry) -> wire::Event {
-    wire::Event {
+pub(in crate::http) fn event(entry: &Entry) -> wire::EventEnvelope {
+    wire::EventEnvelope {
         seq: entry.seq.0,
         run_id: entry.run_id.to_string(),
         at: time(entry.stamp.at),

@@ -13,17 +13,19 @@ use serde_json::{Map, Value};
 use super::{time, word};
 
 /// A question from its opening to its end.
-pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interaction {
+pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::InteractionView {
     let question = &interaction.question;
     let (state, answer, closed) = match &interaction.state {
-        InteractionState::Open => (wire::InteractionState::Open, None, None),
-        InteractionState::Answered(resolution) => (wire::InteractionState::Answered, Some(resolution), None),
+        InteractionState::Open => (wire::InteractionStateValue::Open, None, None),
+        InteractionState::Answered(resolution) => {
+            (wire::InteractionStateValue::Answered, Some(resolution), None)
+        }
         InteractionState::Closed { at, because } => {
-            (wire::InteractionState::Closed, None, Some((*at, word(because))))
+            (wire::InteractionStateValue::Closed, None, Some((*at, word(because))))
         }
     };
     let closed_at = closed.as_ref().map(|(at, _)| *at);
-    wire::Interaction {
+    wire::InteractionView {
         interaction_id: interaction.interaction_id.to_string(),
         run_id: interaction.run_id.to_string(),
         turn_id: interaction.turn_id.to_string(),
@@ -37,17 +39,17 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
         context: question.context.as_deref().map(context),
         hidden: question.hidden.as_deref().map(hidden),
         default_decision_policy: match question.default_decision_policy {
-            Policy::EngineJudgement => wire::DecisionPolicy::EngineJudgement,
-            Policy::SafeDefault => wire::DecisionPolicy::SafeDefault,
-            Policy::Abort => wire::DecisionPolicy::Abort,
+            Policy::EngineJudgement => wire::DecisionPolicyValue::EngineJudgement,
+            Policy::SafeDefault => wire::DecisionPolicyValue::SafeDefault,
+            Policy::Abort => wire::DecisionPolicyValue::Abort,
         },
         asked_by: asked_by(&interaction.asker).to_owned(),
         state,
         opened_at: time(interaction.opened_at),
         deadline_at: interaction.deadline_at.map(time),
         resolution_mode: answer.map(|answer| match answer.resolution_mode {
-            ResolutionMode::UserReply => wire::ResolutionMode::UserReply,
-            ResolutionMode::AutoDecideTimeout => wire::ResolutionMode::AutoDecideTimeout,
+            ResolutionMode::UserReply => wire::ResolutionModeValue::UserReply,
+            ResolutionMode::AutoDecideTimeout => wire::ResolutionModeValue::AutoDecideTimeout,
         }),
         resolved_at: answer.map(|answer| answer.resolved_at).or(closed_at).map(time),
         resolved_by: answer.map(|answer| answer.resolved_by.clone()),
@@ -59,10 +61,10 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
 }
 
 /// What an approval covers.
-pub(super) fn context(context: &Context) -> wire::Context {
+pub(super) fn context(context: &Context) -> wire::ApprovalContextView {
     let Context { subject, tool, remarks, rest, cut } = context;
-    let mut shown = wire::Context {
-        kind: wire::ContextType::Tool,
+    let mut shown = wire::ApprovalContextView {
+        kind: wire::ApprovalContextType::Tool,
         shell: None,
         argv: None,
         cwd: None,
@@ -76,7 +78,7 @@ pub(super) fn context(context: &Context) -> wire::Context {
     };
     match subject {
         Subject::Command { line, cwd } => {
-            shown.kind = wire::ContextType::Command;
+            shown.kind = wire::ApprovalContextType::Command;
             shown.cwd.clone_from(cwd);
             match line {
                 CommandLine::Shell(shell) => shown.shell = Some(shell.clone()),
@@ -84,8 +86,8 @@ pub(super) fn context(context: &Context) -> wire::Context {
             }
         }
         Subject::FileChange { files } => {
-            shown.kind = wire::ContextType::FileChange;
-            let files = files.iter().map(|file| wire::FileChange {
+            shown.kind = wire::ApprovalContextType::FileChange;
+            let files = files.iter().map(|file| wire::FileChangeView {
                 path: file.path.clone(),
                 change: match file.change {
                     ChangeKind::Write => "write",
@@ -126,22 +128,22 @@ fn fields(fields: &[Field]) -> Map<String, Value> {
 }
 
 /// What a question does not show.
-pub(super) fn hidden(hidden: &Hidden) -> wire::Hidden {
+pub(super) fn hidden(hidden: &Hidden) -> wire::HiddenContentView {
     let Hidden { bytes, content_bytes, sha256 } = hidden;
-    wire::Hidden { bytes: *bytes, content_bytes: *content_bytes, sha256: sha256.clone() }
+    wire::HiddenContentView { bytes: *bytes, content_bytes: *content_bytes, sha256: sha256.clone() }
 }
 
 /// What an answer means.
-pub(in crate::http) fn verdict(verdict: Verdict) -> wire::Verdict {
+pub(in crate::http) fn verdict(verdict: Verdict) -> wire::VerdictValue {
     match verdict {
-        Verdict::Approved => wire::Verdict::Approved,
-        Verdict::Declined => wire::Verdict::Declined,
+        Verdict::Approved => wire::VerdictValue::Approved,
+        Verdict::Declined => wire::VerdictValue::Declined,
     }
 }
 
 /// Suggested answers.
-pub(super) fn options(question: &Question, is_approval: bool) -> Vec<wire::Choice> {
-    let choice = |choice: &abide_domain::interaction::Choice| wire::Choice {
+pub(super) fn options(question: &Question, is_approval: bool) -> Vec<wire::InteractionOptionView> {
+    let choice = |choice: &abide_domain::interaction::Choice| wire::InteractionOptionView {
         label: choice.label.clone(),
         safe: choice.safe,
         approves: is_approval
@@ -152,13 +154,13 @@ pub(super) fn options(question: &Question, is_approval: bool) -> Vec<wire::Choic
     question.options.iter().map(choice).collect()
 }
 
-fn kind(kind: Kind) -> wire::InteractionKind {
+fn kind(kind: Kind) -> wire::InteractionKindValue {
     match kind {
-        Kind::ChooseOne => wire::InteractionKind::ChooseOne,
-        Kind::Confirm => wire::InteractionKind::Confirm,
-        Kind::FillFields => wire::InteractionKind::FillFields,
-        Kind::OpenText => wire::InteractionKind::OpenText,
-        Kind::RiskAck => wire::InteractionKind::RiskAck,
+        Kind::ChooseOne => wire::InteractionKindValue::ChooseOne,
+        Kind::Confirm => wire::InteractionKindValue::Confirm,
+        Kind::FillFields => wire::InteractionKindValue::FillFields,
+        Kind::OpenText => wire::InteractionKindValue::OpenText,
+        Kind::RiskAck => wire::InteractionKindValue::RiskAck,
     }
 }
 

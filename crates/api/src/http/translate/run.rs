@@ -11,16 +11,16 @@ use abide_wire::run as wire;
 use super::{failure, time};
 
 /// What a run was asked to be, in this workspace.
-pub(in crate::http) fn settings(new: wire::NewRun, workspace: String) -> (Settings, String) {
+pub(in crate::http) fn settings(new: wire::CreateRunRequest, workspace: String) -> (Settings, String) {
     let options = new.options;
     let strict = options.interactive_require_user_reply.unwrap_or(true);
     let settings = Settings {
         engine: new.engine,
         workspace,
-        execution_mode: match new.execution_mode.unwrap_or(wire::ExecutionMode::Interactive) {
-            wire::ExecutionMode::Auto => ExecutionMode::Auto,
-            wire::ExecutionMode::Interactive => ExecutionMode::Interactive,
-            wire::ExecutionMode::Chat => ExecutionMode::Chat,
+        execution_mode: match new.execution_mode.unwrap_or(wire::ExecutionModeValue::Interactive) {
+            wire::ExecutionModeValue::Auto => ExecutionMode::Auto,
+            wire::ExecutionModeValue::Interactive => ExecutionMode::Interactive,
+            wire::ExecutionModeValue::Chat => ExecutionMode::Chat,
         },
         conversation_ref: new.conversation_ref,
         unanswered: if strict { Unanswered::Strict } else { Unanswered::AutoDecide },
@@ -30,18 +30,18 @@ pub(in crate::http) fn settings(new: wire::NewRun, workspace: String) -> (Settin
         model: options.model,
         sandbox: options.sandbox.map(|sandbox| {
             let word = match sandbox {
-                wire::Sandbox::ReadOnly => "read-only",
-                wire::Sandbox::WorkspaceWrite => "workspace-write",
-                wire::Sandbox::DangerFullAccess => "danger-full-access",
+                wire::SandboxValue::ReadOnly => "read-only",
+                wire::SandboxValue::WorkspaceWrite => "workspace-write",
+                wire::SandboxValue::DangerFullAccess => "danger-full-access",
             };
             word.to_owned()
         }),
         isolation: options.isolation.map(|isolation| {
             let word = match isolation {
-                wire::Isolation::Auto => "auto",
-                wire::Isolation::Namespace => "namespace",
-                wire::Isolation::Landlock => "landlock",
-                wire::Isolation::Off => "off",
+                wire::IsolationValue::Auto => "auto",
+                wire::IsolationValue::Namespace => "namespace",
+                wire::IsolationValue::Landlock => "landlock",
+                wire::IsolationValue::Off => "off",
             };
             word.to_owned()
         }),
@@ -52,24 +52,24 @@ pub(in crate::http) fn settings(new: wire::NewRun, workspace: String) -> (Settin
 }
 
 /// What a message does that finds a turn at work.
-pub(in crate::http) fn on_busy(on_busy: wire::OnBusy) -> OnBusy {
+pub(in crate::http) fn on_busy(on_busy: wire::OnBusyValue) -> OnBusy {
     match on_busy {
-        wire::OnBusy::Queue => OnBusy::Queue,
-        wire::OnBusy::Steer => OnBusy::Steer,
-        wire::OnBusy::Supersede => OnBusy::Supersede,
+        wire::OnBusyValue::Queue => OnBusy::Queue,
+        wire::OnBusyValue::Steer => OnBusy::Steer,
+        wire::OnBusyValue::Supersede => OnBusy::Supersede,
     }
 }
 
 /// A status that a client asks for.
-pub(in crate::http) fn status(status: wire::RunStatus) -> Status {
+pub(in crate::http) fn status(status: wire::RunStatusValue) -> Status {
     match status {
-        wire::RunStatus::Queued => Status::Queued,
-        wire::RunStatus::Running => Status::Running,
-        wire::RunStatus::WaitingUser => Status::WaitingUser,
-        wire::RunStatus::Idle => Status::Idle,
-        wire::RunStatus::Succeeded => Status::Succeeded,
-        wire::RunStatus::Failed => Status::Failed,
-        wire::RunStatus::Canceled => Status::Canceled,
+        wire::RunStatusValue::Queued => Status::Queued,
+        wire::RunStatusValue::Running => Status::Running,
+        wire::RunStatusValue::WaitingUser => Status::WaitingUser,
+        wire::RunStatusValue::Idle => Status::Idle,
+        wire::RunStatusValue::Succeeded => Status::Succeeded,
+        wire::RunStatusValue::Failed => Status::Failed,
+        wire::RunStatusValue::Canceled => Status::Canceled,
     }
 }
 
@@ -83,22 +83,22 @@ fn options(settings: &Settings) -> wire::RunOptions {
         session_timeout_sec: Some(settings.session_timeout_sec.0),
         turn_timeout_sec: settings.turn_timeout_sec.map(|limit| limit.0),
         on_busy: Some(match settings.on_busy {
-            OnBusy::Queue => wire::OnBusy::Queue,
-            OnBusy::Steer => wire::OnBusy::Steer,
-            OnBusy::Supersede => wire::OnBusy::Supersede,
+            OnBusy::Queue => wire::OnBusyValue::Queue,
+            OnBusy::Steer => wire::OnBusyValue::Steer,
+            OnBusy::Supersede => wire::OnBusyValue::Supersede,
         }),
         model: settings.model.clone(),
         sandbox: settings.sandbox.as_deref().and_then(|word| match word {
-            "read-only" => Some(wire::Sandbox::ReadOnly),
-            "workspace-write" => Some(wire::Sandbox::WorkspaceWrite),
-            "danger-full-access" => Some(wire::Sandbox::DangerFullAccess),
+            "read-only" => Some(wire::SandboxValue::ReadOnly),
+            "workspace-write" => Some(wire::SandboxValue::WorkspaceWrite),
+            "danger-full-access" => Some(wire::SandboxValue::DangerFullAccess),
             _ => None,
         }),
         isolation: settings.isolation.as_deref().and_then(|word| match word {
-            "auto" => Some(wire::Isolation::Auto),
-            "namespace" => Some(wire::Isolation::Namespace),
-            "landlock" => Some(wire::Isolation::Landlock),
-            "off" => Some(wire::Isolation::Off),
+            "auto" => Some(wire::IsolationValue::Auto),
+            "namespace" => Some(wire::IsolationValue::Namespace),
+            "landlock" => Some(wire::IsolationValue::Landlock),
+            "off" => Some(wire::IsolationValue::Off),
             _ => None,
         }),
     }
@@ -109,33 +109,33 @@ pub(in crate::http) fn run(
     run: &Run,
     queue_position: Option<usize>,
     stalled_since: Option<Timestamp>,
-) -> wire::Run {
+) -> wire::RunView {
     let settings = &run.settings;
-    wire::Run {
+    wire::RunView {
         run_id: run.run_id.to_string(),
         engine: settings.engine.clone(),
         workspace: settings.workspace.clone(),
         execution_mode: match settings.execution_mode {
-            ExecutionMode::Auto => wire::ExecutionMode::Auto,
-            ExecutionMode::Interactive => wire::ExecutionMode::Interactive,
-            ExecutionMode::Chat => wire::ExecutionMode::Chat,
+            ExecutionMode::Auto => wire::ExecutionModeValue::Auto,
+            ExecutionMode::Interactive => wire::ExecutionModeValue::Interactive,
+            ExecutionMode::Chat => wire::ExecutionModeValue::Chat,
         },
         status: match run.status() {
-            Status::Queued => wire::RunStatus::Queued,
-            Status::Running => wire::RunStatus::Running,
-            Status::WaitingUser => wire::RunStatus::WaitingUser,
-            Status::Idle => wire::RunStatus::Idle,
-            Status::Succeeded => wire::RunStatus::Succeeded,
-            Status::Failed => wire::RunStatus::Failed,
-            Status::Canceled => wire::RunStatus::Canceled,
+            Status::Queued => wire::RunStatusValue::Queued,
+            Status::Running => wire::RunStatusValue::Running,
+            Status::WaitingUser => wire::RunStatusValue::WaitingUser,
+            Status::Idle => wire::RunStatusValue::Idle,
+            Status::Succeeded => wire::RunStatusValue::Succeeded,
+            Status::Failed => wire::RunStatusValue::Failed,
+            Status::Canceled => wire::RunStatusValue::Canceled,
         },
         error: run.error().map(failure),
         turn_index: run.turn_index,
         pending_interaction_id: run.pending_interaction_id().map(|id| id.to_string()),
-        profile: run.profile.as_ref().map(|profile| wire::Profile {
+        profile: run.profile.as_ref().map(|profile| wire::ProfileView {
             kind: match profile.kind {
-                ProfileKind::Resumable => wire::ProfileKind::Resumable,
-                ProfileKind::StickyProcess => wire::ProfileKind::StickyProcess,
+                ProfileKind::Resumable => wire::ProfileKindValue::Resumable,
+                ProfileKind::StickyProcess => wire::ProfileKindValue::StickyProcess,
             },
             reason: profile.reason.clone(),
             session_timeout_sec: profile.session_timeout_sec.0,
@@ -151,7 +151,7 @@ pub(in crate::http) fn run(
         auto_decision_count: run.auto_decision_count,
         last_auto_decision_at: run.last_auto_decision_at.map(time),
         conversation_ref: settings.conversation_ref.clone(),
-        result: run.result.clone().map(|text| wire::RunResult { text }),
+        result: run.result.clone().map(|text| wire::RunResultView { text }),
         labels: settings.labels.clone(),
         skill: settings.skill.clone(),
         options: options(settings),
