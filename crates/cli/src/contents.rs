@@ -125,11 +125,11 @@ mod tests {
         os::unix::fs::{PermissionsExt, symlink},
     };
 
-    use abide_domain::id::Fresh;
+    use abide_domain::id::IdSeed;
 
     use super::*;
 
-    const RUN: RunId = RunId(Fresh(7));
+    const RUN: RunId = RunId(IdSeed(7));
 
     fn read(contents: &ContentFiles, sha256: &str) -> Result<String, ContentError> {
         Ok(io::read_to_string(contents.open(RUN, sha256)?)?)

@@ -19,7 +19,7 @@ use std::{
 };
 
 use abide_domain::{
-    process::{Exit, Process},
+    process::{ExitStatus, ProcessBinding},
     time::Timestamp,
 };
 use abide_keeper::{
@@ -113,7 +113,7 @@ const END_MS: u64 = 30_000;
 const PIECE: usize = 4 << 20;
 
 impl Processes for Keepers {
-    fn start(&self, name: &str, start: &Start<'_>) -> Result<Process, StartError> {
+    fn start(&self, name: &str, start: &Start<'_>) -> Result<ProcessBinding, StartError> {
         let started = self.start_or_find(name, start);
         // Not before: the start of the next keeper would take the processor from this one's.
         self.readiness.refill(&self.launcher);
@@ -177,12 +177,12 @@ impl Processes for Keepers {
         done(keeper.ask(1, Act::Signal(number.as_raw()), PATIENCE_MS))
     }
 
-    fn end(&self, name: &str) -> Result<Exit, Lost> {
+    fn end(&self, name: &str) -> Result<ExitStatus, Lost> {
         let place = self.place(name);
         let end_without_keeper = || {
             let run = name.rsplit_once('-').map_or(name, |(run, _)| run);
             let spared = self.outliving_notes().noted_for(run);
-            end_silent(&place, spared.as_deref()).map(|()| Exit::Unseen)
+            end_silent(&place, spared.as_deref()).map(|()| ExitStatus::Unseen)
         };
         // An agent can stop its keeper (SECURITY 10).
         resume(&place);
@@ -242,7 +242,7 @@ impl Keepers {
     }
 
     /// Starts a process and gives it what it reads first, unless that was done before.
-    fn start_or_find(&self, name: &str, start: &Start<'_>) -> Result<Process, StartError> {
+    fn start_or_find(&self, name: &str, start: &Start<'_>) -> Result<ProcessBinding, StartError> {
         let (mut keeper, status) = match self.look(name) {
             Looked::Held(keeper, status) => (*keeper, *status),
             // It ran and is over; its output and its end can be read.
@@ -433,7 +433,7 @@ fn left_by_the_dead(place: &Place) -> Looked {
 }
 
 /// Has a keeper end what it holds, and says how that ended. `exit` is what is known before.
-fn end(mut keeper: Keeper, how: Act, mut exit: Option<KeeperExit>) -> Result<Exit, Lost> {
+fn end(mut keeper: Keeper, how: Act, mut exit: Option<KeeperExit>) -> Result<ExitStatus, Lost> {
     const END: u64 = 1;
     let mut told = keeper.link.send(&Order { tag: END, act: how });
     loop {
@@ -452,8 +452,8 @@ fn end(mut keeper: Keeper, how: Act, mut exit: Option<KeeperExit>) -> Result<Exi
     }
 }
 
-fn exit_of(exit: Option<KeeperExit>) -> Exit {
-    exit.map_or(Exit::Unseen, |exit| Exit::Code(exit.code))
+fn exit_of(exit: Option<KeeperExit>) -> ExitStatus {
+    exit.map_or(ExitStatus::Unseen, |exit| ExitStatus::Code(exit.code))
 }
 
 /// Ends what a keeper holds that does not answer, without it.
@@ -566,8 +566,8 @@ fn make_private(start: &Start<'_>) -> io::Result<()> {
     }
 }
 
-fn process(name: &str, child: &ProcessIdentity) -> Process {
-    Process {
+fn process(name: &str, child: &ProcessIdentity) -> ProcessBinding {
+    ProcessBinding {
         keeper: name.to_owned(),
         pid: child.pid,
         start_time: child.start_time,

@@ -10,7 +10,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use abide_domain::run::Status;
+use abide_domain::run::RunStatus;
 use abide_ports::{
     store::{Answer, Commit, Committed, Store, StoreError},
     watch::{Milestone, Sight, Watcher},
@@ -25,7 +25,7 @@ struct Inner {
     store: Arc<dyn Store>,
     watchers: Vec<Arc<dyn Watcher>>,
     /// How many runs there are of each status, if nobody else writes: the store would count them all.
-    tally: Mutex<Option<BTreeMap<Status, u64>>>,
+    tally: Mutex<Option<BTreeMap<RunStatus, u64>>>,
 }
 
 /// Whether others write to the same store.
@@ -68,7 +68,7 @@ impl Inner {
         answer
     }
 
-    fn count(&self, answer: &Result<Committed, StoreError>, moves: &[(Option<Status>, Status)]) {
+    fn count(&self, answer: &Result<Committed, StoreError>, moves: &[(Option<RunStatus>, RunStatus)]) {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         match answer {
             Ok(_) => {
@@ -124,7 +124,7 @@ impl Wrapper for Watched {
         Box::pin(SeenToItsEnd(Some(Box::pin(self.0.clone().commit(commit)))))
     }
 
-    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
+    fn tally(&self) -> Answer<'_, BTreeMap<RunStatus, u64>> {
         let known = self.0.tally.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match known {
             Some(tally) => Box::pin(async move { Ok(tally) }),

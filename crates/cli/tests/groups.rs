@@ -12,7 +12,7 @@ use abide::{
     isolation::Isolator,
     processes::{Keepers, Readiness},
 };
-use abide_domain::process::Exit;
+use abide_domain::process::ExitStatus;
 use abide_keeper::{
     group::Groups,
     launch::{Launcher, kill, sweep},
@@ -127,7 +127,7 @@ impl House {
     }
 
     /// What a program prints, and its exit code.
-    fn run(&self, isolation: Isolation, text: &str) -> (String, Exit) {
+    fn run(&self, isolation: Isolation, text: &str) -> (String, ExitStatus) {
         self.start("run-1", isolation, text).expect("it starts");
         let mut follow = self.keepers.follow("run-1", Offsets::START).expect("it is there");
         let mut printed = Vec::new();
@@ -252,7 +252,7 @@ fn without_a_usable_base_a_required_group_refuses_the_start_and_another_does_not
         "{refused:?}"
     );
     let house = House::plain(groups(false));
-    assert_eq!(house.run(Isolation::Off, "exit 3").1, Exit::Code(3));
+    assert_eq!(house.run(Isolation::Off, "exit 3").1, ExitStatus::Code(3));
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn an_isolated_program_sees_its_group_and_cannot_leave_it() {
          unshare --user --map-root-user --mount sh -c 'mount -o remount,rw,bind {path} && echo REMOUNTED'; true"
     );
     let (printed, exit) = house.run(Isolation::Namespace, &text);
-    assert_eq!(exit, Exit::Code(0), "{printed}");
+    assert_eq!(exit, ExitStatus::Code(0), "{printed}");
     assert!(printed.contains("/abide-k-") && printed.contains("READ"), "{printed}");
     for word in ["LEFT\n", "KILLED\n", "MADE\n", "REMOUNTED\n"] {
         assert!(!printed.contains(word), "{printed}");

@@ -14,7 +14,7 @@ use abide::{
     isolation::Isolator,
     processes::{Keepers, Readiness},
 };
-use abide_domain::process::Exit;
+use abide_domain::process::ExitStatus;
 use abide_keeper::launch::Launcher;
 use abide_ports::{
     engine::{Isolation, Launch, Stdin},
@@ -66,7 +66,7 @@ impl Home {
     }
 
     /// What a program prints, and its exit code.
-    fn run(&self, isolation: Isolation, argv: &[&str]) -> Result<(String, Exit), StartError> {
+    fn run(&self, isolation: Isolation, argv: &[&str]) -> Result<(String, ExitStatus), StartError> {
         let home = self.path().to_string_lossy().into_owned();
         let (workspace, private) = (format!("{home}/workspaces/mine"), format!("{home}/runs/mine"));
         let launch = launch(argv, vec![("HIDDEN".to_owned(), home)]);
@@ -87,7 +87,7 @@ impl Home {
         Ok((String::from_utf8_lossy(&printed).into_owned(), exit))
     }
 
-    fn script(&self, isolation: Isolation, text: &str) -> Result<(String, Exit), StartError> {
+    fn script(&self, isolation: Isolation, text: &str) -> Result<(String, ExitStatus), StartError> {
         self.run(isolation, &["sh", "-c", text])
     }
 
@@ -161,7 +161,7 @@ fn an_isolated_program_finds_no_token_no_database_no_secret_and_no_socket() {
     assert!(connects(&home, Isolation::Off));
     for isolation in [Isolation::Namespace, Isolation::Auto] {
         let (found, exit) = home.script(isolation, SEARCH).expect("the test machine allows it");
-        assert_eq!((found.as_str(), exit), ("", Exit::Code(0)), "{isolation:?}");
+        assert_eq!((found.as_str(), exit), ("", ExitStatus::Code(0)), "{isolation:?}");
         assert!(!connects(&home, isolation));
         assert_eq!(home.warning(isolation), None);
     }
@@ -176,7 +176,7 @@ fn an_isolated_program_works_in_its_workspace_as_itself() {
     let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let workspace = home.path().join("workspaces/mine");
     let expected = format!("{user}\n{group}\nPRIVATE\n{}\nseen\nrefused\n", workspace.display());
-    assert_eq!((printed, exit), (expected, Exit::Code(7)));
+    assert_eq!((printed, exit), (expected, ExitStatus::Code(7)));
     assert_eq!(fs::read_to_string(workspace.join("made")).expect("the test machine allows it"), "kept\n");
 }
 
@@ -289,7 +289,7 @@ fn where_the_helper_may_not_make_namespaces_bubblewrap_does() {
         let text = "cat \"$HIDDEN/token\" ../../token 2>/dev/null; cat ../../runs/mine/settings; echo kept > made; exit 7";
         assert_eq!(
             home.script(Isolation::Namespace, text).expect("the test machine allows it"),
-            ("PRIVATE".to_owned(), Exit::Code(7))
+            ("PRIVATE".to_owned(), ExitStatus::Code(7))
         );
         assert_eq!(
             fs::read_to_string(home.path().join("workspaces/mine/made")).expect("the test machine allows it"),
@@ -369,7 +369,7 @@ fn a_run_that_is_isolated_without_bubblewrap_or_landlock_is_not_warned_about() {
 fn the_sandboxes_of_codex_and_claude_work_inside() {
     let try_to_write =
         "echo inside; touch made; touch /var/tmp/abide-outside && echo WROTE; cat \"$HIDDEN/token\"; true";
-    let expected = ("inside\n".to_owned(), Exit::Code(0));
+    let expected = ("inside\n".to_owned(), ExitStatus::Code(0));
     let home = Home::new("/usr/bin:/bin");
     let workspace = home.path().join("workspaces/mine");
     let folder = workspace.to_string_lossy().into_owned();

@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf, sync::Mutex};
 
 use abide::processes::{Keepers, Readiness};
-use abide_domain::process::Exit;
+use abide_domain::process::ExitStatus;
 use abide_keeper::{
     launch::Launcher,
     place::Place,
@@ -127,8 +127,8 @@ fn a_variable_that_is_added_to_keeps_what_the_owner_set() {
     }
     assert_eq!(String::from_utf8_lossy(&said), "--one --more, --two --more, --more\n");
     // Its end is told to whoever ends it, however late.
-    assert_eq!(keepers.end("run-1"), Ok(Exit::Code(7)));
-    assert_eq!(keepers.end("run-1"), Ok(Exit::Unseen), "nothing of it is left");
+    assert_eq!(keepers.end("run-1"), Ok(ExitStatus::Code(7)));
+    assert_eq!(keepers.end("run-1"), Ok(ExitStatus::Unseen), "nothing of it is left");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_process_is_started_once_and_one_whose_keeper_died_is_gone() {
     let mut follow = keepers.follow("run-1", Offsets::START).unwrap();
     let last = std::iter::repeat_with(|| follow.next(None).unwrap())
         .find(|heard| matches!(heard, Heard::Exited(_) | Heard::Missing(_)));
-    assert_eq!(last, Some(Heard::Exited(Exit::Unseen)), "how it ended is not known");
+    assert_eq!(last, Some(Heard::Exited(ExitStatus::Unseen)), "how it ended is not known");
     keepers.end("run-1").unwrap();
     assert_eq!(keepers.find("run-1"), Found::Never);
 }
@@ -221,10 +221,10 @@ fn e7_what_a_dead_keeper_recorded_is_read_from_its_files_and_a_torn_end_is_notic
     assert!(
         all.contains(&Heard::Stdout(b"out\n".to_vec())) && all.contains(&Heard::Stderr(b"err\n".to_vec()))
     );
-    assert_eq!(all.last(), Some(&Heard::Exited(Exit::Code(3))));
+    assert_eq!(all.last(), Some(&Heard::Exited(ExitStatus::Code(3))));
     assert_eq!(
         heard(Offsets { stdout: 2, stderr: 4 }),
-        [Heard::Stdout(b"t\n".to_vec()), Heard::Exited(Exit::Code(3))]
+        [Heard::Stdout(b"t\n".to_vec()), Heard::Exited(ExitStatus::Code(3))]
     );
     let spool = fs::File::options().write(true).open(place.join("spool.0")).unwrap();
     spool.set_len(spool.metadata().unwrap().len() - 1).unwrap();

@@ -12,7 +12,7 @@ use std::{
 use abide_domain::{
     id::RunId,
     run::Run,
-    slots::{Occupancy, Slots},
+    slots::{AdmissionQueue, SlotOccupancy},
 };
 
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct Board(Mutex<Notes>);
 
 #[derive(Debug)]
 struct Notes {
-    slots: Slots,
+    slots: AdmissionQueue,
     /// Runs to which a slot is being granted right now: they count as holding it, whatever is noted meanwhile.
     granting: BTreeSet<RunId>,
     doubtful: BTreeSet<RunId>,
@@ -43,7 +43,7 @@ pub(crate) struct Grant<'a> {
 }
 
 impl Board {
-    pub(crate) fn new(slots: Slots) -> Self {
+    pub(crate) fn new(slots: AdmissionQueue) -> Self {
         Self(Mutex::new(Notes { slots, granting: BTreeSet::new(), doubtful: BTreeSet::new(), open: true }))
     }
 
@@ -84,14 +84,14 @@ impl Board {
     /// Grants a slot to this run, which was something else before, if it is the next in line and nobody is granting it
     /// one already. The slot that it held before is free for itself; for others only after the commit.
     pub(crate) fn grant_if_next(&self, before: Option<&Run>, run: &Run) -> Option<Grant<'_>> {
-        let Occupancy::Queued(_) = run.occupancy() else { return None };
+        let SlotOccupancy::Queued(_) = run.occupancy() else { return None };
         let mut notes = self.notes();
         if notes.granting.contains(&run.run_id) || !notes.open {
             return None;
         }
         notes.slots.observe(run.run_id, run.occupancy());
         if notes.slots.next() != Some(run.run_id) {
-            notes.slots.observe(run.run_id, before.map_or(Occupancy::None, Run::occupancy));
+            notes.slots.observe(run.run_id, before.map_or(SlotOccupancy::None, Run::occupancy));
             return None;
         }
         notes.grant(run.run_id);
@@ -106,12 +106,12 @@ impl Board {
 impl Notes {
     fn grant(&mut self, run: RunId) {
         self.granting.insert(run);
-        self.slots.observe(run, Occupancy::Holding);
+        self.slots.observe(run, SlotOccupancy::Holding);
     }
 
-    fn note(&mut self, run: RunId, occupancy: Occupancy) {
-        let granting = self.granting.contains(&run) && matches!(occupancy, Occupancy::Queued(_));
-        self.slots.observe(run, if granting { Occupancy::Holding } else { occupancy });
+    fn note(&mut self, run: RunId, occupancy: SlotOccupancy) {
+        let granting = self.granting.contains(&run) && matches!(occupancy, SlotOccupancy::Queued(_));
+        self.slots.observe(run, if granting { SlotOccupancy::Holding } else { occupancy });
     }
 }
 
@@ -120,7 +120,7 @@ impl Doubt<'_> {
     pub(crate) fn settle(self, run: Option<&Run>) {
         let mut notes = self.board.notes();
         notes.doubtful.remove(&self.run);
-        notes.note(self.run, run.map_or(Occupancy::None, Run::occupancy));
+        notes.note(self.run, run.map_or(SlotOccupancy::None, Run::occupancy));
         drop(notes);
         std::mem::forget(self);
     }
@@ -151,21 +151,21 @@ impl Grant<'_> {
 
 #[cfg(test)]
 mod tests {
-    use abide_domain::{id::Fresh, time::Timestamp};
+    use abide_domain::{id::IdSeed, time::Timestamp};
 
     use super::*;
 
     fn run(number: u128) -> RunId {
-        RunId(Fresh(number))
+        RunId(IdSeed(number))
     }
 
-    fn queued(at: i64) -> Occupancy {
-        Occupancy::Queued(Timestamp(at))
+    fn queued(at: i64) -> SlotOccupancy {
+        SlotOccupancy::Queued(Timestamp(at))
     }
 
     #[test]
     fn whoever_leaves_without_a_word_leaves_a_doubt() {
-        let board = Board::new(Slots::new(1));
+        let board = Board::new(AdmissionQueue::new(1));
         drop(board.doubt(run(1)));
         assert_eq!(board.doubtful(), [run(1)]);
         board.doubt(run(1)).settle(None);
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_slot_that_is_being_granted_is_not_given_to_anyone_else() {
-        let board = Board::new(Slots::new(1));
+        let board = Board::new(AdmissionQueue::new(1));
         board.notes().note(run(1), queued(10));
         let grant = board.grant_next(&BTreeSet::new()).expect("there is room");
         // News of the run comes in before the grant is committed, and somebody queues with an earlier stamp.

@@ -4,7 +4,7 @@
 //! What is left out is counted, and the count is journalled. The bounds depend on nothing but the output, so a reader
 //! that starts again comes to the same entries. Questions are made to fit in `content`.
 
-use abide_domain::{event::Ending, failure::Failure, interaction::Question, process::Position};
+use abide_domain::{event::TurnOutcome, failure::RunFailure, interaction::Question, process::OutputPosition};
 use serde::{Deserialize, Serialize};
 
 /// The longest text of one entry of progress.
@@ -60,7 +60,7 @@ impl Used {
 
 impl Budget {
     /// The entry that a piece of progress becomes, if it becomes one.
-    pub(crate) fn progress(&mut self, text: String, at: Position) -> Option<String> {
+    pub(crate) fn progress(&mut self, text: String, at: OutputPosition) -> Option<String> {
         let whole = text.len() as u64;
         let text = shortened(text, at);
         let bytes = text.len() as u64;
@@ -99,8 +99,8 @@ impl Budget {
     }
 
     /// The turn is over. The entry that tells how much was left out, and its place, if that was not told yet.
-    pub(crate) fn end_turn(&mut self) -> Option<(Position, String)> {
-        let told = self.untold.take().map(|at| (Position(at), self.count()));
+    pub(crate) fn end_turn(&mut self) -> Option<(OutputPosition, String)> {
+        let told = self.untold.take().map(|at| (OutputPosition(at), self.count()));
         (self.turn, self.requests, self.left_out) = Default::default();
         told
     }
@@ -112,16 +112,16 @@ impl Budget {
 }
 
 /// An ending whose texts are within their bounds.
-pub(crate) fn bounded(ending: Ending) -> Ending {
+pub(crate) fn bounded(ending: TurnOutcome) -> TurnOutcome {
     match ending {
-        Ending::Completed { text } => Ending::Completed { text: result(text) },
-        Ending::Asked { text, question } => Ending::Asked { text: result(text), question },
-        Ending::Failed { failure: Failure { code, message } } => {
+        TurnOutcome::Completed { text } => TurnOutcome::Completed { text: result(text) },
+        TurnOutcome::Asked { text, question } => TurnOutcome::Asked { text: result(text), question },
+        TurnOutcome::Failed { failure: RunFailure { code, message } } => {
             let message =
                 cut(message, MAX_FAILURE_BYTES, |more| format!(" [{more} more bytes are left out]"));
-            Ending::Failed { failure: Failure { code, message } }
+            TurnOutcome::Failed { failure: RunFailure { code, message } }
         }
-        Ending::Interrupted => Ending::Interrupted,
+        TurnOutcome::Interrupted => TurnOutcome::Interrupted,
     }
 }
 
@@ -133,14 +133,14 @@ fn result(text: String) -> String {
     })
 }
 
-fn shortened(text: String, at: Position) -> String {
+fn shortened(text: String, at: OutputPosition) -> String {
     cut(text, MAX_PROGRESS_BYTES, |more| {
         format!("… [{more} more bytes are in the process's output before byte {}]", offset(at))
     })
 }
 
 /// The offset in standard output of the line that said something.
-fn offset(at: Position) -> u64 {
+fn offset(at: OutputPosition) -> u64 {
     abide_ports::engine::Said::offset(at)
 }
 
@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    fn at(number: u64) -> Position {
+    fn at(number: u64) -> OutputPosition {
         abide_ports::engine::Said::position(number, 0)
     }
 
@@ -217,14 +217,18 @@ mod tests {
 
     #[test]
     fn answers_and_failures_are_bounded() {
-        let Ending::Completed { text } = bounded(Ending::Completed { text: "é".repeat(4 << 20) }) else {
+        let TurnOutcome::Completed { text } = bounded(TurnOutcome::Completed { text: "é".repeat(4 << 20) })
+        else {
             panic!("another ending")
         };
         assert!(text.len() < MAX_RESULT_BYTES + 200 && text.ends_with("bytes]"), "{}", text.len());
         let whole = "x".repeat(MAX_RESULT_BYTES);
-        assert_eq!(bounded(Ending::Completed { text: whole.clone() }), Ending::Completed { text: whole });
-        let failure = Failure::new(FailureCode::EngineFailed, "x".repeat(1 << 20));
-        let Ending::Failed { failure } = bounded(Ending::Failed { failure }) else {
+        assert_eq!(
+            bounded(TurnOutcome::Completed { text: whole.clone() }),
+            TurnOutcome::Completed { text: whole }
+        );
+        let failure = RunFailure::new(FailureCode::EngineFailed, "x".repeat(1 << 20));
+        let TurnOutcome::Failed { failure } = bounded(TurnOutcome::Failed { failure }) else {
             panic!("another ending")
         };
         assert!(failure.message.len() < MAX_FAILURE_BYTES + 100);

@@ -13,15 +13,15 @@ use std::{
 };
 
 use abide_domain::{
-    event::{Claim, Event, NewRun, RUN_REQUESTS},
-    failure::Failure,
+    event::{KeyClaim, NewRun, RUN_REQUESTS, RunEvent},
+    failure::RunFailure,
     id::RunId,
-    inbound::Message,
-    interaction::{Choice, Kind, Question},
-    reply::Reply,
-    run::{Run, RunState, Working},
+    inbound::InboundMessage,
+    interaction::{InteractionKind, InteractionOption, Question},
+    reply::InteractionReply,
+    run::{Run, RunState, RunningPhase},
     settings::OnBusy,
-    slots::Occupancy,
+    slots::SlotOccupancy,
     time::{Seconds, Timestamp},
 };
 use abide_ports::{
@@ -97,10 +97,10 @@ pub enum BeforeStop {
 impl BeforeStop {
     fn of(run: &Run) -> Option<Self> {
         match &run.state {
-            RunState::Running(Working::Active(_) | Working::Stopping(_) | Working::Recovering(_)) => {
-                Some(Self::Turn)
-            }
-            RunState::Running(Working::Probing | Working::Launching(_)) => Some(Self::Start),
+            RunState::Running(
+                RunningPhase::Active(_) | RunningPhase::Stopping(_) | RunningPhase::Recovering(_),
+            ) => Some(Self::Turn),
+            RunState::Running(RunningPhase::Probing | RunningPhase::Launching(_)) => Some(Self::Start),
             RunState::WaitingUser(_) | RunState::Idle { .. } => run.live().map(|_| Self::Wait),
             RunState::Queued { .. } | RunState::Finished(_) => None,
         }
@@ -240,13 +240,13 @@ impl Daemon {
     pub async fn message(
         &self,
         run: RunId,
-        message: Message,
+        message: InboundMessage,
         on_busy: Option<OnBusy>,
     ) -> Result<Outcome, DeskError> {
         let known = self.0.world.desk.latest(run).await?;
         let workspace = known.as_ref().map(|run| run.settings.workspace.as_str());
         if let Some(shortage) = self.shortage(workspace) {
-            let Claim { scope, key, .. } = Claim::of_message(&message.key);
+            let KeyClaim { scope, key, .. } = KeyClaim::of_message(&message.key);
             self.take_only_known(Some((scope, key)), shortage).await?;
         }
         let outcome = self.0.world.desk.message(run, message, on_busy).await?;
@@ -274,7 +274,7 @@ impl Daemon {
 
     /// Answers a question. The first answer counts. It is taken also where there is too little space for anything new:
     /// it is small, and it lets something end.
-    pub async fn reply(&self, mut reply: Reply) -> Result<Outcome, DeskError> {
+    pub async fn reply(&self, mut reply: InteractionReply) -> Result<Outcome, DeskError> {
         if let Some(number) = only_number(&reply.text)
             && let Some(question) = self.store().interaction(reply.interaction_id).await?
             && let Some(label) = chosen_label(&question.question, number)
@@ -287,19 +287,19 @@ impl Daemon {
 
     /// Stops the turn at work.
     pub async fn interrupt(&self, run: RunId, by: &str) -> Result<Outcome, DeskError> {
-        let outcome = self.0.world.desk.take(run, Event::InterruptRequested { by: by.to_owned() }).await?;
+        let outcome = self.0.world.desk.take(run, RunEvent::InterruptRequested { by: by.to_owned() }).await?;
         self.followed_up(outcome).await
     }
 
     /// Ends a run.
     pub async fn cancel(&self, run: RunId, by: &str) -> Result<Outcome, DeskError> {
-        let outcome = self.0.world.desk.take(run, Event::CancelRequested { by: by.to_owned() }).await?;
+        let outcome = self.0.world.desk.take(run, RunEvent::CancelRequested { by: by.to_owned() }).await?;
         self.followed_up(outcome).await
     }
 
     /// What the engine of a waiting run keeps of its session was deleted.
-    pub async fn session_lost(&self, run: RunId, failure: Failure) -> Result<Outcome, DeskError> {
-        let outcome = self.0.world.desk.take(run, Event::SessionLost { failure }).await?;
+    pub async fn session_lost(&self, run: RunId, failure: RunFailure) -> Result<Outcome, DeskError> {
+        let outcome = self.0.world.desk.take(run, RunEvent::SessionLost { failure }).await?;
         self.followed_up(outcome).await
     }
 
@@ -330,7 +330,7 @@ impl Daemon {
     }
 
     /// What time it is, and a number that never comes again.
-    pub fn stamp(&self) -> abide_domain::time::Stamp {
+    pub fn stamp(&self) -> abide_domain::time::EventStamp {
         self.0.world.clock.stamp()
     }
 
@@ -351,7 +351,7 @@ impl Daemon {
 
     /// Since when a working turn has said nothing, if that is long enough to be worth a look.
     pub fn stalled_since(&self, run: &Run) -> Option<Timestamp> {
-        let RunState::Running(Working::Active(active)) = &run.state else { return None };
+        let RunState::Running(RunningPhase::Active(active)) = &run.state else { return None };
         let heard = self.0.world.processes.last_heard(&name(run.run_id, active.live.attempt))?;
         (self.now().since(heard) >= self.0.habits.stall_after).then_some(heard)
     }
@@ -362,7 +362,7 @@ impl Daemon {
     }
 
     /// Stops in order: no process is started any more, and every process that a run holds is ended. What becomes of each
-    /// run is the domain's to say ([`Event::ShutdownRequested`]). A daemon that leaves everything to the keepers does not
+    /// run is the domain's to say ([`RunEvent::ShutdownRequested`]). A daemon that leaves everything to the keepers does not
     /// call this.
     pub async fn stop(&self) -> Result<Stopped, DeskError> {
         self.0.world.desk.close();
@@ -399,7 +399,7 @@ impl Daemon {
     /// shows up a moment later. A run that cannot be changed is reported as not stopped.
     async fn request_shutdown(&self, before: &mut BTreeMap<RunId, BeforeStop>) -> Result<(), DeskError> {
         for (run_id, occupancy) in self.0.world.store.occupying().await? {
-            if occupancy != Occupancy::Holding {
+            if occupancy != SlotOccupancy::Holding {
                 continue;
             }
             let Some(run) = self.0.world.desk.latest(run_id).await? else { continue };
@@ -409,7 +409,7 @@ impl Daemon {
                 // Its process may be started at this moment; after that nothing starts it any more.
                 self.0.performer.finish_order(run_id).await;
             }
-            match self.0.world.desk.take(run_id, Event::ShutdownRequested).await {
+            match self.0.world.desk.take(run_id, RunEvent::ShutdownRequested).await {
                 Ok(outcome) => self.0.performer.follow_up(&outcome).await,
                 Err(error) => tracing::error!(run = %run_id, %error, "run not stopped"),
             }
@@ -431,8 +431,8 @@ fn only_number(text: &str) -> Option<usize> {
 
 /// The label of the option with this number, from 1 (I66). A number that is itself a label stays what it is.
 fn chosen_label(question: &Question, number: usize) -> Option<String> {
-    let is_label = |choice: &Choice| choice.label.trim() == number.to_string();
-    if question.kind != Kind::ChooseOne || question.options.iter().any(is_label) {
+    let is_label = |choice: &InteractionOption| choice.label.trim() == number.to_string();
+    if question.kind != InteractionKind::ChooseOne || question.options.iter().any(is_label) {
         return None;
     }
     let choice = question.options.get(number.checked_sub(1)?)?;

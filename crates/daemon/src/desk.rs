@@ -9,15 +9,15 @@ use std::{
 };
 
 use abide_domain::{
-    event::{Claim, Event, NewRun},
+    event::{KeyClaim, NewRun, RunEvent},
     id::RunId,
-    inbound::Message,
-    refused::Refused,
-    reply::{self, Reply, Taken},
-    run::{self, News, Run, Step},
+    inbound::InboundMessage,
+    refused::RequestRefused,
+    reply::{self, InteractionReply, ReplyAcceptance},
+    run::{self, ApplyOutcome, Run, RunStep},
     settings::OnBusy,
-    slots::{Occupancy, Slots},
-    time::{Stamp, Timestamp},
+    slots::{AdmissionQueue, SlotOccupancy},
+    time::{EventStamp, Timestamp},
 };
 use abide_ports::{
     clock::Clock,
@@ -35,11 +35,11 @@ use crate::{
 };
 
 /// The rules of the domain. Always [`run::apply`], except where a test breaks one to see that it is noticed.
-pub type Rules = fn(Option<&Run>, &Stamp, &Event) -> Result<Step, Refused>;
+pub type Rules = fn(Option<&Run>, &EventStamp, &RunEvent) -> Result<RunStep, RequestRefused>;
 
 /// What is known at once about what a run has just come to owe: an event that settles it, where nothing has to be done
 /// to the world for that. Asked inside every change, so it answers without waiting.
-pub type Foresight = Arc<dyn Fn(&Run) -> Option<Event> + Send + Sync>;
+pub type Foresight = Arc<dyn Fn(&Run) -> Option<RunEvent> + Send + Sync>;
 
 /// Takes events for all runs.
 pub struct Desk {
@@ -89,7 +89,7 @@ impl Desk {
         slots: usize,
         rules: Rules,
     ) -> Result<Self, DeskError> {
-        let mut slots = Slots::new(slots);
+        let mut slots = AdmissionQueue::new(slots);
         for (run, occupancy) in store.occupying().await? {
             slots.observe(run, occupancy);
         }
@@ -129,20 +129,20 @@ impl Desk {
     /// whether the keys are free: the commit does.
     pub async fn create(&self, new: NewRun) -> Result<Outcome, DeskError> {
         let run_id = new.run_id;
-        let event = Event::RunCreated(Box::new(new));
+        let event = RunEvent::RunCreated(Box::new(new));
         let claims = event.claims();
         match self.take(run_id, event).await {
             Err(DeskError::Store(StoreError::Taken { scope, key, holder })) => {
                 repetition(&claims, &scope, &key, holder)
             }
             // The very same request, under the same id.
-            Err(DeskError::Refused(Refused::RunExists)) => {
-                for Claim { scope, key, .. } in &claims {
+            Err(DeskError::Refused(RequestRefused::RunExists)) => {
+                for KeyClaim { scope, key, .. } in &claims {
                     if let Some(holder) = self.store.claimed(scope, key).await? {
                         return repetition(&claims, scope, key, holder);
                     }
                 }
-                Err(Refused::RunExists.into())
+                Err(RequestRefused::RunExists.into())
             }
             taken => taken,
         }
@@ -153,14 +153,14 @@ impl Desk {
     pub async fn message(
         &self,
         run_id: RunId,
-        message: Message,
+        message: InboundMessage,
         on_busy: Option<OnBusy>,
     ) -> Result<Outcome, DeskError> {
-        let Claim { scope, key, .. } = Claim::of_message(&message.key);
+        let KeyClaim { scope, key, .. } = KeyClaim::of_message(&message.key);
         if let Some(Claimed { run_id, .. }) = self.store.claimed(&scope, &key).await? {
             return Ok(Outcome::Repeated(run_id));
         }
-        match self.take(run_id, Event::MessageArrived { message, on_busy }).await {
+        match self.take(run_id, RunEvent::MessageArrived { message, on_busy }).await {
             Err(DeskError::Store(StoreError::Taken { holder, .. })) => Ok(Outcome::Repeated(holder.run_id)),
             taken => taken,
         }
@@ -168,9 +168,9 @@ impl Desk {
 
     /// Takes a reply for the interaction that it names. A run forgets what was answered, the ledger does not: it
     /// tells a repeated reply from a late one.
-    pub async fn reply(&self, reply: Reply) -> Result<Outcome, DeskError> {
+    pub async fn reply(&self, reply: InteractionReply) -> Result<Outcome, DeskError> {
         let interaction_id = reply.interaction_id;
-        let stale = Refused::StaleInteraction { interaction_id };
+        let stale = RequestRefused::StaleInteraction { interaction_id };
         let run_id = match self.recent.asker(interaction_id) {
             Some(run_id) => run_id,
             None => match self.store.interaction(interaction_id).await? {
@@ -178,17 +178,17 @@ impl Desk {
                 None => return Err(stale.into()),
             },
         };
-        let event = Event::ReplyArrived { reply };
+        let event = RunEvent::ReplyArrived { reply };
         match self.take_all(run_id, std::slice::from_ref(&event)).await {
             Err(DeskError::Refused(refused)) if refused == stale => {
-                let (Some(recorded), Event::ReplyArrived { reply }) =
+                let (Some(recorded), RunEvent::ReplyArrived { reply }) =
                     (self.store.interaction(interaction_id).await?, &event)
                 else {
                     return Err(refused.into());
                 };
                 match reply::take(&recorded, reply, self.clock.stamp().at)? {
-                    Taken::Again => Ok(Outcome::Repeated(run_id)),
-                    Taken::First(_) => Err(refused.into()),
+                    ReplyAcceptance::Again => Ok(Outcome::Repeated(run_id)),
+                    ReplyAcceptance::First(_) => Err(refused.into()),
                 }
             }
             taken => taken,
@@ -199,7 +199,7 @@ impl Desk {
     pub async fn conversation_spoke(&self, conversation_ref: &str) -> Result<(), DeskError> {
         let mut trouble = None;
         for run in self.store.undelivered_to(conversation_ref).await? {
-            let taken = self.take(run, Event::ConversationSpoke).await;
+            let taken = self.take(run, RunEvent::ConversationSpoke).await;
             trouble = trouble.or(taken.err());
         }
         trouble.map_or(Ok(()), Err)
@@ -225,13 +225,15 @@ impl Desk {
                 trouble = trouble.or(self.look_again(run).await.err());
                 continue;
             }
-            match self.take(run, Event::Admitted).await {
+            match self.take(run, RunEvent::Admitted).await {
                 Ok(_) => {
                     grant.done();
                     admitted.push(run);
                 }
                 // It was admitted or ended elsewhere; that is all we wanted to know.
-                Err(DeskError::Refused(Refused::NotQueued { .. } | Refused::NoSuchRun)) => grant.done(),
+                Err(DeskError::Refused(RequestRefused::NotQueued { .. } | RequestRefused::NoSuchRun)) => {
+                    grant.done()
+                }
                 Err(error) => trouble = trouble.or(Some(error)),
             }
         }
@@ -240,7 +242,7 @@ impl Desk {
 
     /// Takes any event for a run: applies it, commits it, and grants a free slot in the same commit if the run
     /// now waits for one and is the next in line.
-    pub async fn take(&self, run_id: RunId, event: Event) -> Result<Outcome, DeskError> {
+    pub async fn take(&self, run_id: RunId, event: RunEvent) -> Result<Outcome, DeskError> {
         self.take_all(run_id, &[event]).await
     }
 
@@ -249,7 +251,7 @@ impl Desk {
     /// had come alone. Only where nothing changed is the first refusal the answer.
     ///
     /// A slot is granted at the end, to what the run is then: a wait that began and ended within the commit was none.
-    pub async fn take_all(&self, run_id: RunId, events: &[Event]) -> Result<Outcome, DeskError> {
+    pub async fn take_all(&self, run_id: RunId, events: &[RunEvent]) -> Result<Outcome, DeskError> {
         let _lane = self.lanes.enter(run_id).await;
         let mut basis = Basis::Remembered;
         for _ in 1..CONFLICT_TRIES {
@@ -261,11 +263,11 @@ impl Desk {
         self.try_take(run_id, events, Basis::Stored).await
     }
 
-    async fn try_take(&self, run_id: RunId, events: &[Event], basis: Basis) -> Result<Outcome, DeskError> {
+    async fn try_take(&self, run_id: RunId, events: &[RunEvent], basis: Basis) -> Result<Outcome, DeskError> {
         let doubt = self.board.doubt(run_id);
         let remembered = self.recent.take(run_id).filter(|_| basis == Basis::Remembered);
         // What is to be created is not there; if it is, the store will not have it a second time.
-        let creates = basis == Basis::Remembered && matches!(events, [Event::RunCreated(_), ..]);
+        let creates = basis == Basis::Remembered && matches!(events, [RunEvent::RunCreated(_), ..]);
         let guessed = creates || remembered.is_some();
         let mut before = if guessed { remembered } else { self.stored(run_id).await? };
         let mut changes = self.apply(before.as_deref(), events);
@@ -285,13 +287,13 @@ impl Desk {
             }
         };
         let latest = &changes[changes.len() - 1].run;
-        let waits = matches!(latest.occupancy(), Occupancy::Queued(_));
+        let waits = matches!(latest.occupancy(), SlotOccupancy::Queued(_));
         let grant = match waits && self.shortage(Some(&latest.settings.workspace)).is_none() {
             true => self.board.grant_if_next(before.as_deref(), latest),
             false => None,
         };
         if grant.is_some() {
-            self.append(&mut changes, None, Event::Admitted)?;
+            self.append(&mut changes, None, RunEvent::Admitted)?;
         }
         if let Some(event) = self.known(&changes[changes.len() - 1].run) {
             self.append(&mut changes, None, event)?;
@@ -330,10 +332,10 @@ impl Desk {
     }
 
     /// What these events do to a run, one after the other. Nothing at all may be a refusal.
-    fn apply(&self, before: Option<&Run>, events: &[Event]) -> Result<Vec<Change>, Refused> {
-        let (mut changes, mut refusal): (Vec<Change>, Option<Refused>) = (Vec::new(), None);
+    fn apply(&self, before: Option<&Run>, events: &[RunEvent]) -> Result<Vec<Change>, RequestRefused> {
+        let (mut changes, mut refusal): (Vec<Change>, Option<RequestRefused>) = (Vec::new(), None);
         if let Some(run) = before.filter(|run| run.rules < run::RULES) {
-            self.append(&mut changes, Some(run), Event::RulesAdopted { rules: run::RULES })?;
+            self.append(&mut changes, Some(run), RunEvent::RulesAdopted { rules: run::RULES })?;
         }
         // A run goes on under newer rules only together with something that happens to it.
         let adopted = changes.len();
@@ -349,17 +351,22 @@ impl Desk {
     }
 
     /// Applies one event to what the changes before it made of the run, and every event that must follow it.
-    fn append(&self, changes: &mut Vec<Change>, before: Option<&Run>, event: Event) -> Result<(), Refused> {
+    fn append(
+        &self,
+        changes: &mut Vec<Change>,
+        before: Option<&Run>,
+        event: RunEvent,
+    ) -> Result<(), RequestRefused> {
         let (mut next, mut at) = (Some(event), self.clock.stamp().at);
         while let Some(event) = next {
             let run = changes.last().map(|change| &*change.run).or(before);
             // What follows happens a microsecond later: no time passes between a question and its automatic answer, and no
             // two events of a run have the same time.
-            let stamp = Stamp { at, ..self.clock.stamp() };
+            let stamp = EventStamp { at, ..self.clock.stamp() };
             at = Timestamp(at.0.saturating_add(1));
             let mut step = (self.rules)(run, &stamp, &event)?;
             next = step.then.take();
-            if step.news == News::Changed {
+            if step.news == ApplyOutcome::Changed {
                 let change = Change::new(run, stamp, event, step);
                 changes.push(change);
             }
@@ -367,7 +374,7 @@ impl Desk {
         Ok(())
     }
 
-    fn known(&self, run: &Run) -> Option<Event> {
+    fn known(&self, run: &Run) -> Option<RunEvent> {
         let foresight = self.foresight.read().unwrap_or_else(PoisonError::into_inner).clone();
         foresight.and_then(|known| known(run))
     }
@@ -405,7 +412,7 @@ impl Desk {
 }
 
 /// A key that was used before: for the same request, or by mistake for another one.
-fn repetition(claims: &[Claim], scope: &str, key: &str, holder: Claimed) -> Result<Outcome, DeskError> {
+fn repetition(claims: &[KeyClaim], scope: &str, key: &str, holder: Claimed) -> Result<Outcome, DeskError> {
     let same = claims.iter().any(|claim| {
         (claim.scope.as_str(), claim.key.as_str(), &claim.fingerprint) == (scope, key, &holder.fingerprint)
     });

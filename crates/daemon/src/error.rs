@@ -1,6 +1,6 @@
 //! Why an event was not taken.
 
-use abide_domain::{id::RunId, refused::Refused};
+use abide_domain::{id::RunId, refused::RequestRefused};
 use abide_ports::store::StoreError;
 
 use crate::pressure::Shortage;
@@ -10,7 +10,7 @@ use crate::pressure::Shortage;
 pub enum DeskError {
     /// The domain refuses it.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] RequestRefused),
     /// The sender used a key again for something else.
     #[error("key {key} was used before for another request, which made run {run_id}")]
     KeyReused {

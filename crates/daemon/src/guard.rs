@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use abide_domain::time::{Span, Timestamp};
+use abide_domain::time::{TimeSpan, Timestamp};
 use abide_ports::{
     clock::Clock,
     crash_log::{CrashLog, GuardState, MAX_DEATHS, Remains, Suspect},
@@ -252,7 +252,7 @@ impl Memory {
         let deaths = earlier.saturating_add(1);
         let doubled = deaths.saturating_sub(MAX_DEATHS).min(16);
         let pause = pauses.first.saturating_mul(1 << doubled).min(pauses.last);
-        let pause = Span(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
+        let pause = TimeSpan(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
         tracing::warn!(item, deaths, "the last daemon died during this");
         let suspect = Suspect { item: item.to_owned(), deaths, retry_at: now.after(pause).0 };
         self.suspects.insert(item.to_owned(), suspect);

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use abide_domain::process::Exit;
+use abide_domain::process::ExitStatus;
 use abide_ports::{
     catalogue::Entry,
     engine::{Check, Health, Isolation, Launch, Observed, Stdin},
@@ -214,9 +214,11 @@ fn listen(
         match follow.next(Some(left.min(LOOK))) {
             Ok(Heard::Stdout(bytes)) => keep(&mut stdout, bytes),
             Ok(Heard::Stderr(bytes)) => keep(&mut stderr, bytes),
-            Ok(Heard::Exited(Exit::Code(code))) => break Some(code),
+            Ok(Heard::Exited(ExitStatus::Code(code))) => break Some(code),
             Ok(Heard::Nothing) => {}
-            Ok(Heard::Exited(Exit::Unseen)) => return unavailable("nobody saw how it ended".to_owned()),
+            Ok(Heard::Exited(ExitStatus::Unseen)) => {
+                return unavailable("nobody saw how it ended".to_owned());
+            }
             Ok(Heard::Missing(reason)) => return unavailable(reason),
             Err(lost) => return unavailable(lost.to_string()),
         }

@@ -4,11 +4,11 @@
 //! from a checkpoint on, comes to the same events.
 
 use abide_domain::{
-    approval::Verdict,
-    engine::Handle,
-    event::{Aftermath, Event},
+    approval::ApprovalVerdict,
+    engine::EngineSessionHandle,
+    event::{ProcessAfterTurn, RunEvent},
     id::TurnId,
-    process::{Attempt, Exit, Position},
+    process::{Attempt, ExitStatus, OutputPosition},
 };
 use abide_ports::{
     engine::{
@@ -36,7 +36,7 @@ pub(crate) struct Talk {
     /// Whether it has been speaking while nobody listened, and that has not been heard yet.
     behind: bool,
     /// How far it has been heard.
-    heard: watch::Sender<Position>,
+    heard: watch::Sender<OutputPosition>,
     /// How many bytes of each stream it has been fed.
     fed: Offsets,
     /// How much of what it says may become journal entries.
@@ -47,7 +47,7 @@ pub(crate) struct Talk {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
     /// Take this event.
-    Take(Event),
+    Take(RunEvent),
     /// Write this to the process, once for this key.
     Write {
         /// The key.
@@ -129,7 +129,7 @@ impl Talk {
             stderr: Vec::new(),
             cause: Cause::Itself,
             behind: false,
-            heard: watch::channel(Position::default()).0,
+            heard: watch::channel(OutputPosition::default()).0,
             fed: Offsets::START,
             budget: Budget::default(),
         }
@@ -146,12 +146,12 @@ impl Talk {
                 further
             });
         }
-        said.into_iter().flat_map(|said| self.deeds(said, Aftermath::Alive)).collect()
+        said.into_iter().flat_map(|said| self.deeds(said, ProcessAfterTurn::Alive)).collect()
     }
 
     /// How far it has been heard, now and later. A talk that was begun anew hears everything from the first byte on, and
     /// means nothing to the process before it has heard what its run has.
-    pub(crate) fn progress(&self) -> watch::Receiver<Position> {
+    pub(crate) fn progress(&self) -> watch::Receiver<OutputPosition> {
         self.heard.subscribe()
     }
 
@@ -170,7 +170,7 @@ impl Talk {
 
     /// What a later talk needs in order to go on from here, and where that is. None if there is nothing that could be
     /// stored. `committed` is the last fact that the run has taken.
-    pub(crate) fn checkpoint(&self, committed: Position) -> Option<(Checkpoint, Offsets)> {
+    pub(crate) fn checkpoint(&self, committed: OutputPosition) -> Option<(Checkpoint, Offsets)> {
         let reader = self.interpreter.checkpoint()?;
         if reader.state.len() > MAX_CHECKPOINT_BYTES {
             return None;
@@ -193,7 +193,7 @@ impl Talk {
     pub(crate) fn restore(
         &mut self,
         checkpoint: &Checkpoint,
-        committed: Position,
+        committed: OutputPosition,
     ) -> Result<Offsets, String> {
         let Some(state) = &checkpoint.state else {
             return Err("more had been understood than a checkpoint may hold".to_owned());
@@ -208,21 +208,21 @@ impl Talk {
         self.stderr = checkpoint.complaints.clone().into_bytes();
         self.fed = Offsets { stdout: checkpoint.stdout, stderr: checkpoint.stderr };
         self.budget = checkpoint.budget;
-        self.heard.send_replace(Position(checkpoint.said));
+        self.heard.send_replace(OutputPosition(checkpoint.said));
         Ok(self.fed)
     }
 
     /// It is over. Whatever turn it had in hand ends; then it is known to be gone.
-    pub(crate) fn departed(&mut self, exit: Exit) -> Vec<Deed> {
+    pub(crate) fn departed(&mut self, exit: ExitStatus) -> Vec<Deed> {
         let departure = Departure { exit, stderr: &self.stderr, cause: self.cause };
         // Without a record of its end, a turn in hand has an unknown outcome, which the interpreter cannot tell.
         let said = match exit {
-            Exit::Unseen => Default::default(),
-            Exit::Code(_) => self.interpreter.end(&departure),
+            ExitStatus::Unseen => Default::default(),
+            ExitStatus::Code(_) => self.interpreter.end(&departure),
         };
         let mut deeds: Vec<Deed> =
-            said.into_iter().flat_map(|said| self.deeds(said, Aftermath::Exited(exit))).collect();
-        deeds.push(Deed::Take(Event::ProcessExited { attempt: self.attempt, exit }));
+            said.into_iter().flat_map(|said| self.deeds(said, ProcessAfterTurn::Exited(exit))).collect();
+        deeds.push(Deed::Take(RunEvent::ProcessExited { attempt: self.attempt, exit }));
         deeds
     }
 
@@ -280,16 +280,16 @@ impl Talk {
     }
 
     /// What is to be done because of one thing that was said. The end of a turn also tells what was left out of it.
-    fn deeds(&mut self, said: Said, aftermath: Aftermath) -> Vec<Deed> {
+    fn deeds(&mut self, said: Said, aftermath: ProcessAfterTurn) -> Vec<Deed> {
         let attempt = self.attempt;
         let ends = matches!(said.what, What::Ended { .. });
         let left_out = if ends { self.budget.end_turn() } else { None };
         let left_out =
-            left_out.map(|(position, text)| Deed::Take(Event::Progressed { attempt, position, text }));
+            left_out.map(|(position, text)| Deed::Take(RunEvent::Progressed { attempt, position, text }));
         left_out.into_iter().chain(self.deed(said, aftermath)).collect()
     }
 
-    fn deed(&mut self, said: Said, aftermath: Aftermath) -> Option<Deed> {
+    fn deed(&mut self, said: Said, aftermath: ProcessAfterTurn) -> Option<Deed> {
         let (attempt, position) = (self.attempt, said.at);
         Some(Deed::Take(match said.what {
             // No engine has a name this long, and without a name the run is told so.
@@ -297,12 +297,13 @@ impl Talk {
             What::Session { handle_type, value } => {
                 let engine = self.engine.clone();
                 // In which turn it was first announced is the domain's to know.
-                let handle = Handle { engine, handle_type, handle_value: value, created_at_turn: 0 };
-                Event::HandleAnnounced { attempt, position, handle }
+                let handle =
+                    EngineSessionHandle { engine, handle_type, handle_value: value, created_at_turn: 0 };
+                RunEvent::HandleAnnounced { attempt, position, handle }
             }
             What::Progress(text) | What::Warning(text) => {
                 let text = self.budget.progress(text, position)?;
-                Event::Progressed { attempt, position, text }
+                RunEvent::Progressed { attempt, position, text }
             }
             What::Gate { gate, purpose, question } => {
                 let turn_id = *self.turns.last()?;
@@ -310,17 +311,17 @@ impl Talk {
                     let answer = Answer {
                         gate: &gate,
                         text: "Declined without asking anybody: this turn has asked too much already.",
-                        verdict: Some(Verdict::Declined),
+                        verdict: Some(ApprovalVerdict::Declined),
                     };
                     let bytes = self.interpreter.answer(&answer).ok()?;
                     return Some(Deed::Write { key: position.0, bytes });
                 }
-                Event::GateRaised { attempt, turn_id, position, gate, purpose, question }
+                RunEvent::GateRaised { attempt, turn_id, position, gate, purpose, question }
             }
-            What::Withdrawn { gate } => Event::GateWithdrawn { attempt, position, gate },
+            What::Withdrawn { gate } => RunEvent::GateWithdrawn { attempt, position, gate },
             What::Ended { turn, ending } => {
                 let turn_id = *self.turns.get(usize::try_from(turn).ok()?.checked_sub(1)?)?;
-                Event::TurnEnded { attempt, turn_id, position, ending: bounded(ending), aftermath }
+                RunEvent::TurnEnded { attempt, turn_id, position, ending: bounded(ending), aftermath }
             }
             What::Write(bytes) => return Some(Deed::Write { key: position.0, bytes }),
             What::Finishing => return Some(Deed::ExpectExit),

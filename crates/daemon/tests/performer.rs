@@ -8,16 +8,16 @@ use std::{
 
 use abide_daemon::{Daemon, Desk, Habits, Outcome, Performer, World};
 use abide_domain::{
-    engine::{Abilities, Handle, HandleType, Profile, ProfileKind},
-    event::{Event, NewRun},
+    engine::{EngineInteractiveProfile, EngineSessionHandle, HandleType, ProfileKind, RunAbilities},
+    event::{NewRun, RunEvent},
     id::RunId,
-    inbound::{Message, MessageKey},
-    process::{Attempt, Exit},
-    refused::Refused,
-    reply::{Answerer, Reply},
-    run::{self, Run, Status, Step},
-    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
-    time::{Seconds, Stamp},
+    inbound::{InboundMessage, MessageKey},
+    process::{Attempt, ExitStatus},
+    refused::RequestRefused,
+    reply::{InteractionReply, ReplyAuthor},
+    run::{self, Run, RunStatus, RunStep},
+    settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
+    time::{EventStamp, Seconds},
 };
 use abide_ports::{
     clock::Clock,
@@ -95,8 +95,8 @@ impl Theatre {
 
     async fn reply(&self, run: &Run) {
         let interaction_id = run.pending_interaction_id().expect("it asks");
-        let by = Answerer::Person("ada".into());
-        let reply = Reply { interaction_id, text: "this".into(), by, idempotency_key: None };
+        let by = ReplyAuthor::Person("ada".into());
+        let reply = InteractionReply { interaction_id, text: "this".into(), by, idempotency_key: None };
         self.follow_up(&self.desk.reply(reply).await.expect("it is taken")).await;
     }
 
@@ -105,7 +105,7 @@ impl Theatre {
     }
 
     /// Waits until a run is like that and nothing of it is held or owed.
-    async fn until(&self, run: RunId, status: Status) -> Run {
+    async fn until(&self, run: RunId, status: RunStatus) -> Run {
         let settled = |run: &Run| run.status() == status && run.owed.is_empty();
         self.when(run, |run| settled(run) && self.actors.names().is_empty()).await
     }
@@ -140,17 +140,21 @@ impl Theatre {
     }
 }
 
-fn profile() -> Profile {
-    Profile { kind: ProfileKind::Resumable, reason: "so it is".into(), session_timeout_sec: Seconds(60) }
+fn profile() -> EngineInteractiveProfile {
+    EngineInteractiveProfile {
+        kind: ProfileKind::Resumable,
+        reason: "so it is".into(),
+        session_timeout_sec: Seconds(60),
+    }
 }
 
 fn new_run(run_id: RunId) -> NewRun {
-    let settings = Settings {
+    let settings = RunSettings {
         engine: "actor".into(),
         workspace: "w".into(),
         execution_mode: ExecutionMode::Interactive,
         conversation_ref: None,
-        unanswered: Unanswered::Strict,
+        unanswered: UnansweredPolicy::Strict,
         session_timeout_sec: Seconds(60),
         turn_timeout_sec: None,
         on_busy: OnBusy::Queue,
@@ -161,7 +165,7 @@ fn new_run(run_id: RunId) -> NewRun {
         labels: Default::default(),
     };
     let key = MessageKey { channel: "api".into(), message_id: run_id.to_string() };
-    let message = Message { key, text: "play".into() };
+    let message = InboundMessage { key, text: "play".into() };
     NewRun { run_id, settings, message, idempotency: None, rules: abide_domain::run::RULES }
 }
 
@@ -172,7 +176,7 @@ fn line(text: &str) -> Heard {
 /// Asks in a new session, and is done in one that goes on.
 fn asks_once(part: Part<'_>) -> Vec<Heard> {
     let last = if part.session.is_empty() { "ask which?" } else { "done" };
-    vec![line("session s"), line(last), Heard::Exited(Exit::Code(0))]
+    vec![line("session s"), line(last), Heard::Exited(ExitStatus::Code(0))]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -183,7 +187,7 @@ async fn a_program_is_examined_once_until_it_is_replaced() {
             theatre.actors.replace_program();
         }
         let run = theatre.create().await;
-        theatre.until(run, Status::WaitingUser).await;
+        theatre.until(run, RunStatus::WaitingUser).await;
         assert_eq!(theatre.actors.examined(), examined);
     }
 }
@@ -192,7 +196,7 @@ async fn a_program_is_examined_once_until_it_is_replaced() {
 fn asks_and_lingers(part: Part<'_>) -> Vec<Heard> {
     match part.session.is_empty() {
         true => vec![line("session s"), line("ask which?")],
-        false => vec![line("session s"), line("done"), Heard::Exited(Exit::Code(0))],
+        false => vec![line("session s"), line("done"), Heard::Exited(ExitStatus::Code(0))],
     }
 }
 
@@ -202,12 +206,12 @@ async fn e6_an_answer_during_the_end_of_the_process_that_asked_leaves_no_attempt
     for _ in 0..20 {
         let run = theatre.create().await;
         // Not until nothing is owed: the process is being ended while the answer comes.
-        let waiting = theatre.when(run, |run| run.status() == Status::WaitingUser).await;
+        let waiting = theatre.when(run, |run| run.status() == RunStatus::WaitingUser).await;
         theatre.reply(&waiting).await;
-        theatre.until(run, Status::Succeeded).await;
+        theatre.until(run, RunStatus::Succeeded).await;
         let turns = theatre.store.turns_of(run, Page::first(10)).await.expect("memory can be read").items;
         let ends: Vec<_> = turns.iter().flat_map(|turn| &turn.attempts).map(|it| it.exit).collect();
-        assert_eq!(ends, [Some(Exit::Code(143)), Some(Exit::Code(0))]);
+        assert_eq!(ends, [Some(ExitStatus::Code(143)), Some(ExitStatus::Code(0))]);
         assert!(turns.iter().flat_map(|turn| &turn.attempts).all(|it| it.ended_at.is_some()));
     }
 }
@@ -226,7 +230,7 @@ async fn an_orderly_stop_waits_for_the_processes_that_are_being_ended() {
     let new = new_run(RunId(theatre.clock.stamp().fresh));
     let run = new.run_id;
     daemon.create(new).await.expect("it is created");
-    theatre.when_in(daemon.changes(), run, |run| run.status() == Status::WaitingUser).await;
+    theatre.when_in(daemon.changes(), run, |run| run.status() == RunStatus::WaitingUser).await;
     let mut stop = std::pin::pin!(daemon.stop());
     tokio::select! {
         biased;
@@ -260,7 +264,7 @@ async fn a_launch_that_breaks_us_is_counted_and_put_to_a_person() {
     let parked = async {
         while theatre.told(run).await.last() != Some(&"LaunchFailed")
             || theatre.store.run(run).await.expect("memory can be read").expect("it is there").status()
-                != Status::WaitingUser
+                != RunStatus::WaitingUser
         {
             theatre.clock.advance(60_000_000);
             theatre.performer.look_after(run);
@@ -275,11 +279,11 @@ async fn a_launch_that_breaks_us_is_counted_and_put_to_a_person() {
 async fn a_cycle_of_two_turns_is_a_handful_of_commits() {
     let theatre = Theatre::open(Actors::new(asks_once)).await;
     let first = theatre.create().await;
-    theatre.until(first, Status::WaitingUser).await;
+    theatre.until(first, RunStatus::WaitingUser).await;
     let run = theatre.create().await;
-    let waiting = theatre.until(run, Status::WaitingUser).await;
+    let waiting = theatre.until(run, RunStatus::WaitingUser).await;
     theatre.reply(&waiting).await;
-    theatre.until(run, Status::Succeeded).await;
+    theatre.until(run, RunStatus::Succeeded).await;
     let turn = ["AttemptStarted", "HandleAnnounced", "TurnEnded", "ProcessExited"];
     let begins = ["RunCreated", "Admitted", "ProfileResolved"];
     let goes_on = ["ReplyArrived", "Admitted"];
@@ -293,7 +297,7 @@ async fn what_a_process_wants_written_is_written_after_what_it_said_before_is_du
     let (watched, log) = (store.clone(), seen.clone());
     let plays = |_: Part<'_>| {
         let together = "session s\nprogress one\nwrite first\nprogress two\nwrite second\ndone\n";
-        vec![Heard::Stdout(together.into()), Heard::Exited(Exit::Code(0))]
+        vec![Heard::Stdout(together.into()), Heard::Exited(ExitStatus::Code(0))]
     };
     let watch = move |_: &str, bytes: &[u8]| {
         // The memory store answers at once, so nobody has to be waited for.
@@ -304,7 +308,7 @@ async fn what_a_process_wants_written_is_written_after_what_it_said_before_is_du
     let actors = Arc::new(Actors::watched(plays, watch));
     let theatre = Theatre::on(store, Arc::new(FakeClock::new()), actors).await;
     let run = theatre.create().await;
-    theatre.until(run, Status::Succeeded).await;
+    theatre.until(run, RunStatus::Succeeded).await;
     assert_eq!(*seen.lock().unwrap(), [("first\n".to_owned(), 1), ("second\n".to_owned(), 2)]);
 }
 
@@ -312,7 +316,7 @@ async fn what_a_process_wants_written_is_written_after_what_it_said_before_is_du
 async fn an_interpreter_that_panics_loses_its_own_run_and_no_other() {
     let plays = |part: Part<'_>| match part.prompt {
         "break" => vec![line("session s"), line("progress one"), line("break"), line("done never heard")],
-        _ => vec![line("session s"), line("done"), Heard::Exited(Exit::Code(0))],
+        _ => vec![line("session s"), line("done"), Heard::Exited(ExitStatus::Code(0))],
     };
     let theatre = Theatre::open(Actors::new(plays)).await;
     let broken = RunId(theatre.clock.stamp().fresh);
@@ -320,13 +324,13 @@ async fn an_interpreter_that_panics_loses_its_own_run_and_no_other() {
     new.settings.execution_mode = ExecutionMode::Auto;
     new.message.text = "break".into();
     theatre.follow_up(&theatre.desk.create(new).await.expect("it is created")).await;
-    let lost = theatre.until(broken, Status::Failed).await;
+    let lost = theatre.until(broken, RunStatus::Failed).await;
     let state = format!("{:?}", lost.state);
     assert!(state.contains("broke the reader"), "{state}");
     assert!(theatre.told(broken).await.contains(&"Progressed"), "what was understood before is kept");
     for _ in 0..3 {
         let run = theatre.create().await;
-        theatre.until(run, Status::Succeeded).await;
+        theatre.until(run, RunStatus::Succeeded).await;
     }
 }
 
@@ -343,15 +347,15 @@ async fn news_that_comes_later_is_not_waited_for() {
     tokio::time::timeout(PATIENCE, progressed).await.expect("it is committed while the actor is silent");
     let name = theatre.actors.names().remove(0);
     theatre.actors.says(&name, line("done"));
-    theatre.actors.says(&name, Heard::Exited(Exit::Code(0)));
-    theatre.until(run, Status::Succeeded).await;
+    theatre.actors.says(&name, Heard::Exited(ExitStatus::Code(0)));
+    theatre.until(run, RunStatus::Succeeded).await;
 }
 
 /// A daemon examines the engine of a run and starts its process, and no more.
 async fn started_by_hand(desk: &Desk, actors: &Actors, run_id: RunId) {
-    let resolved = Event::ProfileResolved {
+    let resolved = RunEvent::ProfileResolved {
         profile: profile(),
-        abilities: Abilities::default(),
+        abilities: RunAbilities::default(),
         handle: None,
         command: None,
     };
@@ -369,7 +373,7 @@ async fn started_by_hand(desk: &Desk, actors: &Actors, run_id: RunId) {
     let start =
         Start { launch: &launch, workspace: "w", private: "p", pass_env: &[], isolation: Isolation::Off };
     let process = actors.start(&format!("{run_id}-1"), &start).expect("it starts");
-    desk.take(run_id, Event::AttemptStarted { attempt: Attempt(1), process }).await.expect("it is taken");
+    desk.take(run_id, RunEvent::AttemptStarted { attempt: Attempt(1), process }).await.expect("it is taken");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -378,7 +382,7 @@ async fn a_daemon_that_dies_in_a_commit_is_followed_by_one_that_comes_to_the_sam
         let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
         let plays = |_: Part<'_>| {
             let said = "session s\nprogress one\nask which?\n";
-            vec![Heard::Stdout(said.into()), Heard::Exited(Exit::Code(0))]
+            vec![Heard::Stdout(said.into()), Heard::Exited(ExitStatus::Code(0))]
         };
         let actors = Arc::new(Actors::new(plays));
         // This daemon lives until it has started the process and heard some of what it said.
@@ -387,7 +391,7 @@ async fn a_daemon_that_dies_in_a_commit_is_followed_by_one_that_comes_to_the_sam
         desk.create(new_run(run_id)).await.expect("it is created");
         started_by_hand(&desk, &actors, run_id).await;
         let attempt = Attempt(1);
-        let handle = Handle {
+        let handle = EngineSessionHandle {
             engine: "actor".into(),
             handle_type: HandleType::SessionId,
             handle_value: "s".into(),
@@ -395,15 +399,15 @@ async fn a_daemon_that_dies_in_a_commit_is_followed_by_one_that_comes_to_the_sam
         };
         let (named, progressed) = (Said::position(10, 0), Said::position(23, 0));
         let heard = vec![
-            Event::HandleAnnounced { attempt, position: named, handle },
-            Event::Progressed { attempt, position: progressed, text: "one".into() },
+            RunEvent::HandleAnnounced { attempt, position: named, handle },
+            RunEvent::Progressed { attempt, position: progressed, text: "one".into() },
         ];
         store.crash_at(point);
         assert!(desk.take_all(run_id, &heard).await.is_err());
         drop(desk);
         let next = Theatre::on(store, clock, actors).await;
         next.performer.reconcile().await.expect("it starts");
-        let waiting = next.until(run_id, Status::WaitingUser).await;
+        let waiting = next.until(run_id, RunStatus::WaitingUser).await;
         assert!(waiting.pending_interaction_id().is_some());
         let told = ["HandleAnnounced", "Progressed", "TurnEnded", "ProcessExited"];
         assert_eq!(next.told(run_id).await.split_off(4), told, "nothing is lost and nothing is doubled");
@@ -436,14 +440,14 @@ async fn a_turn_that_may_have_ended_while_nobody_listened_is_heard_out_before_it
     theatre.performer.ring().await.expect("memory can be read");
     let name = theatre.actors.names().remove(0);
     theatre.actors.says(&name, line("done"));
-    theatre.actors.says(&name, Heard::Exited(Exit::Code(0)));
-    theatre.until(run, Status::Succeeded).await;
+    theatre.actors.says(&name, Heard::Exited(ExitStatus::Code(0)));
+    theatre.until(run, RunStatus::Succeeded).await;
 }
 
 /// A run that decides for itself a minute after it has asked.
 fn unattended(run_id: RunId, name: &str) -> NewRun {
     let mut new = new_run(run_id);
-    new.settings.unanswered = Unanswered::AutoDecide;
+    new.settings.unanswered = UnansweredPolicy::AutoDecide;
     new.settings.labels.insert("name".to_owned(), name.to_owned());
     new
 }
@@ -464,7 +468,7 @@ impl Theatre {
 async fn a_deadline_survives_a_restart_and_passes_once() {
     let theatre = Theatre::open(Actors::new(asks_once)).await;
     let run = theatre.create_unattended("any").await;
-    theatre.until(run, Status::WaitingUser).await;
+    theatre.until(run, RunStatus::WaitingUser).await;
     let Theatre { store, clock, actors, .. } = theatre;
     let next = Theatre::on(store, clock, actors).await;
     next.performer.reconcile().await.expect("it starts");
@@ -473,15 +477,15 @@ async fn a_deadline_survives_a_restart_and_passes_once() {
     next.clock.advance(61_000_000);
     next.performer.ring().await.expect("memory can be read");
     next.performer.ring().await.expect("memory can be read");
-    next.until(run, Status::Succeeded).await;
+    next.until(run, RunStatus::Succeeded).await;
     assert_eq!(next.decisions(run).await, 1);
 }
 
 /// Rules under which the deadline of one run cannot be committed, and that of another breaks whoever tries.
-fn damaged(run: Option<&Run>, stamp: &Stamp, event: &Event) -> Result<Step, Refused> {
-    if let (Some(run), Event::DeadlinePassed { .. }) = (run, event) {
+fn damaged(run: Option<&Run>, stamp: &EventStamp, event: &RunEvent) -> Result<RunStep, RequestRefused> {
+    if let (Some(run), RunEvent::DeadlinePassed { .. }) = (run, event) {
         match run.settings.labels.get("name").map(String::as_str) {
-            Some("refused") => return Err(Refused::NoSuchRun),
+            Some("refused") => return Err(RequestRefused::NoSuchRun),
             Some("broken") => panic!("a state that must not be"),
             _ => {}
         }
@@ -498,7 +502,7 @@ async fn a_run_that_cannot_be_changed_does_not_stop_the_deadlines_of_others() {
     // The damaged ones are due first.
     for name in ["refused", "broken", "sound", "sound"] {
         let run = theatre.create_unattended(name).await;
-        theatre.until(run, Status::WaitingUser).await;
+        theatre.until(run, RunStatus::WaitingUser).await;
         theatre.clock.advance(1_000_000);
         runs.push(run);
     }
@@ -507,7 +511,7 @@ async fn a_run_that_cannot_be_changed_does_not_stop_the_deadlines_of_others() {
         theatre.performer.ring().await.expect("one damaged run is no reason to stop");
     }
     for run in &runs[2..] {
-        theatre.until(*run, Status::Succeeded).await;
+        theatre.until(*run, RunStatus::Succeeded).await;
         assert_eq!(theatre.decisions(*run).await, 1);
     }
     for run in &runs[..2] {

@@ -12,7 +12,7 @@ use abide_daemon::probe::{Examination, examine};
 use abide_domain::{
     engine::ProfileKind,
     failure::FailureCode,
-    process::{Exit, Process},
+    process::{ExitStatus, ProcessBinding},
     time::Timestamp,
 };
 use abide_engines::registry;
@@ -69,7 +69,7 @@ impl Follow for Script {
 }
 
 impl Processes for Machine {
-    fn start(&self, name: &str, _: &Start<'_>) -> Result<Process, StartError> {
+    fn start(&self, name: &str, _: &Start<'_>) -> Result<ProcessBinding, StartError> {
         {
             let mut started = self.started.lock().unwrap();
             assert!(!started.contains(&name.to_owned()), "every check has a name of its own");
@@ -80,7 +80,7 @@ impl Processes for Machine {
             Check::Missing => Err(StartError::Program("codex: no such file".to_owned())),
             Check::NoMemory => Err(StartError::System("cannot allocate memory".to_owned())),
             Check::Tells(_) | Check::Exits(_) | Check::Hangs => {
-                Ok(Process { keeper: name.to_owned(), pid: 7, start_time: 1, boot_id: "b".to_owned() })
+                Ok(ProcessBinding { keeper: name.to_owned(), pid: 7, start_time: 1, boot_id: "b".to_owned() })
             }
         }
         .inspect_err(|_| {
@@ -90,8 +90,10 @@ impl Processes for Machine {
 
     fn follow(&self, _: &str, _: Offsets) -> Result<Box<dyn Follow>, Lost> {
         let heard = match self.next() {
-            Check::Tells(text) => vec![Heard::Stdout(text.into()), Heard::Exited(Exit::Code(0))],
-            Check::Exits(code) => vec![Heard::Stderr(b"not now".to_vec()), Heard::Exited(Exit::Code(code))],
+            Check::Tells(text) => vec![Heard::Stdout(text.into()), Heard::Exited(ExitStatus::Code(0))],
+            Check::Exits(code) => {
+                vec![Heard::Stderr(b"not now".to_vec()), Heard::Exited(ExitStatus::Code(code))]
+            }
             Check::Hangs | Check::Missing | Check::NoMemory => vec![],
         };
         Ok(Box::new(Script(heard.into())))
@@ -113,8 +115,8 @@ impl Processes for Machine {
         Ok(())
     }
 
-    fn end(&self, _: &str) -> Result<Exit, Lost> {
-        Ok(Exit::Unseen)
+    fn end(&self, _: &str) -> Result<ExitStatus, Lost> {
+        Ok(ExitStatus::Unseen)
     }
 
     fn names(&self) -> Vec<String> {

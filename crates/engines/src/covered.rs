@@ -5,7 +5,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use abide_domain::context::{Field, FieldValue};
+use abide_domain::context::{FieldValue, RequestField};
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, SeqAccess, Visitor},
@@ -60,13 +60,13 @@ impl<'a> Fields<'a> {
     }
 
     /// What is left.
-    pub(crate) fn into_rest(self) -> Vec<Field> {
+    pub(crate) fn into_rest(self) -> Vec<RequestField> {
         self.0.into_iter().map(|(name, raw)| field(&name, raw)).collect()
     }
 }
 
 /// The fields of an input. What is no object, or has too many fields, is one field of this name.
-pub(crate) fn fields(name: &str, raw: &RawValue) -> Vec<Field> {
+pub(crate) fn fields(name: &str, raw: &RawValue) -> Vec<RequestField> {
     match Fields::of(raw) {
         Some(fields) => fields.into_rest(),
         None => vec![field(name, raw)],
@@ -74,13 +74,13 @@ pub(crate) fn fields(name: &str, raw: &RawValue) -> Vec<Field> {
 }
 
 /// One field.
-pub(crate) fn field(name: &str, raw: &RawValue) -> Field {
+pub(crate) fn field(name: &str, raw: &RawValue) -> RequestField {
     let text = || serde_json::from_str::<String>(raw.get()).ok();
     let value = match raw.get().starts_with('"').then(text).flatten() {
         Some(text) => FieldValue::Text(text),
         None => FieldValue::Json(raw.get().to_owned()),
     };
-    Field { name: name.to_owned(), value }
+    RequestField { name: name.to_owned(), value }
 }
 
 /// What goes and what comes when one text replaces another: unchanged lines at both ends are left out but for three.
@@ -226,11 +226,11 @@ mod tests {
     #[test]
     fn nothing_of_an_input_is_lost() {
         let input = raw(r#"{"a":"x\ny","b":[1, {"c":2}],"a":null,"":"\u0061"}"#);
-        let text = |name: &str, text: &str| Field {
+        let text = |name: &str, text: &str| RequestField {
             name: name.to_owned(),
             value: FieldValue::Text(text.to_owned()),
         };
-        let json = |name: &str, text: &str| Field {
+        let json = |name: &str, text: &str| RequestField {
             name: name.to_owned(),
             value: FieldValue::Json(text.to_owned()),
         };

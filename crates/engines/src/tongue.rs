@@ -5,8 +5,8 @@
 use std::fmt::Debug;
 
 use abide_domain::{
-    event::Ending,
-    failure::{Failure, FailureCode},
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
 };
 use abide_ports::engine::{
     Ability, Answer, Departure, IncompatibleCheckpoint, Interpreter, Leave, ReaderCheckpoint, Said, Status,
@@ -79,13 +79,13 @@ pub(crate) struct LongLine<'a> {
 
 impl LongLine<'_> {
     /// The failure of a turn that cannot go on without what the line said.
-    pub(crate) fn failure(&self, what: &str) -> Failure {
+    pub(crate) fn failure(&self, what: &str) -> RunFailure {
         let (engine, most) = (self.engine, LONGEST >> 20);
         let message = format!(
             "{engine} sent {what} in one line of more than {most} MiB, which is the most that is read of a line; give it \
              a smaller task, or keep it from writing such large files and messages at once"
         );
-        Failure::new(FailureCode::EngineFailed, message)
+        RunFailure::new(FailureCode::EngineFailed, message)
     }
 
     /// What the engine is told about a request that was not read.
@@ -137,7 +137,7 @@ impl Facts {
     }
 
     /// A turn is over. A second end of the same turn is not said.
-    pub(crate) fn ended(&mut self, turn: u32, ending: Ending) {
+    pub(crate) fn ended(&mut self, turn: u32, ending: TurnOutcome) {
         if turn > self.ended {
             self.ended = turn;
             self.say(What::Ended { turn, ending });

@@ -10,10 +10,10 @@ use std::{
 };
 
 use abide_domain::{
-    effect::Session,
-    engine::{Handle, ProfileKind},
-    event::Ending,
-    process::Exit,
+    effect::LaunchSession,
+    engine::{EngineSessionHandle, ProfileKind},
+    event::TurnOutcome,
+    process::ExitStatus,
     settings::ExecutionMode,
 };
 use abide_engines::registry;
@@ -26,12 +26,12 @@ fn iflow_is_resumed_with_the_session_that_it_named() {
     for block in ["stdout", "stderr"] {
         let (engine, installation) = iflow(block);
         assert_eq!(engine.evidence(), Evidence::Documented);
-        let (first, ending) = turn(&*engine, &installation, &Session::New, "one\n\n- two");
-        assert_eq!(ending, Ending::Completed { text: "I was told:\n\none\n\n- two".to_owned() });
+        let (first, ending) = turn(&*engine, &installation, &LaunchSession::New, "one\n\n- two");
+        assert_eq!(ending, TurnOutcome::Completed { text: "I was told:\n\none\n\n- two".to_owned() });
         let first = first.unwrap();
-        let (second, ending) = turn(&*engine, &installation, &Session::Resumed(first.clone()), "three");
+        let (second, ending) = turn(&*engine, &installation, &LaunchSession::Resumed(first.clone()), "three");
         assert_eq!(second.as_ref(), Some(&first));
-        assert_eq!(ending, Ending::Completed { text: "I was told:\n\none\n\n- two\nthree".to_owned() });
+        assert_eq!(ending, TurnOutcome::Completed { text: "I was told:\n\none\n\n- two\nthree".to_owned() });
     }
 }
 
@@ -71,9 +71,9 @@ fn iflow(block: &str) -> (Box<dyn Engine>, Installation) {
 fn turn(
     engine: &dyn Engine,
     installation: &Installation,
-    session: &Session,
+    session: &LaunchSession,
     prompt: &str,
-) -> (Option<Handle>, Ending) {
+) -> (Option<EngineSessionHandle>, TurnOutcome) {
     let order = Order {
         installation,
         kind: ProfileKind::Resumable,
@@ -97,14 +97,19 @@ fn turn(
     let output = child.wait_with_output().expect("the stand-in ends");
     let mut interpreter = engine.interpreter(&order);
     let mut said = interpreter.feed(&output.stdout);
-    let exit = Exit::Code(output.status.code().expect("nobody kills it"));
+    let exit = ExitStatus::Code(output.status.code().expect("nobody kills it"));
     said.extend(interpreter.end(&Departure { exit, stderr: &output.stderr, cause: Cause::Itself }));
     let mut handle = None;
     for said in said {
         match said.what {
             What::Session { handle_type, value } => {
                 let engine = engine.name().to_owned();
-                handle = Some(Handle { engine, handle_type, handle_value: value, created_at_turn: 1 });
+                handle = Some(EngineSessionHandle {
+                    engine,
+                    handle_type,
+                    handle_value: value,
+                    created_at_turn: 1,
+                });
             }
             What::Ended { ending, .. } => return (handle, ending),
             What::Text(_)

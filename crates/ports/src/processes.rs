@@ -6,7 +6,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use abide_domain::{
-    process::{Exit, Process},
+    process::{ExitStatus, ProcessBinding},
     time::Timestamp,
 };
 
@@ -15,7 +15,7 @@ use crate::engine::{Installation, Isolation, Launch, Signal};
 /// Those who hold processes. Calls block for as long as the system takes.
 pub trait Processes: Send + Sync {
     /// Starts a process under this name, or finds the one that was started under it before.
-    fn start(&self, name: &str, start: &Start<'_>) -> Result<Process, StartError>;
+    fn start(&self, name: &str, start: &Start<'_>) -> Result<ProcessBinding, StartError>;
 
     /// What people must know about a process that is started like this, such as an isolation that this machine does not
     /// offer.
@@ -50,8 +50,8 @@ pub trait Processes: Send + Sync {
     fn signal(&self, name: &str, signal: Signal) -> Result<(), Lost>;
 
     /// Ends it and everything that it started, first politely, and forgets it. A process that is not there is ended.
-    /// Returns how it ended: [`Exit::Unseen`] if nothing of it was found.
-    fn end(&self, name: &str) -> Result<Exit, Lost>;
+    /// Returns how it ended: [`ExitStatus::Unseen`] if nothing of it was found.
+    fn end(&self, name: &str) -> Result<ExitStatus, Lost>;
 
     /// The names of all that are held, dead or alive.
     fn names(&self) -> Vec<String>;
@@ -138,7 +138,7 @@ pub enum Heard {
     /// Further bytes of its standard error.
     Stderr(Vec<u8>),
     /// It is over, and everything that it printed has been heard.
-    Exited(Exit),
+    Exited(ExitStatus),
     /// Output is missing here, for this reason. Nothing that follows can be understood.
     Missing(String),
     /// Nothing, in all that time.
@@ -149,7 +149,7 @@ pub enum Heard {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// It is held, dead or alive, and can be followed.
-    Held(Process),
+    Held(ProcessBinding),
     /// It may be held, but its keeper does not answer at the moment.
     Silent,
     /// It was there, but its keeper is gone and has not recorded how it ended. What it printed can be followed.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use abide_domain::{
     id::{RunId, TurnId},
-    process::{Attempt, Exit},
-    run::Status,
-    time::{Span, Timestamp},
+    process::{Attempt, ExitStatus},
+    run::RunStatus,
+    time::{TimeSpan, Timestamp},
     turn::{ExecutionStatus, Turn},
 };
 
@@ -40,7 +40,7 @@ pub enum Milestone {
     /// A run.
     Run(RunEnded),
     /// The way of something to a conversation, this long after it was wanted.
-    Delivered(Span),
+    Delivered(TimeSpan),
 }
 
 /// A turn that ended.
@@ -74,7 +74,7 @@ pub struct AttemptSeen {
     /// When it ended, or the turn did if it was held for more.
     pub ended_at: Timestamp,
     /// How it ended, if it did.
-    pub exit: Option<Exit>,
+    pub exit: Option<ExitStatus>,
 }
 
 /// A run that ended.
@@ -85,7 +85,7 @@ pub struct RunEnded {
     /// Its engine.
     pub engine: String,
     /// How it ended.
-    pub status: Status,
+    pub status: RunStatus,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it ended.
@@ -106,7 +106,7 @@ impl Milestone {
             let deliveries = change.deliveries().filter(|delivery| arrived(delivery.delivered_at));
             milestones.extend(deliveries.map(|delivery| Self::Delivered(delivery.created_at.until(now))));
             let run = &change.run;
-            if run.status().is_final() && !change.was.is_some_and(Status::is_final) {
+            if run.status().is_final() && !change.was.is_some_and(RunStatus::is_final) {
                 milestones.push(Self::Run(RunEnded {
                     run_id: run.run_id,
                     engine: run.settings.engine.clone(),

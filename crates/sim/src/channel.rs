@@ -1,7 +1,7 @@
 //! A fake conversation: it loses things, doubts things, and remembers what a person there has seen.
 
 use abide_domain::{
-    delivery::{Certainty, Content, Delivery},
+    delivery::{Delivery, DeliveryContent, DeliveryFailure},
     id::{DeliveryId, TurnId},
     turn::Turn,
 };
@@ -18,7 +18,7 @@ pub(crate) struct Channel {
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     pub(crate) key: DeliveryId,
-    pub(crate) content: Content,
+    pub(crate) content: DeliveryContent,
     pub(crate) carries: Option<TurnId>,
     /// Whether the turn had been replaced when it was shown.
     pub(crate) superseded: bool,
@@ -41,13 +41,13 @@ impl Channel {
         turn: Option<&Turn>,
         weather: Weather,
         dice: &mut Dice,
-    ) -> Result<(), Certainty> {
+    ) -> Result<(), DeliveryFailure> {
         let (arrives, said) = match weather {
             Weather::Fair => (true, Ok(())),
             Weather::Foul => match dice.below(5) {
-                0 => (false, Err(Certainty::Failed)),
-                1 => (false, Err(Certainty::Unknown)),
-                2 => (true, Err(Certainty::Unknown)),
+                0 => (false, Err(DeliveryFailure::Failed)),
+                1 => (false, Err(DeliveryFailure::Unknown)),
+                2 => (true, Err(DeliveryFailure::Unknown)),
                 _ => (true, Ok(())),
             },
         };

@@ -1,15 +1,15 @@
 //! The promises, checked: after every commit what can be seen at once, at the end of a history everything.
 
 use abide_domain::{
-    delivery::{Content, DeliveryStatus},
+    delivery::{DeliveryContent, DeliveryStatus},
     engine::ProfileKind,
     id::RunId,
     inbound::InboundStatus,
-    interaction::{Asker, InteractionState, Parked, ResolutionMode},
-    run::{Finished, Hold, LAUNCH_TRIES, Run, RunState},
-    settings::{ExecutionMode, Unanswered},
-    slots::Occupancy,
-    turn::{Cause, ExecutionStatus},
+    interaction::{InteractionOrigin, InteractionState, ResolutionMode, RuntimeQuestion},
+    run::{HeldProcess, LAUNCH_TRIES, Run, RunOutcome, RunState},
+    settings::{ExecutionMode, UnansweredPolicy},
+    slots::SlotOccupancy,
+    turn::{ExecutionStatus, TurnTrigger},
 };
 use abide_ports::store::{Inbounds, Interactions, Journal, Page, Seq, Tables, Upkeep};
 
@@ -49,12 +49,12 @@ impl World {
         )?;
         if let RunState::WaitingUser(waiting) = &run.state {
             ensure(
-                waiting.hold != Hold::Nothing || run.handle.is_some() || !run.has_history,
+                waiting.hold != HeldProcess::Nothing || run.handle.is_some() || !run.has_history,
                 "a run waits without a process only if its session can be resumed",
                 || format!("{id} has no handle"),
             )?;
             ensure(
-                !matches!(waiting.hold, Hold::Session(_)) || self.is_sticky(run),
+                !matches!(waiting.hold, HeldProcess::Session(_)) || self.is_sticky(run),
                 "a resumable wait holds neither process nor slot",
                 || format!("{id} holds a process"),
             )?;
@@ -72,12 +72,12 @@ impl World {
                 || format!("{id} has the handle {}", handle.handle_value),
             )?;
         }
-        let strict = run.settings.unanswered == Unanswered::Strict;
+        let strict = run.settings.unanswered == UnansweredPolicy::Strict;
         let auto = run.settings.execution_mode == ExecutionMode::Auto;
         ensure(!strict || auto || run.auto_decision_count == 0, "nobody decides for a strict run", || {
             format!("{id} was decided for {} times", run.auto_decision_count)
         })?;
-        let held = self.all_runs().iter().filter(|run| run.occupancy() == Occupancy::Holding).count();
+        let held = self.all_runs().iter().filter(|run| run.occupancy() == SlotOccupancy::Holding).count();
         ensure(held <= self.slots, "no more runs work than there are slots", || {
             format!("{held} of {} slots are held", self.slots)
         })?;
@@ -92,7 +92,7 @@ impl World {
     }
 
     fn must_end(&self, run: &Run) -> bool {
-        self.is_sticky(run) || run.settings.unanswered == Unanswered::AutoDecide
+        self.is_sticky(run) || run.settings.unanswered == UnansweredPolicy::AutoDecide
     }
 
     /// As the engine is, not as the run believes.
@@ -187,13 +187,14 @@ impl World {
     /// again.
     fn check_launches(&self, run: &Run) -> Result<(), Violation> {
         let tables = now(self.store.tables_of(run.run_id)).unwrap_or_default();
-        let parks = |asker: &Asker| *asker == Asker::Abide(Parked::FailedRepeatedly);
+        let parks =
+            |asker: &InteractionOrigin| *asker == InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly);
         for turn in tables.turns.values() {
             let launches = turn.attempts.iter().filter(|attempt| attempt.session.is_some()).count();
             ensure(launches <= LAUNCH_TRIES as usize, "a turn costs a bounded number of launches", || {
                 format!("{} cost {launches}", turn.turn_id)
             })?;
-            let Cause::Reply(id) = &turn.cause else { continue };
+            let TurnTrigger::Reply(id) = &turn.cause else { continue };
             let Some(asked) = tables.interactions.get(id).filter(|it| parks(&it.asker)) else { continue };
             let by_person = matches!(&asked.state, InteractionState::Answered(answer)
                 if answer.resolution_mode == ResolutionMode::UserReply);
@@ -214,7 +215,7 @@ impl World {
     /// A run that goes on does so in the session in which it began.
     fn check_sessions(&self, run: &Run) -> Result<(), Violation> {
         let Some(handle) = &run.handle else { return Ok(()) };
-        if let RunState::Finished(Finished::Failed(_) | Finished::Canceled(_)) = run.state {
+        if let RunState::Finished(RunOutcome::Failed(_) | RunOutcome::Canceled(_)) = run.state {
             return Ok(());
         }
         let tables = now(self.store.tables_of(run.run_id)).unwrap_or_default();
@@ -292,7 +293,8 @@ impl World {
     fn person_approved(&self, run: RunId, gate: &str) -> bool {
         let tables = now(self.store.tables_of(run)).unwrap_or_default();
         tables.interactions.values().any(|interaction| {
-            let of_gate = matches!(&interaction.asker, Asker::Gate { gate: its, .. } if its == gate);
+            let of_gate =
+                matches!(&interaction.asker, InteractionOrigin::Gate { gate: its, .. } if its == gate);
             let by_person = matches!(&interaction.state, InteractionState::Answered(answer)
                 if answer.resolution_mode == ResolutionMode::UserReply && answer.text == "yes");
             of_gate && by_person
@@ -311,7 +313,7 @@ impl World {
     }
 
     fn check_slots(&self, runs: &[Run]) -> Result<(), Violation> {
-        let held = runs.iter().filter(|run| run.occupancy() == Occupancy::Holding).count();
+        let held = runs.iter().filter(|run| run.occupancy() == SlotOccupancy::Holding).count();
         let known = self.daemon.desk.occupancy();
         ensure(known == (held, 0), "no slot leaks", || format!("{known:?} are counted, {held} are held"))
     }
@@ -320,7 +322,7 @@ impl World {
     fn check_shown(&self) -> Result<(), Violation> {
         for shown in &self.channel.shown {
             ensure(!shown.superseded, "a superseded turn is never shown", || format!("{shown:?}"))?;
-            if let Content::Result(turn) = &shown.content {
+            if let DeliveryContent::Result(turn) = &shown.content {
                 let keys = self.channel.shown.iter().filter(|other| other.content == shown.content).count();
                 ensure(keys == 1, "a result is shown once", || {
                     format!("{turn} was shown under {keys} keys")
@@ -336,7 +338,7 @@ impl World {
                 let delivered = turn.delivery_status == DeliveryStatus::Delivered;
                 ensure(shown || !delivered, "delivered means shown", || format!("{} was not", turn.turn_id))?;
                 let finished = turn.execution_status == ExecutionStatus::Completed
-                    && matches!(turn.cause, Cause::Message(_));
+                    && matches!(turn.cause, TurnTrigger::Message(_));
                 let told = turn.delivery_status != DeliveryStatus::Pending
                     && turn.delivery_status != DeliveryStatus::NotReady;
                 let kept_back =

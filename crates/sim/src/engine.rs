@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use abide_domain::{
-    approval::Verdict,
-    effect::{EffectNumber, Session},
-    engine::{Handle, HandleType, ProfileKind},
-    event::Ending,
-    failure::{Failure, FailureCode},
+    approval::ApprovalVerdict,
+    effect::{EffectNumber, LaunchSession},
+    engine::{EngineSessionHandle, HandleType, ProfileKind},
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
     id::{RunId, TurnId},
-    interaction::{Choice, Kind, Policy, Purpose, Question},
-    process::{Attempt, Exit, Process},
+    interaction::{DecisionPolicy, GatePurpose, InteractionKind, InteractionOption, Question},
+    process::{Attempt, ExitStatus, ProcessBinding},
 };
 
 use abide_testkit::dice::Dice;
@@ -38,7 +38,7 @@ pub(crate) struct Executed {
 /// A fake keeper: one process and everything that it said.
 #[derive(Debug)]
 pub(crate) struct Keeper {
-    pub(crate) process: Process,
+    pub(crate) process: ProcessBinding,
     pub(crate) fate: Fate,
     /// Everything that the process said, in order, and in which turn. Survives the daemon and the process.
     pub(crate) spool: Vec<(TurnId, Said)>,
@@ -60,7 +60,7 @@ pub(crate) struct Order<'a> {
     pub(crate) run: RunId,
     pub(crate) attempt: Attempt,
     pub(crate) turn: TurnId,
-    pub(crate) session: &'a Session,
+    pub(crate) session: &'a LaunchSession,
     pub(crate) prompt: &'a str,
 }
 
@@ -78,9 +78,9 @@ pub(crate) enum Fate {
 pub(crate) enum Said {
     Session(String),
     Progress,
-    Gate { gate: String, purpose: Purpose, question: Question },
+    Gate { gate: String, purpose: GatePurpose, question: Question },
     Withdrawn { gate: String },
-    End(Ending),
+    End(TurnOutcome),
 }
 
 /// What a process will do next.
@@ -101,11 +101,11 @@ impl Engines {
             self.next_session += 1;
             let new = format!("session-{}", self.next_session);
             let real = match session {
-                Session::New => new,
-                Session::Named(handle) => handle.handle_value.clone(),
+                LaunchSession::New => new,
+                LaunchSession::Named(handle) => handle.handle_value.clone(),
                 // Several programs quietly start a new session instead.
-                Session::Resumed(_) if dice.chance(plan.lies) => new,
-                Session::Resumed(handle) => handle.handle_value.clone(),
+                LaunchSession::Resumed(_) if dice.chance(plan.lies) => new,
+                LaunchSession::Resumed(handle) => handle.handle_value.clone(),
             };
             let mut script = vec![];
             if !dice.chance(plan.mutes) {
@@ -113,7 +113,7 @@ impl Engines {
             }
             script.extend(turn_script(turn, plan, dice));
             let pid = 1000 + self.keepers.len() as u32;
-            let process = Process {
+            let process = ProcessBinding {
                 keeper: format!("{run}/{}", attempt.0),
                 pid,
                 start_time: 1,
@@ -160,7 +160,7 @@ impl Engines {
         at: (RunId, Attempt),
         order: EffectNumber,
         gate: &str,
-        answer: (&str, Option<Verdict>),
+        answer: (&str, Option<ApprovalVerdict>),
     ) {
         let Some(keeper) = self.keepers.get_mut(&at) else { return };
         if keeper.fate != Fate::Alive || !keeper.done.insert(order) {
@@ -168,7 +168,7 @@ impl Engines {
         }
         let (text, verdict) = answer;
         let answers = keeper.answers.entry(gate.to_owned()).or_default();
-        answers.insert((text.to_owned(), verdict == Some(Verdict::Approved)));
+        answers.insert((text.to_owned(), verdict == Some(ApprovalVerdict::Approved)));
     }
 
     /// Puts a message into the running turn, once. A process whose turn is over cannot take it.
@@ -188,7 +188,7 @@ impl Engines {
     pub(crate) fn interrupt(&mut self, at: (RunId, Attempt), order: EffectNumber, dice: &mut Dice) {
         let Some(keeper) = self.keepers.get_mut(&at) else { return };
         if keeper.fate == Fate::Alive && keeper.done.insert(order) && keeper.obeys {
-            let obedient = vec![Line::Say(Said::End(Ending::Interrupted))];
+            let obedient = vec![Line::Say(Said::End(TurnOutcome::Interrupted))];
             keeper.script = if dice.chance(70) { obedient } else { vec![Line::Exit(130)] };
         }
     }
@@ -277,11 +277,11 @@ impl Keeper {
         }
     }
 
-    pub(crate) fn exit(&self) -> Option<Exit> {
+    pub(crate) fn exit(&self) -> Option<ExitStatus> {
         match self.fate {
             Fate::Alive => None,
-            Fate::Exited(code) => Some(Exit::Code(code)),
-            Fate::Vanished => Some(Exit::Unseen),
+            Fate::Exited(code) => Some(ExitStatus::Code(code)),
+            Fate::Vanished => Some(ExitStatus::Unseen),
         }
     }
 }
@@ -293,10 +293,10 @@ impl Said {
             Self::Progress => "gets on".into(),
             Self::Gate { gate, purpose, .. } => format!("asks inside its turn ({gate}, {purpose:?})"),
             Self::Withdrawn { gate } => format!("takes {gate} back"),
-            Self::End(Ending::Completed { text }) => format!("ends its turn: {text:?}"),
-            Self::End(Ending::Asked { .. }) => "ends its turn with a question".into(),
-            Self::End(Ending::Failed { failure }) => format!("fails: {}", failure.message),
-            Self::End(Ending::Interrupted) => "stops as told".into(),
+            Self::End(TurnOutcome::Completed { text }) => format!("ends its turn: {text:?}"),
+            Self::End(TurnOutcome::Asked { .. }) => "ends its turn with a question".into(),
+            Self::End(TurnOutcome::Failed { failure }) => format!("fails: {}", failure.message),
+            Self::End(TurnOutcome::Interrupted) => "stops as told".into(),
         }
     }
 }
@@ -355,7 +355,7 @@ fn turn_script(turn: TurnId, plan: &Plan, dice: &mut Dice) -> Vec<Line> {
     while dice.chance(plan.gates) && number < 3 {
         number += 1;
         let gate = format!("{turn}/gate-{number}");
-        let purpose = dice.pick(&[Purpose::Approval, Purpose::Input]);
+        let purpose = dice.pick(&[GatePurpose::Approval, GatePurpose::Input]);
         let question = question(dice);
         script.push(Line::Say(Said::Gate { gate: gate.clone(), purpose, question }));
         match dice.below(4) {
@@ -369,16 +369,16 @@ fn turn_script(turn: TurnId, plan: &Plan, dice: &mut Dice) -> Vec<Line> {
         script.push(match dice.below(3) {
             0 => Line::Exit(dice.pick(&[0, 1])),
             1 => Line::Hang,
-            _ => Line::Say(Said::End(Ending::Failed {
-                failure: Failure::new(FailureCode::EngineFailed, "the model said no"),
+            _ => Line::Say(Said::End(TurnOutcome::Failed {
+                failure: RunFailure::new(FailureCode::EngineFailed, "the model said no"),
             })),
         });
         return script;
     }
     let end = if dice.chance(plan.asks) {
-        Ending::Asked { text: answer_of(turn), question: question(dice) }
+        TurnOutcome::Asked { text: answer_of(turn), question: question(dice) }
     } else {
-        Ending::Completed { text: answer_of(turn) }
+        TurnOutcome::Completed { text: answer_of(turn) }
     };
     script.push(Line::Say(Said::End(end.clone())));
     if dice.chance(10) {
@@ -389,20 +389,28 @@ fn turn_script(turn: TurnId, plan: &Plan, dice: &mut Dice) -> Vec<Line> {
 
 fn question(dice: &mut Dice) -> Question {
     let options = if dice.chance(50) {
-        vec![Choice { label: "yes".into(), safe: false }, Choice { label: "leave it".into(), safe: true }]
+        vec![
+            InteractionOption { label: "yes".into(), safe: false },
+            InteractionOption { label: "leave it".into(), safe: true },
+        ]
     } else {
         vec![]
     };
     Question {
-        kind: dice.pick(&[Kind::ChooseOne, Kind::Confirm, Kind::OpenText, Kind::RiskAck]),
+        kind: dice.pick(&[
+            InteractionKind::ChooseOne,
+            InteractionKind::Confirm,
+            InteractionKind::OpenText,
+            InteractionKind::RiskAck,
+        ]),
         prompt: "what now?".into(),
         options,
         ui_hints: None,
         default_decision_policy: dice.pick(&[
-            Policy::EngineJudgement,
-            Policy::EngineJudgement,
-            Policy::SafeDefault,
-            Policy::Abort,
+            DecisionPolicy::EngineJudgement,
+            DecisionPolicy::EngineJudgement,
+            DecisionPolicy::SafeDefault,
+            DecisionPolicy::Abort,
         ]),
         context: None,
         hidden: None,
@@ -410,8 +418,8 @@ fn question(dice: &mut Dice) -> Question {
 }
 
 /// The handle of a session name.
-pub(crate) fn handle(session: &str) -> Handle {
-    Handle {
+pub(crate) fn handle(session: &str) -> EngineSessionHandle {
+    EngineSessionHandle {
         engine: "fake".into(),
         handle_type: HandleType::SessionId,
         handle_value: session.to_owned(),

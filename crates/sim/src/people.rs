@@ -2,11 +2,11 @@
 
 use abide_daemon::{DeskError, Outcome};
 use abide_domain::{
-    event::{Event, Idempotency, NewRun},
+    event::{IdempotencyClaim, NewRun, RunEvent},
     id::{InteractionId, RunId},
-    inbound::{Message, MessageKey},
-    reply::{Answerer, Reply},
-    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
+    inbound::{InboundMessage, MessageKey},
+    reply::{InteractionReply, ReplyAuthor},
+    settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     time::Seconds,
 };
 use abide_ports::{
@@ -40,7 +40,7 @@ pub(crate) struct People {
 #[derive(Clone, Debug)]
 enum Request {
     Create(Box<NewRun>),
-    Say { run: RunId, message: Message, on_busy: OnBusy },
+    Say { run: RunId, message: InboundMessage, on_busy: OnBusy },
 }
 
 const MOST_RUNS: usize = 4;
@@ -59,7 +59,7 @@ impl World {
         let message = message(&key);
         let settings = self.random_settings();
         let run_id = RunId(self.clock.stamp().fresh);
-        let idempotency = Some(Idempotency { key, fingerprint: "same".into() });
+        let idempotency = Some(IdempotencyClaim { key, fingerprint: "same".into() });
         let plan = Plan::random(&mut self.dice);
         self.plans.insert(run_id, plan);
         let new = NewRun { run_id, settings, message, idempotency, rules: abide_domain::run::RULES };
@@ -172,8 +172,8 @@ impl World {
 
     fn answer(&mut self, id: InteractionId, text: &str, key: Option<String>) -> Result<(), Halt> {
         self.note(|| format!("somebody answers {id}: {text}"));
-        let by = Answerer::Person("ada".into());
-        let reply = Reply { interaction_id: id, text: text.into(), by, idempotency_key: key };
+        let by = ReplyAuthor::Person("ada".into());
+        let reply = InteractionReply { interaction_id: id, text: text.into(), by, idempotency_key: key };
         self.before_the_desk();
         let outcome = now(self.daemon.desk.reply(reply));
         let taken = matches!(outcome, Ok(Outcome::Changed(_)));
@@ -187,13 +187,13 @@ impl World {
     pub(crate) fn somebody_interrupts(&mut self) -> Result<(), Halt> {
         let Some(run) = self.some_run() else { return Ok(()) };
         self.note(|| format!("somebody interrupts {run}"));
-        self.take(run, Event::InterruptRequested { by: "ada".into() })
+        self.take(run, RunEvent::InterruptRequested { by: "ada".into() })
     }
 
     pub(crate) fn somebody_cancels(&mut self) -> Result<(), Halt> {
         let Some(run) = self.some_run() else { return Ok(()) };
         self.note(|| format!("somebody cancels {run}"));
-        self.take(run, Event::CancelRequested { by: "ada".into() })
+        self.take(run, RunEvent::CancelRequested { by: "ada".into() })
     }
 
     pub(crate) fn conversation_speaks(&mut self) -> Result<(), Halt> {
@@ -212,19 +212,19 @@ impl World {
         self.dice.any(&runs)
     }
 
-    fn random_settings(&mut self) -> Settings {
+    fn random_settings(&mut self) -> RunSettings {
         let modes = [
             ExecutionMode::Auto,
             ExecutionMode::Interactive,
             ExecutionMode::Interactive,
             ExecutionMode::Chat,
         ];
-        Settings {
+        RunSettings {
             engine: "fake".into(),
             workspace: "/w".into(),
             execution_mode: self.dice.pick(&modes),
             conversation_ref: self.dice.chance(60).then(|| "chat".into()),
-            unanswered: self.dice.pick(&[Unanswered::Strict, Unanswered::AutoDecide]),
+            unanswered: self.dice.pick(&[UnansweredPolicy::Strict, UnansweredPolicy::AutoDecide]),
             session_timeout_sec: Seconds(600),
             turn_timeout_sec: self.dice.chance(25).then_some(Seconds(300)),
             on_busy: OnBusy::Queue,
@@ -256,7 +256,7 @@ impl World {
     }
 }
 
-fn message(id: &str) -> Message {
+fn message(id: &str) -> InboundMessage {
     let key = MessageKey { channel: "chat".into(), message_id: id.to_owned() };
-    Message { key, text: id.to_owned() }
+    InboundMessage { key, text: id.to_owned() }
 }

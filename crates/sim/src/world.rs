@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use abide_domain::{id::RunId, process::Attempt, run::Status};
+use abide_domain::{id::RunId, process::Attempt, run::RunStatus};
 use abide_store::memory::{CrashPoint, MemoryStore};
 use abide_testkit::{clock::FakeClock, dice::Dice};
 
@@ -32,7 +32,7 @@ pub(crate) struct World {
     pub(crate) slots: usize,
     pub(crate) fault: Option<Fault>,
     /// How each finished run ended when that was first seen.
-    pub(crate) finished: BTreeMap<RunId, Status>,
+    pub(crate) finished: BTreeMap<RunId, RunStatus>,
     story: Option<Vec<String>>,
 }
 

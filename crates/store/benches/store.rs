@@ -14,12 +14,12 @@ use std::{
 };
 
 use abide_domain::{
-    engine::{Abilities, Profile, ProfileKind},
-    event::{Event, NewRun},
-    id::{Fresh, RunId},
-    inbound::{Message, MessageKey},
-    process::{Attempt, Position, Process},
-    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
+    engine::{EngineInteractiveProfile, ProfileKind, RunAbilities},
+    event::{NewRun, RunEvent},
+    id::{IdSeed, RunId},
+    inbound::{InboundMessage, MessageKey},
+    process::{Attempt, OutputPosition, ProcessBinding},
+    settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     time::Seconds,
 };
 use abide_ports::store::{Commit, Store};
@@ -106,7 +106,7 @@ impl Subject {
         let mut writers = Vec::new();
         for number in 0..MANY {
             let mut author = Author::new(1, number as u16 + 1);
-            let run = RunId(Fresh((1 << 100) + number as u128));
+            let run = RunId(IdSeed((1 << 100) + number as u128));
             let mut changes = Vec::new();
             for event in beginning(run) {
                 changes.push(author.happens(run, event).expect("a run begins like this"));
@@ -158,20 +158,22 @@ impl Subject {
 fn progress(author: &mut Author, run: RunId, position: &mut u64) -> Commit {
     *position += 1;
     let text = "reading src/lib.rs, then running the tests of the crate that it belongs to".to_owned();
-    let event = Event::Progressed { attempt: Attempt(1), position: Position(*position), text };
+    let event = RunEvent::Progressed { attempt: Attempt(1), position: OutputPosition(*position), text };
     Commit { changes: vec![author.happens(run, event).expect("a turn is at work")] }
 }
 
-fn beginning(run_id: RunId) -> [Event; 4] {
+fn beginning(run_id: RunId) -> [RunEvent; 4] {
     let key = MessageKey { channel: "api".to_owned(), message_id: run_id.to_string() };
-    let message =
-        Message { key, text: "make the tests of the store crate pass, then open a request".to_owned() };
-    let settings = Settings {
+    let message = InboundMessage {
+        key,
+        text: "make the tests of the store crate pass, then open a request".to_owned(),
+    };
+    let settings = RunSettings {
         engine: "claude".to_owned(),
         workspace: "src/abide".to_owned(),
         execution_mode: ExecutionMode::Interactive,
         conversation_ref: Some("feishu:oc_7f3a".to_owned()),
-        unanswered: Unanswered::Strict,
+        unanswered: UnansweredPolicy::Strict,
         session_timeout_sec: Seconds(1200),
         turn_timeout_sec: None,
         on_busy: OnBusy::Queue,
@@ -181,23 +183,29 @@ fn beginning(run_id: RunId) -> [Event; 4] {
         skill: None,
         labels: BTreeMap::new(),
     };
-    let profile = Profile {
+    let profile = EngineInteractiveProfile {
         kind: ProfileKind::Resumable,
         reason: "it can resume".to_owned(),
         session_timeout_sec: Seconds(1200),
     };
-    let process = Process { keeper: "k".to_owned(), pid: 4711, start_time: 1, boot_id: "b".to_owned() };
+    let process =
+        ProcessBinding { keeper: "k".to_owned(), pid: 4711, start_time: 1, boot_id: "b".to_owned() };
     [
-        Event::RunCreated(Box::new(NewRun {
+        RunEvent::RunCreated(Box::new(NewRun {
             run_id,
             settings,
             message,
             idempotency: None,
             rules: abide_domain::run::RULES,
         })),
-        Event::Admitted,
-        Event::ProfileResolved { profile, abilities: Abilities::default(), handle: None, command: None },
-        Event::AttemptStarted { attempt: Attempt(1), process },
+        RunEvent::Admitted,
+        RunEvent::ProfileResolved {
+            profile,
+            abilities: RunAbilities::default(),
+            handle: None,
+            command: None,
+        },
+        RunEvent::AttemptStarted { attempt: Attempt(1), process },
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use abide_domain::{
     delivery::Delivery,
-    event::Claim,
+    event::KeyClaim,
     inbound::{Inbound, MessageKey},
     interaction::Interaction,
     run::Run,
@@ -93,7 +93,7 @@ fn place(tables: &mut Tables, row: Found) -> Result<(), StoreError> {
             agree(table, name, &(name, row.other.as_str(), row.mark), &told)?;
             tables.deliveries.insert(delivery.delivery_id, delivery);
         }
-        _ => tables.claims.push(Claim { scope: row.other, key: row.name, fingerprint: row.body }),
+        _ => tables.claims.push(KeyClaim { scope: row.other, key: row.name, fingerprint: row.body }),
     }
     Ok(())
 }

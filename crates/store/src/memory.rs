@@ -12,13 +12,13 @@ use std::{
 use abide_domain::{
     deadline::Deadline,
     delivery::{Delivery, DeliveryStatus},
-    effect::{EffectNumber, Owed},
-    event::Claim,
+    effect::{EffectNumber, PendingEffect},
+    event::KeyClaim,
     id::{DeliveryId, InteractionId, RunId, TurnId},
     inbound::{Inbound, MessageKey},
     interaction::Interaction,
-    run::{Run, Status},
-    slots::Occupancy,
+    run::{Run, RunStatus},
+    slots::SlotOccupancy,
     time::Timestamp,
     turn::Turn,
 };
@@ -134,7 +134,7 @@ impl Contents {
                 return Err(StoreError::Conflict { run_id, expected, found });
             }
             revisions.insert(run_id, run.revision);
-            for Claim { scope, key, fingerprint } in event.claims() {
+            for KeyClaim { scope, key, fingerprint } in event.claims() {
                 let name = (scope, key);
                 if let Some(holder) = self.claims.get(&name).or_else(|| claimed.get(&name)).cloned() {
                     return Err(StoreError::Taken { scope: name.0, key: name.1, holder });
@@ -148,7 +148,7 @@ impl Contents {
     fn write(&mut self, commit: Commit) -> Committed {
         for change in commit.changes {
             let run_id = change.run.run_id;
-            for Claim { scope, key, fingerprint } in change.claims() {
+            for KeyClaim { scope, key, fingerprint } in change.claims() {
                 self.claims.insert((scope, key), Claimed { run_id, fingerprint });
             }
             self.journal.push(Entry {
@@ -215,7 +215,7 @@ impl Runs for MemoryStore {
         self.answer(|contents| Ok(contents.run(id).cloned()))
     }
 
-    fn runs(&self, status: Option<Status>, page: Page) -> Answer<'_, Listing<Run>> {
+    fn runs(&self, status: Option<RunStatus>, page: Page) -> Answer<'_, Listing<Run>> {
         let before = position::<RunId>(&page);
         self.answer(|contents| {
             let before = before?;
@@ -238,14 +238,14 @@ impl Runs for MemoryStore {
         })
     }
 
-    fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>> {
+    fn occupying(&self) -> Answer<'_, Vec<(RunId, SlotOccupancy)>> {
         self.answer(|contents| {
             let occupancies = contents.runs().map(|run| (run.run_id, run.occupancy()));
-            Ok(occupancies.filter(|(_, occupancy)| *occupancy != Occupancy::None).collect())
+            Ok(occupancies.filter(|(_, occupancy)| *occupancy != SlotOccupancy::None).collect())
         })
     }
 
-    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
+    fn tally(&self) -> Answer<'_, BTreeMap<RunStatus, u64>> {
         self.answer(|contents| {
             let mut tally = BTreeMap::new();
             for run in contents.runs() {
@@ -336,10 +336,15 @@ impl Deliveries for MemoryStore {
 }
 
 impl Effects for MemoryStore {
-    fn owed(&self, after: Option<(RunId, EffectNumber)>, limit: usize) -> Answer<'_, Vec<(RunId, Owed)>> {
+    fn owed(
+        &self,
+        after: Option<(RunId, EffectNumber)>,
+        limit: usize,
+    ) -> Answer<'_, Vec<(RunId, PendingEffect)>> {
         self.answer(|contents| {
             let owed = contents.runs().flat_map(|run| run.owed.iter().map(|owed| (run.run_id, owed.clone())));
-            let later = |(run, owed): &(RunId, Owed)| after.is_none_or(|after| (*run, owed.number) > after);
+            let later =
+                |(run, owed): &(RunId, PendingEffect)| after.is_none_or(|after| (*run, owed.number) > after);
             Ok(owed.filter(later).take(limit).collect())
         })
     }
@@ -382,7 +387,7 @@ impl Upkeep for MemoryStore {
     fn replace_tables(&self, run: RunId, tables: Tables) -> Answer<'_, ()> {
         let mut contents = self.contents();
         contents.claims.retain(|_, claimed| claimed.run_id != run);
-        for Claim { scope, key, fingerprint } in tables.claims.clone() {
+        for KeyClaim { scope, key, fingerprint } in tables.claims.clone() {
             contents.claims.insert((scope, key), Claimed { run_id: run, fingerprint });
         }
         contents.tables.insert(run, tables);

@@ -5,13 +5,13 @@
 
 use abide_domain::{
     delivery::{Delivery, DeliveryStatus},
-    effect::{EffectNumber, Owed},
-    event::Claim,
+    effect::{EffectNumber, PendingEffect},
+    event::KeyClaim,
     id::RunId,
     interaction::Interaction,
-    run::{Run, Status},
-    slots::Occupancy,
-    time::{Stamp, Timestamp},
+    run::{Run, RunStatus},
+    slots::SlotOccupancy,
+    time::{EventStamp, Timestamp},
 };
 use abide_ports::store::{Change, Commit, Entry, Seq, StoreError, Tables};
 use crc32fast::Hasher;
@@ -41,7 +41,7 @@ pub(crate) struct TableRows {
     pub(crate) turns: Vec<(Part, Part)>,
     pub(crate) interactions: Vec<(Part, InteractionKeys, Part)>,
     pub(crate) deliveries: Vec<(Part, DeliveryKeys, Part)>,
-    pub(crate) claims: Vec<Claim>,
+    pub(crate) claims: Vec<KeyClaim>,
 }
 
 /// An entry of the journal before it has a place there.
@@ -105,10 +105,10 @@ pub(crate) const BOTH: i64 = OCCUPIES + OWES;
 
 fn astir(run: &Run) -> Option<i64> {
     match (run.occupancy(), run.owed.is_empty()) {
-        (Occupancy::None, true) => None,
-        (Occupancy::None, false) => Some(OWES),
-        (Occupancy::Holding | Occupancy::Queued(_), true) => Some(OCCUPIES),
-        (Occupancy::Holding | Occupancy::Queued(_), false) => Some(BOTH),
+        (SlotOccupancy::None, true) => None,
+        (SlotOccupancy::None, false) => Some(OWES),
+        (SlotOccupancy::Holding | SlotOccupancy::Queued(_), true) => Some(OCCUPIES),
+        (SlotOccupancy::Holding | SlotOccupancy::Queued(_), false) => Some(BOTH),
     }
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn owed_after(
     runs: impl IntoIterator<Item = Run>,
     after: Option<(RunId, EffectNumber)>,
     most: usize,
-) -> Vec<(RunId, Owed)> {
+) -> Vec<(RunId, PendingEffect)> {
     let owed = runs.into_iter().flat_map(|run| run.owed.into_iter().map(move |owed| (run.run_id, owed)));
     owed.filter(|(run, owed)| after.is_none_or(|after| (*run, owed.number) > after)).take(most).collect()
 }
@@ -230,7 +230,7 @@ struct Ledger {
 }
 
 impl Ledger {
-    fn rows(self, text: Text, run: Part, state: Option<(RunKeys, Part)>, claims: Vec<Claim>) -> TableRows {
+    fn rows(self, text: Text, run: Part, state: Option<(RunKeys, Part)>, claims: Vec<KeyClaim>) -> TableRows {
         let Self { inbound, turns, interactions, deliveries } = self;
         TableRows { text, run, state, inbound, turns, interactions, deliveries, claims }
     }
@@ -258,7 +258,7 @@ impl FoundEntry<'_> {
             seq: Seq(self.seq as u64),
             run_id: self.run_id.parse().map_err(unreadable)?,
             revision: self.revision as u64,
-            stamp: Stamp { at: Timestamp(self.at), fresh: self.fresh.parse().map_err(unreadable)? },
+            stamp: EventStamp { at: Timestamp(self.at), fresh: self.fresh.parse().map_err(unreadable)? },
             event: serde_json::from_str(self.event)
                 .map_err(|error| damaged(&format!("holds an event that cannot be read ({error})")))?,
         })
@@ -284,7 +284,7 @@ pub(crate) fn id<Id: std::str::FromStr>(table: &str, text: &str) -> Result<Id, S
 pub(crate) const TALLY: &str = "SELECT status, COUNT(*) FROM runs GROUP BY status";
 
 /// A status that a table holds.
-pub(crate) fn status(name: &str) -> Result<Status, StoreError> {
+pub(crate) fn status(name: &str) -> Result<RunStatus, StoreError> {
     let word = serde_json::Value::from(name);
     serde_json::from_value(word).map_err(|_| damaged_row("runs", name, "has a status that is none"))
 }

@@ -7,12 +7,12 @@ use std::{collections::BTreeMap, fmt, path::Path};
 use abide_domain::{
     deadline::Deadline,
     delivery::Delivery,
-    effect::{EffectNumber, Owed},
+    effect::{EffectNumber, PendingEffect},
     id::{DeliveryId, InteractionId, RunId, TurnId},
     inbound::{Inbound, MessageKey},
     interaction::Interaction,
-    run::{Run, Status},
-    slots::Occupancy,
+    run::{Run, RunStatus},
+    slots::SlotOccupancy,
     time::Timestamp,
     turn::Turn,
 };
@@ -35,7 +35,7 @@ pub trait Wrapper: Send + Sync {
     }
 
     /// Somebody wants to know how many runs there are.
-    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
+    fn tally(&self) -> Answer<'_, BTreeMap<RunStatus, u64>> {
         self.store().tally()
     }
 }
@@ -73,7 +73,7 @@ impl<W: Wrapper> Runs for Wrapped<W> {
         self.ask().run(id)
     }
 
-    fn runs(&self, status: Option<Status>, page: Page) -> Answer<'_, Listing<Run>> {
+    fn runs(&self, status: Option<RunStatus>, page: Page) -> Answer<'_, Listing<Run>> {
         self.ask().runs(status, page)
     }
 
@@ -81,7 +81,7 @@ impl<W: Wrapper> Runs for Wrapped<W> {
         self.ask().due(until, limit)
     }
 
-    fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>> {
+    fn occupying(&self) -> Answer<'_, Vec<(RunId, SlotOccupancy)>> {
         self.ask().occupying()
     }
 
@@ -89,7 +89,7 @@ impl<W: Wrapper> Runs for Wrapped<W> {
         self.ask().damaged()
     }
 
-    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
+    fn tally(&self) -> Answer<'_, BTreeMap<RunStatus, u64>> {
         self.0.asked();
         self.0.tally()
     }
@@ -144,7 +144,11 @@ impl<W: Wrapper> Deliveries for Wrapped<W> {
 }
 
 impl<W: Wrapper> Effects for Wrapped<W> {
-    fn owed(&self, after: Option<(RunId, EffectNumber)>, limit: usize) -> Answer<'_, Vec<(RunId, Owed)>> {
+    fn owed(
+        &self,
+        after: Option<(RunId, EffectNumber)>,
+        limit: usize,
+    ) -> Answer<'_, Vec<(RunId, PendingEffect)>> {
         self.ask().owed(after, limit)
     }
 }

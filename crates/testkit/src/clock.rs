@@ -3,8 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use abide_domain::{
-    id::Fresh,
-    time::{Stamp, Timestamp},
+    id::IdSeed,
+    time::{EventStamp, Timestamp},
 };
 use abide_ports::clock::Clock;
 
@@ -43,11 +43,11 @@ impl FakeClock {
 }
 
 impl Clock for FakeClock {
-    fn stamp(&self) -> Stamp {
+    fn stamp(&self) -> EventStamp {
         let mut reading = self.reading();
         // Every event takes a moment, so no two have the same time.
         reading.now += 1;
         reading.fresh += IDS_PER_EVENT;
-        Stamp { at: Timestamp(reading.now), fresh: Fresh(reading.fresh) }
+        EventStamp { at: Timestamp(reading.now), fresh: IdSeed(reading.fresh) }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use abide_domain::{
     id::RunId,
-    process::{Attempt, Exit},
+    process::{Attempt, ExitStatus},
     time::Timestamp,
     turn::{AttemptRecord, Turn},
 };
@@ -18,7 +18,7 @@ use super::pages::MAX_PAGE_BYTES;
 /// How many turns are read at once.
 const TURNS_AT_ONCE: usize = 200;
 
-type Ends = BTreeMap<Attempt, (Exit, Option<Timestamp>)>;
+type Ends = BTreeMap<Attempt, (ExitStatus, Option<Timestamp>)>;
 
 /// Adds the exit to each attempt of these turns that is recorded with a later turn.
 pub(super) async fn fill_in(store: &dyn Store, run: RunId, turns: &mut [Turn]) -> Result<(), StoreError> {

@@ -6,7 +6,7 @@ use abide_daemon::Outcome;
 use abide_domain::{
     id::InteractionId,
     interaction::InteractionState,
-    reply::{Answerer, Reply},
+    reply::{InteractionReply, ReplyAuthor},
 };
 use abide_ports::contents::ContentError;
 use abide_wire::{interaction as wire, service};
@@ -142,7 +142,7 @@ pub(super) async fn reply(
     let interaction = interaction.ok_or_else(|| Problem::no_interaction(&shown))?;
     permissions::require(&principal, permissions::needed_for(&interaction))?;
     let is_approval = interaction.is_approval();
-    let reply = Reply { interaction_id, text, by: Answerer::Person(by), idempotency_key };
+    let reply = InteractionReply { interaction_id, text, by: ReplyAuthor::Person(by), idempotency_key };
     let resolution = match daemon.reply(reply).await? {
         Outcome::Changed(_) => wire::ReplyResolution::Accepted,
         Outcome::Absorbed | Outcome::Repeated(_) => wire::ReplyResolution::Idempotent,

@@ -1,7 +1,7 @@
 //! Messages to a run, and the ledger of what reached us.
 
 use abide_daemon::Outcome;
-use abide_domain::inbound::{Message, MessageKey};
+use abide_domain::inbound::{InboundMessage, MessageKey};
 use abide_wire::message as wire;
 use axum::{Json, extract::State, http::StatusCode};
 
@@ -43,7 +43,7 @@ pub(super) async fn send(
         Some(message_id) => MessageKey { channel: CHANNEL.to_owned(), message_id },
         None => fresh_message(&interface),
     };
-    let message = Message { key: key.clone(), text };
+    let message = InboundMessage { key: key.clone(), text };
     let daemon = interface.daemon();
     let duplicate = match daemon.message(run, message, on_busy.map(translate::on_busy)).await? {
         Outcome::Changed(_) | Outcome::Absorbed => false,

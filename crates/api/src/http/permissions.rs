@@ -4,7 +4,7 @@
 //! `admin`: they run commands as the daemon's user, outside of every engine's sandbox and without approvals, while `run`
 //! is given to people who may talk to agents.
 
-use abide_domain::interaction::{Asker, Interaction, Kind, Purpose};
+use abide_domain::interaction::{GatePurpose, Interaction, InteractionKind, InteractionOrigin};
 use abide_wire::access::Permission;
 use axum::http::Method;
 
@@ -107,8 +107,8 @@ pub(super) fn require(principal: &Principal, needed: Permission) -> Result<(), P
 
 /// What an answer to this question needs: `approve` if it gives permission or takes a risk, `answer` otherwise.
 pub(super) fn needed_for(interaction: &Interaction) -> Permission {
-    let is_approval = interaction.question.kind == Kind::RiskAck
-        || matches!(&interaction.asker, Asker::Gate { purpose: Purpose::Approval, .. });
+    let is_approval = interaction.question.kind == InteractionKind::RiskAck
+        || matches!(&interaction.asker, InteractionOrigin::Gate { purpose: GatePurpose::Approval, .. });
     if is_approval { Permission::Approve } else { Permission::Answer }
 }
 

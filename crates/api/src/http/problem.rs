@@ -4,7 +4,7 @@
 //! what an error of our own making was is not told to the outside.
 
 use abide_daemon::DeskError;
-use abide_domain::refused::Refused;
+use abide_domain::refused::RequestRefused;
 use abide_ports::store::StoreError;
 use abide_wire::service as wire;
 use axum::{
@@ -257,32 +257,34 @@ impl From<StoreError> for Problem {
     }
 }
 
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Self {
+impl From<RequestRefused> for Problem {
+    fn from(refused: RequestRefused) -> Self {
         let (code, advice) = match &refused {
-            Refused::NoSuchRun => (Code::RunNotFound, "GET /v1/runs lists the runs there are"),
-            Refused::RunFinished { .. } => (Code::RunFinished, "start a new one with POST /v1/runs"),
-            Refused::StaleInteraction { .. } => {
+            RequestRefused::NoSuchRun => (Code::RunNotFound, "GET /v1/runs lists the runs there are"),
+            RequestRefused::RunFinished { .. } => (Code::RunFinished, "start a new one with POST /v1/runs"),
+            RequestRefused::StaleInteraction { .. } => {
                 (Code::StaleInteraction, "GET /v1/interactions?state=open lists what can be answered")
             }
-            Refused::IdempotencyConflict { .. } => {
+            RequestRefused::IdempotencyConflict { .. } => {
                 (Code::IdempotencyConflict, "the first answer counts; use a new key for a new question")
             }
-            Refused::ApprovalUnclear { .. } => (
+            RequestRefused::ApprovalUnclear { .. } => (
                 Code::ApprovalUnclear,
                 "answer `yes` or `no`, or `no, …` with an instruction; the label of an option counts too",
             ),
-            Refused::ApprovalNotShown { interaction_id } => {
+            RequestRefused::ApprovalNotShown { interaction_id } => {
                 let advice = format!(
                     "GET /v1/interactions/{interaction_id}/content has all of it and ends with the words that approve it; \
                      a `no` always counts"
                 );
                 return Self::new(Code::ApprovalNotShown, format!("{refused}; {advice}"));
             }
-            Refused::InboxFull { .. } => {
+            RequestRefused::InboxFull { .. } => {
                 (Code::InboxFull, "wait until the run has taken some, or interrupt it")
             }
-            Refused::RunExists | Refused::NotQueued { .. } | Refused::NothingToInterrupt { .. } => {
+            RequestRefused::RunExists
+            | RequestRefused::NotQueued { .. }
+            | RequestRefused::NothingToInterrupt { .. } => {
                 (Code::Internal, "this should not have been asked of the run; please report it")
             }
         };

@@ -2,10 +2,10 @@
 
 use abide_daemon::{DeskError, Outcome};
 use abide_domain::{
-    event::{Idempotency, NewRun},
+    event::{IdempotencyClaim, NewRun},
     id::RunId,
-    inbound::{Message, MessageKey},
-    refused::Refused,
+    inbound::{InboundMessage, MessageKey},
+    refused::RequestRefused,
     run::Run,
 };
 use abide_ports::{store::Page, workspace::Skill};
@@ -108,14 +108,14 @@ pub(super) async fn create(
         ));
     }
     let idempotency =
-        idempotency_key(&headers)?.map(|key| Idempotency { key, fingerprint: fingerprint(&sent) });
+        idempotency_key(&headers)?.map(|key| IdempotencyClaim { key, fingerprint: fingerprint(&sent) });
     let run_id = RunId(daemon.stamp().fresh);
     let workspace = match &new.workspace {
         Some(given) => usable(given.clone()).await?,
         None => daemon.own_workspace(run_id),
     };
     let (settings, text) = translate::settings(new, workspace);
-    let message = Message { key: fresh_message(&interface), text };
+    let message = InboundMessage { key: fresh_message(&interface), text };
     let new = NewRun { run_id, settings, message, idempotency, rules: abide_domain::run::RULES };
     match daemon.create(new).await? {
         Outcome::Changed(run) => {
@@ -246,8 +246,10 @@ fn stopped(id: &str, outcome: Result<Outcome, DeskError>) -> Result<Json<wire::A
     let accepted = match outcome {
         // What was asked before is on its way: asking again is no reason to say no.
         Ok(Outcome::Changed(_) | Outcome::Absorbed | Outcome::Repeated(_)) => true,
-        Err(DeskError::Refused(Refused::RunFinished { .. } | Refused::NothingToInterrupt { .. })) => false,
-        Err(DeskError::Refused(Refused::NoSuchRun)) => return Err(Problem::no_run(id)),
+        Err(DeskError::Refused(
+            RequestRefused::RunFinished { .. } | RequestRefused::NothingToInterrupt { .. },
+        )) => false,
+        Err(DeskError::Refused(RequestRefused::NoSuchRun)) => return Err(Problem::no_run(id)),
         Err(error) => return Err(error.into()),
     };
     Ok(Json(wire::AcceptedResponse { accepted }))

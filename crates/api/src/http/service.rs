@@ -1,7 +1,7 @@
 //! The daemon itself: whether it lives and is ready, what it does, and how it is told to stop.
 
 use abide_daemon::{BeforeStop, StoppedRun};
-use abide_domain::run::Status;
+use abide_domain::run::RunStatus;
 use abide_terminal::{Call, Reply};
 use abide_wire::service as wire;
 use axum::{Json, extract::State, http::header, response::IntoResponse};
@@ -62,7 +62,7 @@ pub(super) async fn status(State(interface): State<Interface>) -> Result<Json<wi
     let daemon = interface.daemon();
     let (held, queued) = daemon.occupancy();
     let tally = daemon.store().tally().await?;
-    let count = |status: Status| (status.name().to_owned(), tally.get(&status).copied().unwrap_or(0));
+    let count = |status: RunStatus| (status.name().to_owned(), tally.get(&status).copied().unwrap_or(0));
     let stalled = metrics::stalled(daemon).await?;
     Ok(Json(wire::DaemonStatus {
         version: env!("CARGO_PKG_VERSION").to_owned(),

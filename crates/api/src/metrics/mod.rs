@@ -12,8 +12,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use abide_daemon::Daemon;
 use abide_domain::{
     id::RunId,
-    run::{Run, Status},
-    time::Span,
+    run::{Run, RunStatus},
+    time::TimeSpan,
 };
 use abide_ports::{
     store::{Page, StoreError},
@@ -99,7 +99,7 @@ impl Metrics {
         families.interactions_open.set(store.count_open().await?.cast_signed());
         let oldest = store.open_interactions(Page::first(1)).await?.items.into_iter().next();
         let now = daemon.stamp().at;
-        let age = oldest.map_or(Span(0), |oldest| oldest.opened_at.until(now));
+        let age = oldest.map_or(TimeSpan(0), |oldest| oldest.opened_at.until(now));
         families.oldest_interaction_age.set(seconds(age).as_secs_f64());
         families.journal_head.set(store.head().await?.0.cast_signed());
         let (held, queued) = daemon.occupancy();
@@ -115,7 +115,7 @@ impl Metrics {
 
 /// Runs whose turn has said nothing for long.
 pub async fn stalled(daemon: &Daemon) -> Result<Vec<RunId>, StoreError> {
-    let running = daemon.store().runs(Some(Status::Running), Page::first(MOST_RUNNING)).await?.items;
+    let running = daemon.store().runs(Some(RunStatus::Running), Page::first(MOST_RUNNING)).await?.items;
     if running.is_empty() {
         return Ok(vec![]);
     }
@@ -129,14 +129,14 @@ pub async fn stalled(daemon: &Daemon) -> Result<Vec<RunId>, StoreError> {
 }
 
 /// Every status, so that one that no run has is told as nothing.
-pub(crate) const STATUSES: [Status; 7] = [
-    Status::Queued,
-    Status::Running,
-    Status::WaitingUser,
-    Status::Idle,
-    Status::Succeeded,
-    Status::Failed,
-    Status::Canceled,
+pub(crate) const STATUSES: [RunStatus; 7] = [
+    RunStatus::Queued,
+    RunStatus::Running,
+    RunStatus::WaitingUser,
+    RunStatus::Idle,
+    RunStatus::Succeeded,
+    RunStatus::Failed,
+    RunStatus::Canceled,
 ];
 
 /// The memory that this process has, if the system tells.
@@ -146,7 +146,7 @@ fn resident_bytes() -> Option<i64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<i64>().ok()? * 1024)
 }
 
-fn seconds(span: Span) -> Duration {
+fn seconds(span: TimeSpan) -> Duration {
     Duration::from_micros(span.0)
 }
 

@@ -1,6 +1,6 @@
 //! What is counted is what the ledgers hold, over random histories.
 
-use abide_domain::run::Status;
+use abide_domain::run::RunStatus;
 use abide_ports::store::{Commit, Interactions, Journal, Page, Runs, Turns};
 use abide_store::memory::MemoryStore;
 use abide_testkit::history::Author;
@@ -41,7 +41,7 @@ async fn every_ended_turn_and_run_of_the_ledger_is_counted_once() {
         .map(|it| figure(&text, &format!("abide_turns_total{{outcome=\"{it}\"}}")))
         .sum();
     assert_eq!(by_outcome, turns, "every outcome has its line:\n{text}");
-    let ended = [Status::Succeeded, Status::Failed, Status::Canceled].into_iter().map(|status| {
+    let ended = [RunStatus::Succeeded, RunStatus::Failed, RunStatus::Canceled].into_iter().map(|status| {
         let line = format!("abide_runs_finished_total{{outcome=\"{}\"}}", status.name());
         text.lines().find_map(|found| found.strip_prefix(&line)).map_or(0, |it| it.trim().parse().unwrap())
     });

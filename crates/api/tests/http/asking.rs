@@ -178,15 +178,15 @@ async fn stopping_what_is_over_is_no_error() {
 /// I66: for `choose_one`, a text that is only an option's number becomes that option's label.
 #[tokio::test]
 async fn the_number_of_an_option_is_taken_as_its_label() {
-    use abide_domain::interaction::Kind;
+    use abide_domain::interaction::InteractionKind;
 
     let house = House::open().await;
     for (kind, text, taken) in [
-        (Kind::ChooseOne, " 1 ", "this"),
-        (Kind::ChooseOne, "2", "2"),
-        (Kind::ChooseOne, "0", "0"),
-        (Kind::ChooseOne, "1 of them", "1 of them"),
-        (Kind::OpenText, "1", "1"),
+        (InteractionKind::ChooseOne, " 1 ", "this"),
+        (InteractionKind::ChooseOne, "2", "2"),
+        (InteractionKind::ChooseOne, "0", "0"),
+        (InteractionKind::ChooseOne, "1 of them", "1 of them"),
+        (InteractionKind::OpenText, "1", "1"),
     ] {
         let (run, question) = house.asking_for(kind).await;
         let path = format!("/v1/interactions/{question}/reply");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use abide_domain::interaction::Kind;
+use abide_domain::interaction::InteractionKind;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -131,7 +131,7 @@ async fn pages_of_lists_are_bounded_in_bytes_and_cursors_lead_to_the_rest() {
     let (mut asked, mut last) = (Vec::new(), None);
     for _ in 0..40 {
         let (run, question) =
-            house.asking_text(Kind::OpenText, &"?".repeat(60_000), &"s".repeat(50_000)).await;
+            house.asking_text(InteractionKind::OpenText, &"?".repeat(60_000), &"s".repeat(50_000)).await;
         asked.push(question.to_string());
         last = Some(run);
     }
@@ -151,7 +151,7 @@ async fn pages_of_lists_are_bounded_in_bytes_and_cursors_lead_to_the_rest() {
     assert!(runs.len() >= 2, "queued runs hold their prompts");
     assert_eq!(runs.iter().map(|(_, items)| items.len()).sum::<usize>(), 46);
     // One item is always shown, however large it is.
-    let (large, _) = house.asking_text(Kind::OpenText, "?", &"s".repeat(3 << 20)).await;
+    let (large, _) = house.asking_text(InteractionKind::OpenText, "?", &"s".repeat(3 << 20)).await;
     for (run, least) in [(large, 3 << 20), (last.unwrap(), 50_000)] {
         let turns = pages(&house, &format!("/v1/runs/{run}/turns")).await;
         assert_eq!(turns.len(), 1);

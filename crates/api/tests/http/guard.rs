@@ -1,6 +1,6 @@
 //! Who may ask, and who may not.
 
-use abide_domain::interaction::Kind;
+use abide_domain::interaction::InteractionKind;
 use serde_json::json;
 
 use crate::{
@@ -197,7 +197,8 @@ async fn a_question_is_answered_with_answer_and_an_approval_with_approve() {
     let house = House::open().await;
     let answers = token(&house, "answers", &["answer"]).await;
     let approves = token(&house, "approves", &["approve"]).await;
-    for (kind, right, wrong) in [(Kind::ChooseOne, &answers, &approves), (Kind::RiskAck, &approves, &answers)]
+    for (kind, right, wrong) in
+        [(InteractionKind::ChooseOne, &answers, &approves), (InteractionKind::RiskAck, &approves, &answers)]
     {
         let (_, question) = house.asking_for(kind).await;
         let reply = |secret: &str| {

@@ -9,13 +9,13 @@ use abide_api::{
 };
 use abide_daemon::{Daemon, Desk, Habits, Outcome, World};
 use abide_domain::{
-    engine::{Abilities as Can, Handle, HandleType, Profile, ProfileKind},
-    event::{Aftermath, Ending, Event, NewRun},
+    engine::{EngineInteractiveProfile, EngineSessionHandle, HandleType, ProfileKind, RunAbilities as Can},
+    event::{NewRun, ProcessAfterTurn, RunEvent, TurnOutcome},
     id::{InteractionId, RunId},
-    inbound::{Message, MessageKey},
-    interaction::{Choice, Kind, Policy, Question},
-    process::{Attempt, Exit, Position, Process},
-    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
+    inbound::{InboundMessage, MessageKey},
+    interaction::{DecisionPolicy, InteractionKind, InteractionOption, Question},
+    process::{Attempt, ExitStatus, OutputPosition, ProcessBinding},
+    settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     time::{Seconds, Timestamp},
 };
 use abide_ports::{
@@ -157,19 +157,24 @@ impl House {
 
     /// A run that asked a question.
     pub(crate) async fn asking(&self) -> (RunId, InteractionId) {
-        self.asking_for(Kind::ChooseOne).await
+        self.asking_for(InteractionKind::ChooseOne).await
     }
 
     /// A run that asked a question of this kind.
-    pub(crate) async fn asking_for(&self, kind: Kind) -> (RunId, InteractionId) {
+    pub(crate) async fn asking_for(&self, kind: InteractionKind) -> (RunId, InteractionId) {
         self.asking_text(kind, "which?", "so far").await
     }
 
     /// A run that asked this question of this kind after having said something.
-    pub(crate) async fn asking_text(&self, kind: Kind, prompt: &str, said: &str) -> (RunId, InteractionId) {
+    pub(crate) async fn asking_text(
+        &self,
+        kind: InteractionKind,
+        prompt: &str,
+        said: &str,
+    ) -> (RunId, InteractionId) {
         let run_id = RunId(self.clock.stamp().fresh);
         let key = MessageKey { channel: "api".into(), message_id: run_id.to_string() };
-        let message = Message { key, text: "do it".into() };
+        let message = InboundMessage { key, text: "do it".into() };
         let new = NewRun {
             run_id,
             settings: settings(),
@@ -182,50 +187,50 @@ impl House {
             Ok(Outcome::Changed(run)) => abide_domain::run::Run::clone(&run),
             other => panic!("a change was expected, not {other:?}"),
         };
-        take(Event::Admitted).await;
-        let profile = Profile {
+        take(RunEvent::Admitted).await;
+        let profile = EngineInteractiveProfile {
             kind: ProfileKind::Resumable,
             reason: "so it is".into(),
             session_timeout_sec: Seconds(60),
         };
-        take(Event::ProfileResolved { profile, abilities: Can::default(), handle: None, command: None })
+        take(RunEvent::ProfileResolved { profile, abilities: Can::default(), handle: None, command: None })
             .await;
-        let process = Process { keeper: "k".into(), pid: 1, start_time: 1, boot_id: "b".into() };
+        let process = ProcessBinding { keeper: "k".into(), pid: 1, start_time: 1, boot_id: "b".into() };
         let attempt = Attempt(1);
-        take(Event::AttemptStarted { attempt, process }).await;
-        let handle = Handle {
+        take(RunEvent::AttemptStarted { attempt, process }).await;
+        let handle = EngineSessionHandle {
             engine: "any".into(),
             handle_type: HandleType::SessionId,
             handle_value: "s3cret-session".into(),
             created_at_turn: 1,
         };
-        take(Event::HandleAnnounced { attempt, position: Position(1), handle }).await;
+        take(RunEvent::HandleAnnounced { attempt, position: OutputPosition(1), handle }).await;
         let question = Question {
             kind,
             prompt: prompt.into(),
-            options: vec![Choice { label: "this".into(), safe: true }],
+            options: vec![InteractionOption { label: "this".into(), safe: true }],
             ui_hints: Some("{\"columns\":2}".into()),
-            default_decision_policy: Policy::SafeDefault,
+            default_decision_policy: DecisionPolicy::SafeDefault,
             context: None,
             hidden: None,
         };
         let turn_id =
             self.store.run(run_id).await.expect("it can be read").expect("it is there").turns[0].turn_id;
-        let ending = Ending::Asked { text: said.into(), question };
-        let aftermath = Aftermath::Exited(Exit::Code(0));
-        let asked = Event::TurnEnded { attempt, turn_id, position: Position(2), ending, aftermath };
+        let ending = TurnOutcome::Asked { text: said.into(), question };
+        let aftermath = ProcessAfterTurn::Exited(ExitStatus::Code(0));
+        let asked = RunEvent::TurnEnded { attempt, turn_id, position: OutputPosition(2), ending, aftermath };
         let waiting = take(asked).await;
         (run_id, waiting.pending_interaction_id().expect("it waits"))
     }
 }
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> RunSettings {
+    RunSettings {
         engine: "any".into(),
         workspace: "/w".into(),
         execution_mode: ExecutionMode::Interactive,
         conversation_ref: None,
-        unanswered: Unanswered::Strict,
+        unanswered: UnansweredPolicy::Strict,
         session_timeout_sec: Seconds(60),
         turn_timeout_sec: None,
         on_busy: OnBusy::Queue,
@@ -276,7 +281,7 @@ impl Engine for Nobody {
         Health::unseen()
     }
 
-    fn name_session(&self, _: &str) -> Option<Handle> {
+    fn name_session(&self, _: &str) -> Option<EngineSessionHandle> {
         None
     }
 
@@ -294,7 +299,7 @@ impl Engine for Nobody {
 }
 
 impl Processes for Nobody {
-    fn start(&self, name: &str, _: &Start<'_>) -> Result<Process, StartError> {
+    fn start(&self, name: &str, _: &Start<'_>) -> Result<ProcessBinding, StartError> {
         Err(StartError::System(name.to_owned()))
     }
 
@@ -318,8 +323,8 @@ impl Processes for Nobody {
         Err(Lost { reason: name.to_owned() })
     }
 
-    fn end(&self, _: &str) -> Result<abide_domain::process::Exit, Lost> {
-        Ok(abide_domain::process::Exit::Unseen)
+    fn end(&self, _: &str) -> Result<abide_domain::process::ExitStatus, Lost> {
+        Ok(abide_domain::process::ExitStatus::Unseen)
     }
 
     fn names(&self) -> Vec<String> {

@@ -10,7 +10,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use abide_domain::{effect::Session, engine::ProfileKind, settings::ExecutionMode};
+use abide_domain::{effect::LaunchSession, engine::ProfileKind, settings::ExecutionMode};
 use abide_ports::{
     catalogue::Entry,
     clock::Clock as _,
@@ -42,7 +42,7 @@ pub(crate) fn turn(
         ProfileKind::Resumable => entry.engine.name_session(&uuid::Uuid::from_u128(fresh.0).to_string()),
         ProfileKind::StickyProcess => None,
     };
-    let session = named.map_or(Session::New, Session::Named);
+    let session = named.map_or(LaunchSession::New, LaunchSession::Named);
     let private = home.join(format!("runs/bare-{fresh}"));
     let (private, workspace) = (private.to_string_lossy(), home.join("workspace"));
     let workspace = workspace.to_string_lossy();

@@ -6,8 +6,8 @@
 use std::{fs, path::Path};
 
 use abide_domain::{
-    effect::Session,
-    engine::{Handle, HandleType, ProfileKind},
+    effect::LaunchSession,
+    engine::{EngineSessionHandle, HandleType, ProfileKind},
 };
 use abide_ports::engine::{Engine, Interpreter, Order, Prompted, Said, What};
 use abide_testkit::engine::Story;
@@ -81,8 +81,8 @@ impl Passage {
         first: impl FnOnce(&mut dyn Interpreter),
     ) -> Box<dyn Interpreter> {
         let installation = engine.installation();
-        let session = self.story.resumes.as_ref().map_or(Session::New, |id| {
-            Session::Resumed(Handle {
+        let session = self.story.resumes.as_ref().map_or(LaunchSession::New, |id| {
+            LaunchSession::Resumed(EngineSessionHandle {
                 engine: engine.name().to_owned(),
                 handle_type: HandleType::SessionId,
                 handle_value: id.clone(),

@@ -18,11 +18,11 @@ use abide::{
 use abide_daemon::{Desk, DeskError, Performer, World};
 use abide_domain::{
     engine::ProfileKind,
-    event::{Event, NewRun},
+    event::{NewRun, RunEvent},
     id::RunId,
-    inbound::{Message, MessageKey},
-    run::{Run, Status},
-    settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, Settings, Unanswered},
+    inbound::{InboundMessage, MessageKey},
+    run::{Run, RunStatus},
+    settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
 };
 use abide_keeper::launch::Launcher;
 use abide_ports::{
@@ -168,7 +168,7 @@ impl House {
             let journal = self.store.entries_of(run_id, Seq(0), MANY).await;
             Ok::<_, String>((run, journal.map_err(|error| error.to_string())?))
         })?;
-        if run.status() != Status::Succeeded {
+        if run.status() != RunStatus::Succeeded {
             return Err(format!("the run came to {:?}: {:?}", run.status(), run.error()));
         }
         let kind = run.profile.as_ref().map(|profile| profile.kind).ok_or("it was never examined")?;
@@ -188,8 +188,10 @@ impl House {
             let run = run.ok_or("the run is not there")?;
             // A question would be no end, and nobody is here to answer it.
             let over = match run.status() {
-                Status::Succeeded | Status::Failed | Status::Canceled | Status::WaitingUser => true,
-                Status::Queued | Status::Running | Status::Idle => false,
+                RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled | RunStatus::WaitingUser => {
+                    true
+                }
+                RunStatus::Queued | RunStatus::Running | RunStatus::Idle => false,
             };
             if over && run.owed.is_empty() && self.processes.names().is_empty() {
                 return Ok(run);
@@ -199,12 +201,12 @@ impl House {
     }
 
     fn order(&self, run_id: RunId) -> NewRun {
-        let settings = Settings {
+        let settings = RunSettings {
             engine: self.engine.clone(),
             workspace: self.home.join("workspace").to_string_lossy().into_owned(),
             execution_mode: ExecutionMode::Interactive,
             conversation_ref: None,
-            unanswered: Unanswered::Strict,
+            unanswered: UnansweredPolicy::Strict,
             session_timeout_sec: DEFAULT_SESSION_TIMEOUT,
             turn_timeout_sec: None,
             on_busy: OnBusy::Queue,
@@ -215,7 +217,7 @@ impl House {
             labels: BTreeMap::new(),
         };
         let key = MessageKey { channel: "bench".to_owned(), message_id: run_id.to_string() };
-        let message = Message { key, text: PROMPT.to_owned() };
+        let message = InboundMessage { key, text: PROMPT.to_owned() };
         NewRun { run_id, settings, message, idempotency: None, rules: abide_domain::run::RULES }
     }
 }
@@ -230,16 +232,16 @@ impl Drop for House {
 
 /// Where the time went, from what was written down and what was seen.
 fn taken_apart(kind: ProfileKind, journal: &[JournalEntry], seen: &Seen) -> Option<Ours> {
-    let when = |wanted: fn(&Event) -> bool| {
+    let when = |wanted: fn(&RunEvent) -> bool| {
         journal.iter().find(|entry| wanted(&entry.event)).map(|entry| entry.stamp.at.0)
     };
-    let created = when(|event| matches!(event, Event::RunCreated(_)))?;
-    let ordered = when(|event| matches!(event, Event::ProfileResolved { .. }))?;
-    let ended = when(|event| matches!(event, Event::TurnEnded { .. }))?;
+    let created = when(|event| matches!(event, RunEvent::RunCreated(_)))?;
+    let ordered = when(|event| matches!(event, RunEvent::ProfileResolved { .. }))?;
+    let ended = when(|event| matches!(event, RunEvent::TurnEnded { .. }))?;
     // A stamp is taken before its commit, and a piece is asked for after the one before it is committed.
     let committed = |stamp: i64| {
         let asked = seen.heard.iter().map(|piece| piece.called);
-        let gone = when(|event| matches!(event, Event::ProcessExited { .. }));
+        let gone = when(|event| matches!(event, RunEvent::ProcessExited { .. }));
         asked.chain(gone).chain([seen.end_called]).filter(|at| *at > stamp).min()
     };
     let heard_before = |stamp: i64| {
@@ -250,7 +252,7 @@ fn taken_apart(kind: ProfileKind, journal: &[JournalEntry], seen: &Seen) -> Opti
     let first_words =
         seen.heard.iter().find(|piece| piece.kind == Kind::Stdout).map(|piece| piece.returned)?;
     // A session that we named ourselves is no news, and then its first words are the ones that name it.
-    let announced = when(|event| matches!(event, Event::HandleAnnounced { .. })).unwrap_or(first_words);
+    let announced = when(|event| matches!(event, RunEvent::HandleAnnounced { .. })).unwrap_or(first_words);
     let (named_heard, named) = (heard_before(announced)?.returned, committed(announced)?);
     let end = heard_before(ended)?;
     // Some programs say that their turn is over; of others it is known when they are gone.

@@ -11,7 +11,7 @@ use std::{
 
 use abide::processes::Keepers;
 use abide_domain::{
-    process::{Exit, Process},
+    process::{ExitStatus, ProcessBinding},
     time::Timestamp,
 };
 use abide_keeper::{launch::Keeper, place::Place};
@@ -82,7 +82,7 @@ impl Watched {
 }
 
 impl Processes for Watched {
-    fn start(&self, name: &str, start: &Start<'_>) -> Result<Process, StartError> {
+    fn start(&self, name: &str, start: &Start<'_>) -> Result<ProcessBinding, StartError> {
         let called = now();
         let started = self.keepers.start(name, start);
         let returned = now();
@@ -111,7 +111,7 @@ impl Processes for Watched {
         self.keepers.signal(name, signal)
     }
 
-    fn end(&self, name: &str) -> Result<Exit, Lost> {
+    fn end(&self, name: &str) -> Result<ExitStatus, Lost> {
         let called = now();
         let status = Keeper::attach(Place::new(&self.keepers.directory.join("runs"), name))
             .and_then(|mut keeper| keeper.status(PATIENCE_MS))

@@ -13,7 +13,7 @@ use std::{
 use abide_domain::{
     id::RunId,
     inbound::Inbound,
-    run::{Run, Status},
+    run::{Run, RunStatus},
 };
 use abide_ports::store::{Answer, Change, Commit, Committed, Store};
 use abide_store::wrapped::{Wrapped, Wrapper};
@@ -81,9 +81,9 @@ impl Counted {
     fn tell(&self, run: Arc<Run>) {
         let mut watchers = lock(&self.watchers);
         let finished = match run.status() {
-            Status::WaitingUser => false,
-            Status::Succeeded | Status::Failed | Status::Canceled => true,
-            Status::Queued | Status::Running | Status::Idle => return,
+            RunStatus::WaitingUser => false,
+            RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled => true,
+            RunStatus::Queued | RunStatus::Running | RunStatus::Idle => return,
         };
         let run_id = run.run_id;
         if let Some(watcher) = watchers.get(&run_id) {

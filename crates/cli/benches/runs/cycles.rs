@@ -7,11 +7,11 @@ use abide_daemon::{Desk, Performer, World};
 use abide_domain::{
     event::NewRun,
     id::RunId,
-    inbound::{Message, MessageKey},
-    process::Exit,
-    reply::{Answerer, Reply},
-    run::{Run, Status},
-    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
+    inbound::{InboundMessage, MessageKey},
+    process::ExitStatus,
+    reply::{InteractionReply, ReplyAuthor},
+    run::{Run, RunStatus},
+    settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     time::Seconds,
 };
 use abide_ports::{clock::Clock, processes::Heard};
@@ -88,13 +88,13 @@ impl House {
         self.performer.follow_up(&created).await;
         let waiting: Arc<Run> = news.recv().await.expect("it asks");
         let interaction_id = waiting.pending_interaction_id().expect("it asks");
-        let by = Answerer::Person("ada".to_owned());
+        let by = ReplyAuthor::Person("ada".to_owned());
         let text = "the second of them, please".to_owned();
-        let reply = Reply { interaction_id, text, by, idempotency_key: None };
+        let reply = InteractionReply { interaction_id, text, by, idempotency_key: None };
         let replied = self.desk.reply(reply).await.expect("it is taken");
         self.performer.follow_up(&replied).await;
         let finished = news.recv().await.expect("it finishes");
-        assert_eq!(finished.status(), Status::Succeeded);
+        assert_eq!(finished.status(), RunStatus::Succeeded);
     }
 }
 
@@ -106,16 +106,16 @@ fn asks_once(part: Part<'_>) -> Vec<Heard> {
         "done The test is written and passes."
     };
     let said = format!("session 01890a5d-ac96-774b-bcce-b302099a8057\n{last}\n");
-    vec![Heard::Stdout(said.into_bytes()), Heard::Exited(Exit::Code(0))]
+    vec![Heard::Stdout(said.into_bytes()), Heard::Exited(ExitStatus::Code(0))]
 }
 
 pub(crate) fn new_run(run_id: RunId) -> NewRun {
-    let settings = Settings {
+    let settings = RunSettings {
         engine: "actor".to_owned(),
         workspace: "src/project".to_owned(),
         execution_mode: ExecutionMode::Interactive,
         conversation_ref: None,
-        unanswered: Unanswered::Strict,
+        unanswered: UnansweredPolicy::Strict,
         session_timeout_sec: Seconds(1200),
         turn_timeout_sec: None,
         on_busy: OnBusy::Queue,
@@ -126,6 +126,6 @@ pub(crate) fn new_run(run_id: RunId) -> NewRun {
         labels: BTreeMap::new(),
     };
     let key = MessageKey { channel: "api".to_owned(), message_id: run_id.to_string() };
-    let message = Message { key, text: "write a test for the store, then open a request".to_owned() };
+    let message = InboundMessage { key, text: "write a test for the store, then open a request".to_owned() };
     NewRun { run_id, settings, message, idempotency: None, rules: abide_domain::run::RULES }
 }

@@ -9,12 +9,12 @@ use std::{path::Path, sync::Arc, time::Duration};
 use abide::clock::SystemClock;
 use abide_daemon::Desk;
 use abide_domain::{
-    engine::{Abilities, Handle, HandleType, Profile, ProfileKind},
-    event::{Aftermath, Ending, Event},
+    engine::{EngineInteractiveProfile, EngineSessionHandle, HandleType, ProfileKind, RunAbilities},
+    event::{ProcessAfterTurn, RunEvent, TurnOutcome},
     id::{InteractionId, RunId},
-    interaction::{Kind, Policy, Question},
-    process::{Attempt, Exit, Position, Process},
-    reply::{Answerer, Reply},
+    interaction::{DecisionPolicy, InteractionKind, Question},
+    process::{Attempt, ExitStatus, OutputPosition, ProcessBinding},
+    reply::{InteractionReply, ReplyAuthor},
     run::{self, Run},
     time::Seconds,
 };
@@ -185,8 +185,9 @@ impl Place {
             }
             Operation::Reply => {
                 let interaction_id = question.expect("there are enough questions");
-                let by = Answerer::Person("ada".to_owned());
-                let reply = Reply { interaction_id, text: "this".to_owned(), by, idempotency_key: None };
+                let by = ReplyAuthor::Person("ada".to_owned());
+                let reply =
+                    InteractionReply { interaction_id, text: "this".to_owned(), by, idempotency_key: None };
                 drop(desk.reply(reply).await.expect("it is taken"));
             }
             Operation::ReadRun => drop(store.run(self.finished[some]).await.expect("it answers")),
@@ -217,7 +218,7 @@ fn quickest(mut times: Vec<Duration>) -> Duration {
 fn life(finishes: bool) -> (Vec<Change>, Run) {
     let run_id = RunId(SystemClock.stamp().fresh);
     let mut told = Vec::new();
-    let mut happens = |event: Event| {
+    let mut happens = |event: RunEvent| {
         let before = told.last().map(|change: &Change| &*change.run);
         let stamp = SystemClock.stamp();
         let step = run::apply(before, &stamp, &event).expect("this is how a run goes");
@@ -226,47 +227,53 @@ fn life(finishes: bool) -> (Vec<Change>, Run) {
         told.push(change);
         run
     };
-    happens(Event::RunCreated(Box::new(new_run(run_id))));
-    happens(Event::Admitted);
-    let profile = Profile {
+    happens(RunEvent::RunCreated(Box::new(new_run(run_id))));
+    happens(RunEvent::Admitted);
+    let profile = EngineInteractiveProfile {
         kind: ProfileKind::Resumable,
         reason: "it can resume".to_owned(),
         session_timeout_sec: Seconds(1200),
     };
-    happens(Event::ProfileResolved { profile, abilities: Abilities::default(), handle: None, command: None });
+    happens(RunEvent::ProfileResolved {
+        profile,
+        abilities: RunAbilities::default(),
+        handle: None,
+        command: None,
+    });
     let question = Question {
-        kind: Kind::OpenText,
+        kind: InteractionKind::OpenText,
         prompt: "Which of the two places shall it be?".to_owned(),
         options: vec![],
         ui_hints: None,
-        default_decision_policy: Policy::EngineJudgement,
+        default_decision_policy: DecisionPolicy::EngineJudgement,
         context: None,
         hidden: None,
     };
-    let asked = Ending::Asked { text: String::new(), question };
+    let asked = TurnOutcome::Asked { text: String::new(), question };
     let mut run = turn(&mut happens, Attempt(1), asked);
     if finishes {
         let interaction_id = run.pending_interaction_id().expect("it asks");
-        let by = Answerer::Person("ada".to_owned());
-        let reply = Reply { interaction_id, text: "this".to_owned(), by, idempotency_key: None };
-        happens(Event::ReplyArrived { reply });
-        happens(Event::Admitted);
-        run = turn(&mut happens, Attempt(2), Ending::Completed { text: "It is done.".to_owned() });
+        let by = ReplyAuthor::Person("ada".to_owned());
+        let reply = InteractionReply { interaction_id, text: "this".to_owned(), by, idempotency_key: None };
+        happens(RunEvent::ReplyArrived { reply });
+        happens(RunEvent::Admitted);
+        run = turn(&mut happens, Attempt(2), TurnOutcome::Completed { text: "It is done.".to_owned() });
     }
     (told, run)
 }
 
-fn turn(happens: &mut impl FnMut(Event) -> Run, attempt: Attempt, ending: Ending) -> Run {
-    let process = Process { keeper: "k".to_owned(), pid: 4711, start_time: 1, boot_id: "b".to_owned() };
-    let run = happens(Event::AttemptStarted { attempt, process });
+fn turn(happens: &mut impl FnMut(RunEvent) -> Run, attempt: Attempt, ending: TurnOutcome) -> Run {
+    let process =
+        ProcessBinding { keeper: "k".to_owned(), pid: 4711, start_time: 1, boot_id: "b".to_owned() };
+    let run = happens(RunEvent::AttemptStarted { attempt, process });
     let turn_id = run.turns.last().expect("a turn is at work").turn_id;
-    let handle = Handle {
+    let handle = EngineSessionHandle {
         engine: "actor".to_owned(),
         handle_type: HandleType::SessionId,
         handle_value: "s".to_owned(),
         created_at_turn: 1,
     };
-    happens(Event::HandleAnnounced { attempt, position: Position(1), handle });
-    let aftermath = Aftermath::Exited(Exit::Code(0));
-    happens(Event::TurnEnded { attempt, turn_id, position: Position(2), ending, aftermath })
+    happens(RunEvent::HandleAnnounced { attempt, position: OutputPosition(1), handle });
+    let aftermath = ProcessAfterTurn::Exited(ExitStatus::Code(0));
+    happens(RunEvent::TurnEnded { attempt, turn_id, position: OutputPosition(2), ending, aftermath })
 }

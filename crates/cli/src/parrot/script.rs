@@ -174,7 +174,7 @@ fn file(rest: &str, filled: &impl Fn(&str) -> String) -> Option<(String, String)
 
 #[cfg(test)]
 mod tests {
-    use abide_domain::event::Ending;
+    use abide_domain::event::TurnOutcome;
     use abide_engines::asking::recognise;
 
     use super::*;
@@ -214,7 +214,7 @@ mod tests {
         };
         let heard = recognise(&asking.block());
         assert_eq!(heard.warning, None);
-        let Ending::Asked { question, .. } = heard.ending else { panic!("not recognised") };
+        let TurnOutcome::Asked { question, .. } = heard.ending else { panic!("not recognised") };
         assert_eq!(question.prompt, "Which \"db\"?");
         let labels: Vec<_> =
             question.options.iter().map(|option| (option.label.as_str(), option.safe)).collect();

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use abide_domain::process::Exit;
+use abide_domain::process::ExitStatus;
 use abide_keeper::{
     launch::Keeper,
     place::{FinalRecord, Place},
@@ -56,7 +56,7 @@ impl Follow for Reader {
                     return Ok(heard(output.stream, output.bytes));
                 }
                 Some(Answer { news: News::Ended(outcome), .. }) => {
-                    return Ok(Heard::Exited(Exit::Code(outcome.code)));
+                    return Ok(Heard::Exited(ExitStatus::Code(outcome.code)));
                 }
                 Some(_) => {}
             }
@@ -107,8 +107,8 @@ impl Follow for FileReader {
                         self.path.display()
                     ))
                 }
-                Some(record) => Heard::Exited(Exit::Code(record.exit.code)),
-                None => Heard::Exited(Exit::Unseen),
+                Some(record) => Heard::Exited(ExitStatus::Code(record.exit.code)),
+                None => Heard::Exited(ExitStatus::Unseen),
             },
         })
     }

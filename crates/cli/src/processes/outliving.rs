@@ -16,9 +16,9 @@ use std::{
 use abide_agent::memory::end_if_deleted;
 use abide_daemon::{Admission, CrashGuard, Daemon};
 use abide_domain::{
-    failure::{Failure, FailureCode},
+    failure::{FailureCode, RunFailure},
     id::RunId,
-    run::{Run, Status},
+    run::{Run, RunStatus},
 };
 use abide_keeper::{former::FormerKeepers, launch::Launcher, protocol::Act};
 use abide_os::{beneath::Directory, remove::remove_path};
@@ -106,7 +106,7 @@ impl Outliving {
                     self.noted_for(&run.to_string()).and_then(|noted| Some(noted.parent()?.to_owned()));
                 let look = move || record.is_some_and(|record| end_if_deleted(&record));
                 if tokio::task::spawn_blocking(look).await.unwrap_or(false) {
-                    let failure = Failure::new(FailureCode::SessionResumeFailed, DELETED);
+                    let failure = RunFailure::new(FailureCode::SessionResumeFailed, DELETED);
                     // A run that was answered or ended meanwhile finds it out itself.
                     daemon.session_lost(run, failure).await.ok();
                 }
@@ -148,12 +148,12 @@ impl Outliving {
 
 /// Nothing of the run works that would notice it.
 fn is_waiting(run: &Run) -> bool {
-    matches!(run.status(), Status::WaitingUser | Status::Idle) && run.live().is_none()
+    matches!(run.status(), RunStatus::WaitingUser | RunStatus::Idle) && run.live().is_none()
 }
 
 fn is_over(run: &Run) -> bool {
     // A process that is still to be ended may yet start something.
-    let is_final = matches!(run.status(), Status::Succeeded | Status::Failed | Status::Canceled);
+    let is_final = matches!(run.status(), RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled);
     is_final && run.owed.is_empty()
 }
 

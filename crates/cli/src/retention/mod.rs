@@ -21,7 +21,7 @@ use abide_api::metrics::Leftover;
 use abide_daemon::{Admission, CrashGuard};
 use abide_domain::{
     id::RunId,
-    run::{Run, Status},
+    run::{Run, RunStatus},
     time::{Seconds, Timestamp},
 };
 use abide_keeper::group::Groups;
@@ -216,7 +216,7 @@ impl Keeping {
     /// The workspaces of every run that is not finished: somebody may have named another run's as theirs.
     async fn workspaces_in_use(&self) -> Result<BTreeSet<PathBuf>, StoreError> {
         let mut used = BTreeSet::new();
-        for status in [Status::Queued, Status::Running, Status::WaitingUser, Status::Idle] {
+        for status in [RunStatus::Queued, RunStatus::Running, RunStatus::WaitingUser, RunStatus::Idle] {
             let mut page = Page::first(PAGE).within(PAGE_BYTES);
             loop {
                 let listed = self.store.runs(Some(status), page.clone()).await?;

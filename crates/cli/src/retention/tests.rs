@@ -3,11 +3,11 @@
 use std::{ffi::OsStr, os::unix::fs::symlink};
 
 use abide_domain::{
-    event::{Event, NewRun},
-    inbound::{Message, MessageKey},
-    process::Exit,
+    event::{NewRun, RunEvent},
+    inbound::{InboundMessage, MessageKey},
+    process::ExitStatus,
     run,
-    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
+    settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
 };
 use abide_ports::{
     processes::{Follow, Found, Lost, Offsets, Start, StartError, Write},
@@ -27,7 +27,7 @@ const DAY_MICROS: i64 = 86_400 * 1_000_000;
 struct Leftovers(Mutex<Vec<String>>);
 
 impl Processes for Leftovers {
-    fn start(&self, _: &str, _: &Start<'_>) -> Result<abide_domain::process::Process, StartError> {
+    fn start(&self, _: &str, _: &Start<'_>) -> Result<abide_domain::process::ProcessBinding, StartError> {
         Err(StartError::Gone)
     }
     fn find(&self, _: &str) -> Found {
@@ -45,9 +45,9 @@ impl Processes for Leftovers {
     fn signal(&self, _: &str, _: abide_ports::engine::Signal) -> Result<(), Lost> {
         Ok(())
     }
-    fn end(&self, name: &str) -> Result<Exit, Lost> {
+    fn end(&self, name: &str) -> Result<ExitStatus, Lost> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|held| held != name);
-        Ok(Exit::Unseen)
+        Ok(ExitStatus::Unseen)
     }
     fn names(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -107,12 +107,12 @@ impl House {
             fs::write(folder.join("file"), "something").expect("a file");
         }
         self.processes.0.lock().expect("nobody panicked").push(format!("{run_id}-1"));
-        let message = Message {
+        let message = InboundMessage {
             key: MessageKey { channel: "api".into(), message_id: run_id.to_string() },
             text: "task".into(),
         };
         let settings = settings(workspace.to_str().expect("it is text"));
-        let event = Event::RunCreated(Box::new(NewRun {
+        let event = RunEvent::RunCreated(Box::new(NewRun {
             run_id,
             settings,
             message,
@@ -128,7 +128,7 @@ impl House {
         self.run(|run| self.home().join("workspaces").join(run.to_string())).await
     }
 
-    async fn take(&self, run: RunId, event: Event) {
+    async fn take(&self, run: RunId, event: RunEvent) {
         let before = abide_ports::store::Runs::run(&*self.store, run).await.expect("memory answers");
         let stamp = self.clock.stamp();
         let step = run::apply(before.as_ref(), &stamp, &event).expect("the rules allow it");
@@ -137,7 +137,7 @@ impl House {
     }
 
     async fn ends(&self, run: RunId) {
-        self.take(run, Event::CancelRequested { by: "somebody".into() }).await;
+        self.take(run, RunEvent::CancelRequested { by: "somebody".into() }).await;
     }
 
     fn days(&self, days: i64) {
@@ -153,12 +153,12 @@ impl House {
     }
 }
 
-fn settings(workspace: &str) -> Settings {
-    Settings {
+fn settings(workspace: &str) -> RunSettings {
+    RunSettings {
         engine: "parrot".into(),
         workspace: workspace.into(),
         execution_mode: ExecutionMode::Interactive,
-        unanswered: Unanswered::AutoDecide,
+        unanswered: UnansweredPolicy::AutoDecide,
         session_timeout_sec: Seconds(60),
         turn_timeout_sec: None,
         on_busy: OnBusy::Queue,

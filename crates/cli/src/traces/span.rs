@@ -4,9 +4,9 @@
 //! number, and each span is known by the low half of its own, which is random.
 
 use abide_domain::{
-    id::{Fresh, RunId, TurnId},
-    process::{Attempt, Exit},
-    run::Status,
+    id::{IdSeed, RunId, TurnId},
+    process::{Attempt, ExitStatus},
+    run::RunStatus,
     time::Timestamp,
     turn::ExecutionStatus,
 };
@@ -49,7 +49,7 @@ fn of_run(run: &RunEnded) -> Value {
         from: run.created_at,
         to: run.ended_at,
         attributes,
-        failed: run.status == Status::Failed,
+        failed: run.status == RunStatus::Failed,
     })
 }
 
@@ -80,11 +80,11 @@ fn of_attempt(turn: &TurnEnded, seen: &AttemptSeen) -> Value {
         number("abide.attempt", seen.attempt.0.into()),
     ];
     let failed = match seen.exit {
-        Some(Exit::Code(code)) => {
+        Some(ExitStatus::Code(code)) => {
             attributes.push(number("process.exit.code", code.into()));
             code != 0
         }
-        Some(Exit::Unseen) => true,
+        Some(ExitStatus::Unseen) => true,
         None => false,
     };
     span(Span {
@@ -135,7 +135,7 @@ const OK: u8 = 1;
 const ERROR: u8 = 2;
 
 /// No span may have the number 0.
-fn of_fresh(fresh: Fresh) -> u64 {
+fn of_fresh(fresh: IdSeed) -> u64 {
     (fresh.0 as u64).max(1)
 }
 

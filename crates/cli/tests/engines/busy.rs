@@ -2,8 +2,8 @@
 
 use abide_domain::{
     delivery::DeliveryStatus,
-    process::Exit,
-    run::Status,
+    process::ExitStatus,
+    run::RunStatus,
     settings::{
         ExecutionMode::{Chat, Interactive},
         OnBusy,
@@ -32,17 +32,17 @@ pub(crate) fn an_interrupted_turn_is_over_and_the_chat_goes_on(engine: &str) {
     let gate = Gate::new();
     let Some(stage) = Stage::of(engine, digging(&gate)) else { return };
     let run = stage.start(Chat, "begin");
-    stage.wait(run, Status::Idle);
+    stage.wait(run, RunStatus::Idle);
     stage.say(run, "dig");
     gate.reached();
     stage.wait_until(run, "a process", |run| run.live().is_some() && run.owed.is_empty());
     stage.interrupt(run);
-    stage.wait_until(run, "rest", |run| run.status() == Status::Idle && run.turn_index == 2);
+    stage.wait_until(run, "rest", |run| run.status() == RunStatus::Idle && run.turn_index == 2);
     let stopped = stage.turns(run).remove(1);
     assert_eq!(stopped.execution_status, ExecutionStatus::Interrupted, "{stopped:?}");
     stage.say(run, "rest");
     let rested = stage.wait_until(run, "an answer", |run| {
-        run.status() == Status::Idle && run.turn_index == 3 && run.owed.is_empty()
+        run.status() == RunStatus::Idle && run.turn_index == 3 && run.owed.is_empty()
     });
     assert_eq!(rested.result.as_deref().map(str::trim), Some("Resting."));
     let heard = stage.model.turns();
@@ -57,13 +57,13 @@ pub(crate) fn e9_a_newer_message_supersedes_the_turn_at_work(engine: &str) {
     let gate = Gate::new();
     let Some(stage) = Stage::of(engine, digging(&gate)) else { return };
     let run = stage.start(Chat, "begin");
-    stage.wait(run, Status::Idle);
+    stage.wait(run, RunStatus::Idle);
     stage.say(run, "dig");
     gate.reached();
     stage.wait_until(run, "a process", |run| run.live().is_some() && run.owed.is_empty());
     stage.break_in(run, "rest", OnBusy::Supersede);
     let rested = stage.wait_until(run, "an answer", |run| {
-        run.status() == Status::Idle && run.turn_index == 3 && run.owed.is_empty()
+        run.status() == RunStatus::Idle && run.turn_index == 3 && run.owed.is_empty()
     });
     gate.open();
     assert_eq!(rested.result.as_deref().map(str::trim), Some("Resting."));
@@ -83,9 +83,9 @@ pub(crate) fn e6_an_answer_during_the_end_of_a_process_leaves_no_attempt_without
         .once(|heard| heard.asks("crimson"), Answer::say("All is painted."));
     let Some(stage) = Stage::of(engine, script) else { return };
     let run = stage.start(Interactive, "paint the shed");
-    stage.wait_until(run, "its question", |run| run.status() == Status::WaitingUser);
+    stage.wait_until(run, "its question", |run| run.status() == RunStatus::WaitingUser);
     stage.reply(run, "crimson");
-    stage.wait(run, Status::Succeeded);
+    stage.wait(run, RunStatus::Succeeded);
     stage.wait_until(run, "the end of all processes", |_| stage.held().is_empty());
     every_attempt_has_its_end(&stage, run);
 }
@@ -96,6 +96,6 @@ fn every_attempt_has_its_end(stage: &Stage, run: abide_domain::id::RunId) {
     let held = stage.wait_until(run, "rest", |_| true).live().map(|live| live.attempt);
     let attempts = stage.turns(run).into_iter().flat_map(|turn| turn.attempts);
     for record in attempts.filter(|record| Some(record.attempt) != held) {
-        assert!(matches!(record.exit, Some(Exit::Code(_))) && record.ended_at.is_some(), "{record:?}");
+        assert!(matches!(record.exit, Some(ExitStatus::Code(_))) && record.ended_at.is_some(), "{record:?}");
     }
 }

@@ -6,7 +6,7 @@ use std::fs;
 
 use abide_domain::{
     failure::FailureCode,
-    run::Status,
+    run::RunStatus,
     settings::ExecutionMode::{Chat, Interactive},
 };
 use abide_testkit::model::{Answer, Script};
@@ -44,7 +44,7 @@ fn a_skill_is_found_by_the_engine_and_its_original_stays_as_it_was(engine: &str)
     let run = stage.start_with(Chat, "survey the marsh", |settings| {
         settings.skill = Some(source.to_string_lossy().into_owned());
     });
-    stage.wait(run, Status::Idle);
+    stage.wait(run, RunStatus::Idle);
     let heard = stage.model.turns();
     let first = heard.first().expect("the model was asked");
     assert!(first.mentions("the skill `heron-count`"), "the prompt names the skill");
@@ -57,7 +57,7 @@ fn a_skill_is_found_by_the_engine_and_its_original_stays_as_it_was(engine: &str)
     fs::remove_dir_all(&source).expect("the original can go");
     stage.say(run, "and the lake");
     let done = stage.wait_until(run, "its second answer", |run| {
-        run.status() == Status::Idle && run.turn_index == 2 && run.owed.is_empty()
+        run.status() == RunStatus::Idle && run.turn_index == 2 && run.owed.is_empty()
     });
     assert_eq!(done.result.as_deref().map(str::trim), Some("The lake too."));
 }
@@ -72,7 +72,7 @@ fn an_agent_that_looks_for_skills_elsewhere_is_told_which_file_to_follow() {
     let run = stage.start_with(Chat, "survey the marsh", |settings| {
         settings.skill = Some(source.to_string_lossy().into_owned());
     });
-    stage.wait(run, Status::Idle);
+    stage.wait(run, RunStatus::Idle);
     let heard = stage.model.turns();
     let first = heard.first().expect("the model was asked");
     let file = ".agents/skills/heron-count/SKILL.md";
@@ -87,7 +87,7 @@ fn a_skill_that_cannot_be_used_fails_the_run_before_any_process() {
     let Some(stage) = Stage::of("codex", Script::new()) else { return };
     for (skill, words) in [("/no/such/skill", "cannot be found"), ("/", "a name of its own")] {
         let run = stage.start_with(Interactive, "hello", |settings| settings.skill = Some(skill.to_owned()));
-        let failed = stage.wait(run, Status::Failed);
+        let failed = stage.wait(run, RunStatus::Failed);
         let failure = failed.error().expect("it says why").clone();
         assert_eq!(failure.code, FailureCode::WorkspaceUnusable, "{}", failure.message);
         assert!(failure.message.contains(words), "{}", failure.message);

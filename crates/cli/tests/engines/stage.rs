@@ -18,13 +18,13 @@ use abide::{
 };
 use abide_daemon::{Desk, Performer, World};
 use abide_domain::{
-    event::{Event, NewRun},
+    event::{NewRun, RunEvent},
     id::RunId,
-    inbound::{Message, MessageKey},
+    inbound::{InboundMessage, MessageKey},
     interaction::Interaction,
-    reply::{Answerer, Reply},
-    run::{Run, Status},
-    settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, Settings, Unanswered},
+    reply::{InteractionReply, ReplyAuthor},
+    run::{Run, RunStatus},
+    settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     turn::Turn,
 };
 use abide_keeper::launch::Launcher;
@@ -136,15 +136,15 @@ impl Stage {
         &self,
         mode: ExecutionMode,
         prompt: &str,
-        alter: impl FnOnce(&mut Settings),
+        alter: impl FnOnce(&mut RunSettings),
     ) -> RunId {
         let run_id = RunId(SystemClock.stamp().fresh);
-        let mut settings = Settings {
+        let mut settings = RunSettings {
             engine: self.engine.clone(),
             workspace: self.workspace.to_string_lossy().into_owned(),
             execution_mode: mode,
             conversation_ref: None,
-            unanswered: Unanswered::Strict,
+            unanswered: UnansweredPolicy::Strict,
             session_timeout_sec: DEFAULT_SESSION_TIMEOUT,
             turn_timeout_sec: None,
             on_busy: OnBusy::Queue,
@@ -188,7 +188,7 @@ impl Stage {
     /// Stops the turn at work.
     pub(crate) fn interrupt(&self, run: RunId) {
         self.runtime.block_on(async {
-            let event = Event::InterruptRequested { by: "tester".to_owned() };
+            let event = RunEvent::InterruptRequested { by: "tester".to_owned() };
             let outcome = self.desk.take(run, event).await.expect("the wish is taken");
             self.performer.follow_up(&outcome).await;
         });
@@ -197,8 +197,8 @@ impl Stage {
     /// Answers the open question of a run.
     pub(crate) fn reply(&self, run: RunId, text: &str) {
         let interaction_id = self.question(run).interaction_id;
-        let by = Answerer::Person("tester".to_owned());
-        let reply = Reply { interaction_id, text: text.to_owned(), by, idempotency_key: None };
+        let by = ReplyAuthor::Person("tester".to_owned());
+        let reply = InteractionReply { interaction_id, text: text.to_owned(), by, idempotency_key: None };
         self.runtime.block_on(async {
             let outcome = self.desk.reply(reply).await.expect("the reply is taken");
             self.performer.follow_up(&outcome).await;
@@ -208,14 +208,14 @@ impl Stage {
     /// Ends a run on a person's wish.
     pub(crate) fn cancel(&self, run: RunId) {
         self.runtime.block_on(async {
-            let event = Event::CancelRequested { by: "tester".to_owned() };
+            let event = RunEvent::CancelRequested { by: "tester".to_owned() };
             let outcome = self.desk.take(run, event).await.expect("the wish is taken");
             self.performer.follow_up(&outcome).await;
         });
     }
 
     /// Waits until a run has this status and nothing is owed to it any more.
-    pub(crate) fn wait(&self, run: RunId, status: Status) -> Run {
+    pub(crate) fn wait(&self, run: RunId, status: RunStatus) -> Run {
         self.wait_until(run, &format!("{status:?}"), |run| run.status() == status && run.owed.is_empty())
     }
 
@@ -232,8 +232,10 @@ impl Stage {
                     if wanted(&state) {
                         return Ok(state);
                     }
-                    let over =
-                        matches!(state.status(), Status::Succeeded | Status::Failed | Status::Canceled);
+                    let over = matches!(
+                        state.status(),
+                        RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled
+                    );
                     if over && state.owed.is_empty() && self.processes.names().is_empty() {
                         return Err(state);
                     }
@@ -290,7 +292,7 @@ impl Drop for Stage {
     }
 }
 
-fn message(text: &str) -> Message {
+fn message(text: &str) -> InboundMessage {
     let message_id = SystemClock.stamp().fresh.to_string();
-    Message { key: MessageKey { channel: "test".to_owned(), message_id }, text: text.to_owned() }
+    InboundMessage { key: MessageKey { channel: "test".to_owned(), message_id }, text: text.to_owned() }
 }

@@ -3,8 +3,8 @@
 use abide_domain::{
     engine::ProfileKind,
     failure::FailureCode,
-    interaction::{Asker, Parked},
-    run::Status,
+    interaction::{InteractionOrigin, RuntimeQuestion},
+    run::RunStatus,
     settings::ExecutionMode::{Chat, Interactive},
     turn::ExecutionStatus,
 };
@@ -27,7 +27,7 @@ pub(crate) fn it_asks_is_answered_by_a_new_process_and_asks_again(engine: &str) 
         .once(|heard| heard.asks("ivory"), Answer::say("All is painted."));
     let Some(stage) = Stage::of(engine, script) else { return };
     let run = stage.start(Interactive, "paint the shed");
-    let waiting = stage.wait(run, Status::WaitingUser);
+    let waiting = stage.wait(run, RunStatus::WaitingUser);
     let question = stage.question(run).question;
     assert_eq!(question.prompt, "Which colour?");
     assert_eq!(question.options.len(), 2);
@@ -37,11 +37,11 @@ pub(crate) fn it_asks_is_answered_by_a_new_process_and_asks_again(engine: &str) 
     stage.wait_until(run, "the end of its process", |_| stage.held().is_empty() == resumable);
     stage.reply(run, "crimson");
     stage.wait_until(run, "its second question", |run| {
-        run.status() == Status::WaitingUser && run.turn_index == 2 && run.owed.is_empty()
+        run.status() == RunStatus::WaitingUser && run.turn_index == 2 && run.owed.is_empty()
     });
     assert_eq!(stage.question(run).question.prompt, "And the door?");
     stage.reply(run, "ivory");
-    let done = stage.wait(run, Status::Succeeded);
+    let done = stage.wait(run, RunStatus::Succeeded);
     assert_eq!(done.result.as_deref().map(str::trim), Some("All is painted."));
     let heard = stage.model.turns();
     let last = heard.last().expect("the model was asked");
@@ -63,12 +63,12 @@ pub(crate) fn a_lost_session_is_caught_and_reported(engine: &str) {
     let script = Script::new().once(|heard| heard.asks("paint"), asking("Which colour?"));
     let Some(stage) = Stage::of(engine, script) else { return };
     let run = stage.start(Interactive, "paint the shed");
-    let waiting = stage.wait(run, Status::WaitingUser);
+    let waiting = stage.wait(run, RunStatus::WaitingUser);
     // Whatever the program calls its memory, the files that name the session are it.
     let id = waiting.handle.expect("the handle is known").handle_value;
     forget(stage.home.path(), &id);
     stage.reply(run, "red");
-    let failed = stage.wait(run, Status::Failed);
+    let failed = stage.wait(run, RunStatus::Failed);
     let failure = failed.error().expect("it says why").clone();
     assert_eq!(failure.code, FailureCode::SessionResumeFailed, "{}", failure.message);
     assert_eq!(stage.open_questions(), 0);
@@ -86,7 +86,7 @@ pub(crate) fn a_success_that_is_none_is_a_failure(engine: &str) {
     }
     let Some(stage) = Stage::of(engine, script) else { return };
     let broken = stage.start(Interactive, "break");
-    let failed = stage.wait(broken, Status::Failed);
+    let failed = stage.wait(broken, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::EngineFailed));
     // Some programs leave with 0 when they are told to stop, without ever having said a result.
     let mut interrupted = Vec::new();
@@ -96,15 +96,19 @@ pub(crate) fn a_success_that_is_none_is_a_failure(engine: &str) {
         let live = stage.wait_until(stopped, "a process", |run| run.live().is_some());
         kill(live.live().expect("it was just there").process.pid, *signal);
         // Others say that they were interrupted; then only a person knows what should happen next.
-        let settled = [Status::Failed, Status::WaitingUser];
+        let settled = [RunStatus::Failed, RunStatus::WaitingUser];
         let after = stage.wait_until(stopped, "an end", |run| settled.contains(&run.status()));
         let turn = stage.turns(stopped).remove(0);
-        if after.status() == Status::WaitingUser {
+        if after.status() == RunStatus::WaitingUser {
             assert_eq!(turn.execution_status, ExecutionStatus::Interrupted, "{prompt}: {turn:?}");
-            assert_eq!(stage.question(stopped).asker, Asker::Abide(Parked::Interrupted), "{prompt}");
+            assert_eq!(
+                stage.question(stopped).asker,
+                InteractionOrigin::Abide(RuntimeQuestion::Interrupted),
+                "{prompt}"
+            );
             interrupted.push(*signal);
             stage.cancel(stopped);
-            stage.wait(stopped, Status::Canceled);
+            stage.wait(stopped, RunStatus::Canceled);
         } else {
             let code = after.error().map(|failure| failure.code);
             assert_eq!(code, Some(FailureCode::EngineFailed), "{prompt}: {after:?}");
@@ -128,7 +132,7 @@ pub(crate) fn a_wrong_key_wants_a_login(engine: &str) {
     let script = Script::new().when(|heard| heard.asks("knock"), Answer::status(401, "Unauthorized"));
     let Some(stage) = Stage::of(engine, script) else { return };
     let run = stage.start(Interactive, "knock");
-    let failed = stage.wait(run, Status::Failed);
+    let failed = stage.wait(run, RunStatus::Failed);
     let failure = failed.error().expect("it says why").clone();
     assert_eq!(failure.code, FailureCode::EngineAuthRequired, "{}", failure.message);
 }
@@ -140,7 +144,7 @@ pub(crate) fn a_missing_program_and_a_missing_workspace_are_told_apart(engine: &
         return;
     };
     let run = stage.start(Interactive, "hello");
-    let failed = stage.wait(run, Status::Failed);
+    let failed = stage.wait(run, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::EngineNotFound));
     drop(stage);
     let Some(stage) = Stage::of(engine, Script::new()) else { return };
@@ -148,7 +152,7 @@ pub(crate) fn a_missing_program_and_a_missing_workspace_are_told_apart(engine: &
     let run = stage.start_with(Interactive, "hello", |settings| {
         settings.workspace = gone.to_string_lossy().into_owned();
     });
-    let failed = stage.wait(run, Status::Failed);
+    let failed = stage.wait(run, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::WorkspaceUnusable));
 }
 
@@ -160,15 +164,16 @@ pub(crate) fn killed_in_the_middle_of_a_turn_the_chat_goes_on(engine: &str) {
         .when(|heard| heard.asks("rest"), Answer::say("Resting."));
     let Some(stage) = Stage::of(engine, script) else { return };
     let run = stage.start(Chat, "begin");
-    stage.wait(run, Status::Idle);
+    stage.wait(run, RunStatus::Idle);
     stage.say(run, "dig");
     gate.reached();
     let live = stage.wait_until(run, "a process", |run| run.live().is_some() && run.owed.is_empty());
     kill(live.live().expect("it was just there").process.pid, rustix::process::Signal::KILL);
-    stage.wait_until(run, "rest after the blow", |run| run.status() == Status::Idle && run.turn_index == 2);
+    stage
+        .wait_until(run, "rest after the blow", |run| run.status() == RunStatus::Idle && run.turn_index == 2);
     stage.say(run, "rest");
     let rested = stage.wait_until(run, "an answer", |run| {
-        run.status() == Status::Idle && run.turn_index == 3 && run.owed.is_empty()
+        run.status() == RunStatus::Idle && run.turn_index == 3 && run.owed.is_empty()
     });
     assert_eq!(rested.result.as_deref().map(str::trim), Some("Resting."));
     let heard = stage.model.turns();
@@ -195,7 +200,7 @@ pub(crate) fn what_a_tool_left_behind_is_ended(engine: &str) {
     let left = is_running(&format!("sleep\07{mark}"));
     assert_eq!(left, !TIDIES_UP.contains(&engine), "the tool has left something");
     stage.cancel(run);
-    stage.wait(run, Status::Canceled);
+    stage.wait(run, RunStatus::Canceled);
     assert!(!is_running(&format!("sleep\07{mark}")), "what the tool has left is gone");
 }
 
@@ -205,11 +210,11 @@ const TIDIES_UP: [&str; 1] = ["native"];
 pub(crate) fn twenty_turns_in_a_row_carry_the_whole_history(engine: &str) {
     let Some(stage) = Stage::of(engine, Script::new()) else { return };
     let run = stage.start(Chat, "stone 1 of the wall");
-    stage.wait(run, Status::Idle);
+    stage.wait(run, RunStatus::Idle);
     for turn in 2..=20 {
         stage.say(run, &format!("stone {turn} of the wall"));
         stage.wait_until(run, &format!("turn {turn}"), |run| {
-            run.status() == Status::Idle && run.turn_index == turn && run.owed.is_empty()
+            run.status() == RunStatus::Idle && run.turn_index == turn && run.owed.is_empty()
         });
     }
     let heard = stage.model.turns();

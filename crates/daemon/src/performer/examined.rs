@@ -9,7 +9,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use abide_domain::{effect::Effect, engine::Profile, event::Event, run::Run, settings::Settings};
+use abide_domain::{
+    effect::Effect, engine::EngineInteractiveProfile, event::RunEvent, run::Run, settings::RunSettings,
+};
 use abide_ports::{
     catalogue::{Catalogue, Entry},
     clock::Clock,
@@ -78,7 +80,7 @@ impl Examined {
     }
 
     /// The answer to a run's order to examine its engine, if it is known and the run has such an order.
-    pub(super) fn foresee(&self, run: &Run) -> Option<Event> {
+    pub(super) fn foresee(&self, run: &Run) -> Option<RunEvent> {
         let Effect::Probe { .. } = run.owed.first()?.effect else { return None };
         let entry = self.catalogue.engine(&run.settings.engine)?;
         let health = self.known(&entry)?;
@@ -86,10 +88,10 @@ impl Examined {
     }
 
     /// What a healthy engine means for a run.
-    pub(super) fn resolved(&self, entry: &Entry, health: &Health, settings: &Settings) -> Event {
+    pub(super) fn resolved(&self, entry: &Entry, health: &Health, settings: &RunSettings) -> RunEvent {
         let fresh = uuid_of(self.clock.stamp().fresh.0);
-        Event::ProfileResolved {
-            profile: Profile {
+        RunEvent::ProfileResolved {
+            profile: EngineInteractiveProfile {
                 kind: health.profile_kind(),
                 reason: health.resume.detail.clone(),
                 session_timeout_sec: settings.session_timeout_sec,

@@ -1,6 +1,6 @@
 //! Effects as the crash guard knows them.
 
-use abide_domain::{effect::Owed, id::RunId, run::Run};
+use abide_domain::{effect::PendingEffect, id::RunId, run::Run};
 
 use super::Performer;
 
@@ -8,7 +8,7 @@ use super::Performer;
 pub(super) const EFFECT: &str = "effect ";
 
 /// The name of an effect on the crash guard's record.
-pub(super) fn item(run: RunId, owed: &Owed) -> String {
+pub(super) fn item(run: RunId, owed: &PendingEffect) -> String {
     format!("{EFFECT}{run} {} {}", owed.number.0, owed.effect.name())
 }
 

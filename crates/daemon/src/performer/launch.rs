@@ -6,15 +6,15 @@ use std::{
 };
 
 use abide_domain::{
-    effect::Session,
+    effect::LaunchSession,
     engine::ProfileKind,
-    event::{Event, Retry},
-    failure::{Failure, FailureCode},
-    process::{Attempt, Exit, Process},
+    event::{LaunchRetry, RunEvent},
+    failure::{FailureCode, RunFailure},
+    process::{Attempt, ExitStatus, ProcessBinding},
     run::Run,
     settings::ExecutionMode,
     time::Timestamp,
-    turn::{Cause, Turn},
+    turn::{Turn, TurnTrigger},
 };
 use abide_ports::{
     catalogue::Entry,
@@ -31,7 +31,7 @@ use super::{Carried, Performer, listen::contained, name};
 #[derive(Clone, Debug)]
 pub(super) struct Launched {
     kind: ProfileKind,
-    session: Session,
+    session: LaunchSession,
     prompt: String,
     workspace: String,
     mode: ExecutionMode,
@@ -66,8 +66,8 @@ impl Launched {
             // A session is no older than its run's first process.
             session_since: (turn.turn_index > 1).then_some(run.created_at),
             prompted: match turn.cause {
-                Cause::Message(_) => Prompted::ByMessage,
-                Cause::Reply(_) => Prompted::ByReply,
+                TurnTrigger::Message(_) => Prompted::ByMessage,
+                TurnTrigger::Reply(_) => Prompted::ByReply,
             },
         })
     }
@@ -126,7 +126,7 @@ impl Starting {
         &self,
         processes: &dyn Processes,
         workspaces: &dyn Workspaces,
-    ) -> Result<Process, Trouble> {
+    ) -> Result<ProcessBinding, Trouble> {
         catch_unwind(AssertUnwindSafe(|| self.start(processes, workspaces))).unwrap_or_else(|_| {
             match processes.find(&self.name) {
                 Found::Held(process) => Ok(process),
@@ -138,7 +138,11 @@ impl Starting {
     }
 
     /// Starts it, or finds the one that was started before a crash.
-    fn start(&self, processes: &dyn Processes, workspaces: &dyn Workspaces) -> Result<Process, Trouble> {
+    fn start(
+        &self,
+        processes: &dyn Processes,
+        workspaces: &dyn Workspaces,
+    ) -> Result<ProcessBinding, Trouble> {
         // What was started before a crash has its workspace, and is not to be lost over a skill that went since.
         if processes.find(&self.name) == Found::Never {
             workspaces.prepare(&self.launched.preparation(&self.run)).map_err(Trouble::Workspace)?;
@@ -147,14 +151,14 @@ impl Starting {
     }
 
     /// What people must know about how it is started.
-    pub(super) fn warning(&self, processes: &dyn Processes) -> Option<Event> {
+    pub(super) fn warning(&self, processes: &dyn Processes) -> Option<RunEvent> {
         let isolation = match self.engine.isolation_scope() {
             IsolationScope::Process | IsolationScope::Tools => self.launched.isolation(&self.installation),
             IsolationScope::Nothing => Isolation::Off,
         };
         let text = processes.warning(&Start { isolation, ..self.order_to_start() })?;
         // Before everything that it says.
-        Some(Event::Progressed { attempt: self.attempt, position: Said::position(0, 1), text })
+        Some(RunEvent::Progressed { attempt: self.attempt, position: Said::position(0, 1), text })
     }
 
     fn order_to_start(&self) -> Start<'_> {
@@ -181,7 +185,7 @@ pub(super) enum Trouble {
 
 impl Trouble {
     /// The same as news of the run. None if whether it was started is not known yet, and has to be found out later.
-    pub(super) fn told(self, attempt: Attempt) -> Option<Event> {
+    pub(super) fn told(self, attempt: Attempt) -> Option<RunEvent> {
         Some(match self {
             Self::Process(StartError::Silent) => return None,
             Self::Workspace(Unusable(reason)) => never(attempt, FailureCode::WorkspaceUnusable, reason),
@@ -197,17 +201,17 @@ impl Trouble {
                 never(attempt, FailureCode::WorkspaceUnusable, message)
             }
             Self::Process(StartError::Isolation(reason)) => never(attempt, FailureCode::EngineFailed, reason),
-            Self::Process(StartError::Gone) => Event::ProcessExited { attempt, exit: Exit::Unseen },
+            Self::Process(StartError::Gone) => RunEvent::ProcessExited { attempt, exit: ExitStatus::Unseen },
             Self::Process(StartError::System(reason)) => {
-                let failure = Failure::new(FailureCode::EngineFailed, reason);
-                Event::LaunchFailed { attempt, failure, retry: Retry::Later }
+                let failure = RunFailure::new(FailureCode::EngineFailed, reason);
+                RunEvent::LaunchFailed { attempt, failure, retry: LaunchRetry::Later }
             }
         })
     }
 }
 
-fn never(attempt: Attempt, code: FailureCode, message: String) -> Event {
-    Event::LaunchFailed { attempt, failure: Failure::new(code, message), retry: Retry::Never }
+fn never(attempt: Attempt, code: FailureCode, message: String) -> RunEvent {
+    RunEvent::LaunchFailed { attempt, failure: RunFailure::new(code, message), retry: LaunchRetry::Never }
 }
 
 impl Performer {
@@ -243,8 +247,8 @@ impl Performer {
         let Some(prepared) = prepared else { return Err(never(FailureCode::EngineFailed, BROKE.to_owned())) };
         let launch = prepared.map_err(|unsupported| {
             let code = match launched.session {
-                Session::Resumed(_) => FailureCode::SessionResumeFailed,
-                Session::New | Session::Named(_) => FailureCode::EngineFailed,
+                LaunchSession::Resumed(_) => FailureCode::SessionResumeFailed,
+                LaunchSession::New | LaunchSession::Named(_) => FailureCode::EngineFailed,
             };
             never(code, unsupported.to_string())
         })?;

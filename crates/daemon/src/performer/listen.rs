@@ -12,9 +12,9 @@ use std::{
 };
 
 use abide_domain::{
-    event::Event,
+    event::RunEvent,
     id::{RunId, TurnId},
-    process::{Attempt, Position},
+    process::{Attempt, OutputPosition},
     run::Run,
     turn::Turn,
 };
@@ -101,7 +101,7 @@ impl Performer {
         let Some(checkpoint) = Checkpoint::from_bytes(&stored) else {
             return Some("the reader's checkpoint is damaged".to_owned());
         };
-        let committed = run.live().map_or_else(Position::default, |live| live.heard);
+        let committed = run.live().map_or_else(OutputPosition::default, |live| live.heard);
         let restored = contained(|| talk.restore(&checkpoint, committed));
         let refused = restored.unwrap_or_else(|| Err(BROKEN_READER.to_owned())).err();
         if let Some(reason) = &refused {
@@ -206,7 +206,7 @@ struct Listener {
 /// What was heard and is not committed yet, with the lane if it is ours already.
 #[derive(Default)]
 struct News {
-    events: Vec<Event>,
+    events: Vec<RunEvent>,
     pieces: usize,
     lane: Option<Lane>,
 }
@@ -246,7 +246,7 @@ impl Listener {
         match started {
             Ok(process) => {
                 failpoint::reach(Point::OrderCarriedOut);
-                news.events.push(Event::AttemptStarted { attempt: self.attempt, process });
+                news.events.push(RunEvent::AttemptStarted { attempt: self.attempt, process });
                 news.events.extend(starting.warning(&*world.processes));
                 self.listen_on(news, None);
             }
@@ -296,7 +296,7 @@ impl Listener {
                 let (run, attempt) = (self.run, self.attempt);
                 tracing::warn!(%run, attempt = attempt.0, reason = unheard.reason(), "contact lost");
                 let within = Some(self.performer.world.recovery_max);
-                news.events.push(Event::ContactLost { attempt, within });
+                news.events.push(RunEvent::ContactLost { attempt, within });
                 // Looking for the process again would find it, and the same hole in its output.
                 if let Unheard::Missing(missing) = unheard {
                     let reason = match refused {
@@ -305,7 +305,7 @@ impl Listener {
                         }
                         None => missing,
                     };
-                    news.events.push(Event::RecoveryFailed { attempt, reason });
+                    news.events.push(RunEvent::RecoveryFailed { attempt, reason });
                 }
                 self.commit(&mut news);
             }
@@ -432,7 +432,7 @@ impl Listener {
 
     /// Keeps what is too long for a question before the question is committed. A disk that is full for a while loses
     /// nothing: the process is not read any further meanwhile.
-    fn fit(&self, event: &mut Event) {
+    fn fit(&self, event: &mut RunEvent) {
         let world = &self.performer.world;
         while let Err(error) = content::fit_event(event, self.run, &*world.contents) {
             let (run, attempt) = (self.run, self.attempt.0);

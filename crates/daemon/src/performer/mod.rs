@@ -27,10 +27,10 @@ use std::{
 use abide_domain::{
     deadline::DeadlineKind,
     effect::{Effect, EffectNumber},
-    event::Event,
+    event::RunEvent,
     id::RunId,
-    process::{Attempt, Exit, Position},
-    run::{Run, RunState, Working},
+    process::{Attempt, ExitStatus, OutputPosition},
+    run::{Run, RunState, RunningPhase},
     time::{Seconds, Timestamp},
 };
 use abide_ports::{
@@ -122,7 +122,7 @@ enum Again {
 /// What became of an order.
 enum Carried {
     /// It was carried out, or cannot be: this says so.
-    Told(Event),
+    Told(RunEvent),
     /// It has to wait until then.
     NotBefore(Timestamp),
     /// It is a process that takes a while to start.
@@ -130,7 +130,7 @@ enum Carried {
     /// It has to wait for the next daemon.
     Closing,
     /// It is for a process that has not been heard as far as its run has, so nobody knows yet how to speak to it.
-    Unheard(watch::Receiver<Position>, Position),
+    Unheard(watch::Receiver<OutputPosition>, OutputPosition),
 }
 
 /// How long to wait before an order is tried again that could not be reported.
@@ -230,7 +230,7 @@ impl Performer {
 
     /// Takes news of a run to the desk, and performs what follows. Requests of people go to the desk directly: they may
     /// come between an order and its report, and then to [`Self::follow_up`].
-    pub async fn take(&self, run: RunId, event: Event) -> Result<Outcome, DeskError> {
+    pub async fn take(&self, run: RunId, event: RunEvent) -> Result<Outcome, DeskError> {
         let outcome = {
             let _lane = self.shared.lanes.enter(run).await;
             self.world.desk.take(run, event).await?
@@ -274,7 +274,7 @@ impl Performer {
             // On a task of its own: a broken assumption about one run must not end the deadlines of all.
             let performer = self.clone();
             let passed = self.runtime.spawn(async move {
-                performer.take(run, Event::DeadlinePassed { deadline: deadline.kind }).await
+                performer.take(run, RunEvent::DeadlinePassed { deadline: deadline.kind }).await
             });
             let trouble = match passed.await {
                 Ok(Ok(_)) => None,
@@ -381,7 +381,7 @@ impl Performer {
                 Carried::Told(event) => {
                     performance.succeeded();
                     failpoint::reach(Point::OrderCarriedOut);
-                    let listens = matches!(event, Event::ContactRestored { .. });
+                    let listens = matches!(event, RunEvent::ContactRestored { .. });
                     match self.world.desk.take(run, event).await {
                         Ok(outcome) => {
                             if listens && let Outcome::Changed(run) = &outcome {
@@ -422,7 +422,12 @@ impl Performer {
     }
 
     /// Looks after a run again when its process has been heard that far, or is no longer listened to.
-    fn look_when_heard(&self, run: RunId, mut progress: watch::Receiver<Position>, wanted: Position) {
+    fn look_when_heard(
+        &self,
+        run: RunId,
+        mut progress: watch::Receiver<OutputPosition>,
+        wanted: OutputPosition,
+    ) {
         let performer = self.clone();
         self.runtime.spawn(async move {
             if progress.wait_for(|heard| *heard >= wanted).await.is_err() {
@@ -513,10 +518,10 @@ impl Performer {
             Found::Held(_) | Found::Gone => self.listen(&run).await,
             Found::Silent => {
                 let within = Some(self.world.recovery_max);
-                self.take(run.run_id, Event::ContactLost { attempt, within }).await?;
+                self.take(run.run_id, RunEvent::ContactLost { attempt, within }).await?;
             }
             Found::Never => {
-                self.take(run.run_id, Event::ProcessExited { attempt, exit: Exit::Unseen }).await?;
+                self.take(run.run_id, RunEvent::ProcessExited { attempt, exit: ExitStatus::Unseen }).await?;
             }
         }
         Ok(())
@@ -590,5 +595,5 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Whether a person asked for the end of the turn at work.
 fn is_being_stopped(run: &Run) -> bool {
-    matches!(run.state, RunState::Running(Working::Stopping(_)))
+    matches!(run.state, RunState::Running(RunningPhase::Stopping(_)))
 }

@@ -6,13 +6,13 @@ use std::{
 };
 
 use abide_domain::{
-    delivery::Certainty,
-    effect::{Effect, Owed},
-    event::Event,
+    delivery::DeliveryFailure,
+    effect::{Effect, PendingEffect},
+    event::RunEvent,
     id::RunId,
-    process::{Attempt, Exit},
+    process::{Attempt, ExitStatus},
     run::Run,
-    time::{Span, Timestamp},
+    time::{TimeSpan, Timestamp},
 };
 use abide_ports::{
     engine::{Answer, Leave, Signal, Stop, Unsupported},
@@ -23,10 +23,10 @@ use super::{Carried, Performer, key, listen::contained, lock, name};
 use crate::talk::Talk;
 
 impl Performer {
-    pub(super) async fn carry_out(&self, run: &Run, owed: &Owed) -> Carried {
+    pub(super) async fn carry_out(&self, run: &Run, owed: &PendingEffect) -> Carried {
         let (run_id, number) = (run.run_id, owed.number);
-        let performed = Event::EffectPerformed { effect: number };
-        let missed = Event::EffectMissed { effect: number };
+        let performed = RunEvent::EffectPerformed { effect: number };
+        let missed = RunEvent::EffectMissed { effect: number };
         if let Some(unheard) = self.unheard(run, &owed.effect).await {
             return unheard;
         }
@@ -43,7 +43,7 @@ impl Performer {
                         if self.end(run_id, *attempt).await.is_err() {
                             return Carried::NotBefore(self.next_look(owed.due_at));
                         }
-                        Event::ProcessExited { attempt: *attempt, exit: Exit::Unseen }
+                        RunEvent::ProcessExited { attempt: *attempt, exit: ExitStatus::Unseen }
                     }
                 }
             }
@@ -70,17 +70,17 @@ impl Performer {
             // The attempt's record gets its exit together with the end of the order. News of it may come from the
             // reader too, and the first one counts.
             Effect::Terminate { attempt } => match self.end(run_id, *attempt).await {
-                Ok(exit) => Event::ProcessExited { attempt: *attempt, exit },
+                Ok(exit) => RunEvent::ProcessExited { attempt: *attempt, exit },
                 // It may still be at work, so the order stands until it has certainly ended (SECURITY 10).
                 Err(NotEnded) => return Carried::NotBefore(self.next_look(owed.due_at)),
             },
             Effect::Recover { attempt, .. } => {
                 let (processes, name) = (self.world.processes.clone(), name(run_id, *attempt));
                 match self.blocking(move || processes.find(&name)).await {
-                    Found::Held(process) => Event::ContactRestored { attempt: *attempt, process },
+                    Found::Held(process) => RunEvent::ContactRestored { attempt: *attempt, process },
                     // It may answer again at any time; how long it is searched for is the domain's to say.
                     Found::Silent => return Carried::NotBefore(self.next_look(owed.due_at)),
-                    Found::Gone | Found::Never => Event::RecoveryFailed {
+                    Found::Gone | Found::Never => RunEvent::RecoveryFailed {
                         attempt: *attempt,
                         reason: "the process and its output are gone".to_owned(),
                     },
@@ -88,7 +88,7 @@ impl Performer {
             }
             // There is no channel yet that could bring it.
             Effect::Deliver { delivery_id } => {
-                Event::DeliveryFailed { delivery_id: *delivery_id, certainty: Certainty::Failed }
+                RunEvent::DeliveryFailed { delivery_id: *delivery_id, certainty: DeliveryFailure::Failed }
             }
         })
     }
@@ -98,7 +98,7 @@ impl Performer {
         let now = self.world.clock.stamp().at;
         let searched = Duration::from_micros(since.until(now).0);
         let pause = (searched / 2).clamp(SHORTEST_LOOK, LONGEST_LOOK);
-        now.after(Span(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX)))
+        now.after(TimeSpan(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX)))
     }
 
     /// Whether something is to be said to a process that has not been heard as far as its run has: after a restart it is
@@ -128,7 +128,7 @@ impl Performer {
         &self,
         run: &Run,
         attempt: Attempt,
-        owed: &Owed,
+        owed: &PendingEffect,
         make: impl FnOnce(&mut Talk) -> Result<Vec<u8>, Unsupported>,
     ) -> Written {
         let Some(talk) = self.talk_of(run.run_id, attempt) else { return Written::Gone };
@@ -155,7 +155,7 @@ impl Performer {
     }
 
     /// Asks a process to go if it has nothing in hand, and ends it if it does not. Returns how it ended.
-    pub(super) async fn end(&self, run: RunId, attempt: Attempt) -> Result<Exit, NotEnded> {
+    pub(super) async fn end(&self, run: RunId, attempt: Attempt) -> Result<ExitStatus, NotEnded> {
         let leave = self.talk_of(run, attempt).and_then(|talk| contained(|| lock(&talk).leave()).flatten());
         let (processes, name) = (self.world.processes.clone(), name(run, attempt));
         let ended = self

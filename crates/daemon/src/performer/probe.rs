@@ -11,8 +11,8 @@ use std::{
 };
 
 use abide_domain::{
-    event::Event,
-    failure::{Failure, FailureCode},
+    event::RunEvent,
+    failure::{FailureCode, RunFailure},
     run::Run,
 };
 use abide_ports::{
@@ -73,12 +73,12 @@ impl Performer {
         let Some(entry) = self.world.catalogue.engine(&settings.engine) else {
             let known = self.world.catalogue.names().join(", ");
             let message = format!("there is no engine {}; there are {known}", settings.engine);
-            return unusable(Failure::new(FailureCode::EngineNotFound, message));
+            return unusable(RunFailure::new(FailureCode::EngineNotFound, message));
         };
         // Where it is asked makes no difference; whether the workspace can be used shows when a turn is launched in it.
         let Some(health) = self.examine(&entry, None).await else { return Carried::Closing };
         Carried::Told(match health.trouble {
-            Some(trouble) => Event::EngineUnusable { failure: trouble },
+            Some(trouble) => RunEvent::EngineUnusable { failure: trouble },
             None => self.shared.examined.resolved(&entry, &health, settings),
         })
     }
@@ -158,6 +158,6 @@ impl Performer {
     }
 }
 
-fn unusable(failure: Failure) -> Carried {
-    Carried::Told(Event::EngineUnusable { failure })
+fn unusable(failure: RunFailure) -> Carried {
+    Carried::Told(RunEvent::EngineUnusable { failure })
 }

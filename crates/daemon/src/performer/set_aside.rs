@@ -56,13 +56,13 @@ impl SetAside {
 
 #[cfg(test)]
 mod tests {
-    use abide_domain::id::Fresh;
+    use abide_domain::id::IdSeed;
 
     use super::*;
 
     #[test]
     fn pauses_grow_to_a_bound_and_end_with_the_trouble() {
-        let (aside, run) = (SetAside::default(), RunId(Fresh(1)));
+        let (aside, run) = (SetAside::default(), RunId(IdSeed(1)));
         let mut now = Timestamp(0);
         for expected in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600] {
             aside.put(run, "no", now);

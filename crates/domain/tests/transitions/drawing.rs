@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::table::{STATES, Table};
+use crate::table::{STATES, TransitionTable};
 
-pub(crate) fn draw(table: &Table) -> String {
+pub(crate) fn draw(table: &TransitionTable) -> String {
     let mut page = String::from(
         "# The machines\n\nDrawn by a test from what the domain does \
          ([`crates/domain/transitions.txt`](../crates/domain/transitions.txt) has every pair of state and event). \

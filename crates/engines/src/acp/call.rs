@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use abide_domain::context::{ChangeKind, CommandLine, Context, Field, FieldValue, FileChange, Subject};
+use abide_domain::context::{
+    ApprovalContext, ApprovalSubject, ChangeKind, CommandLine, FieldValue, FileChange, RequestField,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -102,11 +104,14 @@ struct TextBlock {
 }
 
 /// What a call covers, with everything that the agent told about it.
-pub(super) fn context(call: Option<&RawValue>, announced: &Announcements) -> Result<Context, Missing> {
+pub(super) fn context(
+    call: Option<&RawValue>,
+    announced: &Announcements,
+) -> Result<ApprovalContext, Missing> {
     let mut call_fields = match call {
         Some(raw) => match Fields::of(raw) {
             Some(fields) => fields,
-            None => return Ok(Context::new(unnamed(covered::fields("tool call", raw)))),
+            None => return Ok(ApprovalContext::new(unnamed(covered::fields("tool call", raw)))),
         },
         None => Fields::default(),
     };
@@ -132,12 +137,12 @@ pub(super) fn context(call: Option<&RawValue>, announced: &Announcements) -> Res
     let mut input_fields = input.map(|raw| Fields::of(raw).ok_or(raw));
     let subject = if !files.is_empty() {
         rest.extend(input.map(|raw| covered::field("rawInput", raw)));
-        Subject::FileChange { files }
+        ApprovalSubject::FileChange { files }
     } else if let Some(line) = input_fields.as_mut().and_then(|fields| command(fields.as_mut().ok()?)) {
         let Some(Ok(mut fields)) = input_fields else { return Err(Missing) };
         let cwd = fields.take_texts(["cwd"]).map(|[cwd]| cwd);
         rest.splice(0..0, fields.into_rest());
-        Subject::Command { line, cwd }
+        ApprovalSubject::Command { line, cwd }
     } else {
         let input = match input_fields {
             Some(Ok(fields)) => fields.into_rest(),
@@ -145,23 +150,25 @@ pub(super) fn context(call: Option<&RawValue>, announced: &Announcements) -> Res
             None => vec![],
         };
         let name = name.clone().or_else(|| kind.clone()).unwrap_or_else(|| "this tool".to_owned());
-        Subject::Tool { name, input }
+        ApprovalSubject::Tool { name, input }
     };
     let is_command = |text: &String| match &subject {
-        Subject::Command { line: CommandLine::Shell(shell), .. } => shell == text,
-        Subject::Command { .. } | Subject::FileChange { .. } | Subject::Tool { .. } => false,
+        ApprovalSubject::Command { line: CommandLine::Shell(shell), .. } => shell == text,
+        ApprovalSubject::Command { .. }
+        | ApprovalSubject::FileChange { .. }
+        | ApprovalSubject::Tool { .. } => false,
     };
     let remarks = title.into_iter().filter(|title| !title.trim().is_empty() && !is_command(title)).collect();
     rest.extend(call_fields.into_rest().into_iter().filter(|field| field.value.text() != "[]"));
     let tool = match &subject {
-        Subject::Tool { .. } => None,
-        Subject::Command { .. } | Subject::FileChange { .. } => name.or(kind),
+        ApprovalSubject::Tool { .. } => None,
+        ApprovalSubject::Command { .. } | ApprovalSubject::FileChange { .. } => name.or(kind),
     };
-    Ok(Context { tool, remarks, rest, ..Context::new(subject) })
+    Ok(ApprovalContext { tool, remarks, rest, ..ApprovalContext::new(subject) })
 }
 
-fn unnamed(input: Vec<Field>) -> Subject {
-    Subject::Tool { name: "this tool".to_owned(), input }
+fn unnamed(input: Vec<RequestField>) -> ApprovalSubject {
+    ApprovalSubject::Tool { name: "this tool".to_owned(), input }
 }
 
 /// The command of an input, if it has one.
@@ -174,7 +181,7 @@ fn command(fields: &mut Fields<'_>) -> Option<CommandLine> {
 }
 
 /// The changes of files in a call's content, and everything else in it.
-fn parts(content: &RawValue) -> (Vec<FileChange>, Vec<Field>) {
+fn parts(content: &RawValue) -> (Vec<FileChange>, Vec<RequestField>) {
     let Some(items) = Items::of(content) else { return (vec![], vec![covered::field("content", content)]) };
     let (mut files, mut rest) = (vec![], vec![]);
     for item in items.0 {
@@ -182,7 +189,10 @@ fn parts(content: &RawValue) -> (Vec<FileChange>, Vec<Field>) {
             files.push(file);
             rest.extend(more);
         } else if let Some(block) = part::<TextContent>(Some(item)) {
-            rest.push(Field { name: "content".to_owned(), value: FieldValue::Text(block.content.text) });
+            rest.push(RequestField {
+                name: "content".to_owned(),
+                value: FieldValue::Text(block.content.text),
+            });
         } else {
             rest.push(covered::field("content", item));
         }
@@ -191,7 +201,7 @@ fn parts(content: &RawValue) -> (Vec<FileChange>, Vec<Field>) {
 }
 
 /// The change of a file, and what else is said about it.
-fn changed(item: &RawValue) -> Option<(FileChange, Vec<Field>)> {
+fn changed(item: &RawValue) -> Option<(FileChange, Vec<RequestField>)> {
     let mut fields = Fields::of(item)?;
     let [kind, path, new] = fields.take_texts(["type", "path", "newText"])?;
     if kind != "diff" {

@@ -9,9 +9,9 @@ use std::{
 };
 
 use abide_domain::{
-    approval::Verdict,
-    context::visible::Label,
-    interaction::{Choice, Question},
+    approval::ApprovalVerdict,
+    context::visible::EscapedLabel,
+    interaction::{InteractionOption, Question},
 };
 use abide_ports::engine::{Answer, Unsupported};
 use serde_json::value::RawValue;
@@ -83,7 +83,7 @@ impl Gates {
         let options = labels.into_iter().filter_map(|(option, word, safe)| {
             let option = option?;
             let name = option.name.as_deref().unwrap_or(&option.option_id);
-            Some(Choice { label: label(name, word), safe })
+            Some(InteractionOption { label: label(name, word), safe })
         });
         let question = context.into_question(options.collect(), None);
         self.known.retain(|gate| gate.name != name);
@@ -104,8 +104,8 @@ impl Gates {
         })?;
         gate.answered = true;
         let option = match answer.verdict {
-            Some(Verdict::Approved) => gate.allow.as_deref(),
-            Some(Verdict::Declined) | None => gate.reject.as_deref(),
+            Some(ApprovalVerdict::Approved) => gate.allow.as_deref(),
+            Some(ApprovalVerdict::Declined) | None => gate.reject.as_deref(),
         };
         Ok(words::permission(&gate.id, option))
     }
@@ -152,7 +152,7 @@ pub(super) fn rejecting(asked: &PermissionAsked<'_>) -> Option<String> {
 /// The option's own words, so that choosing them is understood as the yes or no that they mean.
 fn label(name: &str, word: &str) -> String {
     const YES: [&str; 6] = ["yes", "allow", "approve", "accept", "ok", "confirm"];
-    let name: String = Label(name).to_string().chars().take(MAX_LABEL_CHARS).collect();
+    let name: String = EscapedLabel(name).to_string().chars().take(MAX_LABEL_CHARS).collect();
     let first = name.split([' ', ',']).next().unwrap_or_default().to_lowercase();
     if YES.contains(&&*first) == (word == "Yes") { name } else { format!("{word}, {name}") }
 }

@@ -17,8 +17,8 @@ mod wishes;
 mod words;
 
 use abide_domain::{
-    engine::{Handle, ProbeMethod, ResumeCapability},
-    failure::{Failure, FailureCode},
+    engine::{EngineResumeCapability, EngineSessionHandle, ProbeMethod},
+    failure::{FailureCode, RunFailure},
 };
 use abide_ports::engine::{
     Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
@@ -69,7 +69,7 @@ impl Acp {
         Health {
             version: None,
             trouble: missing(name, observed),
-            resume: ResumeCapability { supported: false, probe_method: ProbeMethod::Api, detail },
+            resume: EngineResumeCapability { supported: false, probe_method: ProbeMethod::Api, detail },
             abilities: self.abilities().except(Ability::Resume),
         }
     }
@@ -116,12 +116,12 @@ impl Engine for Acp {
         Health {
             version: greeted.agent_info.and_then(|agent| agent.version).map(String::from),
             trouble: None,
-            resume: ResumeCapability { supported, probe_method: ProbeMethod::Api, detail },
+            resume: EngineResumeCapability { supported, probe_method: ProbeMethod::Api, detail },
             abilities: if supported { self.abilities() } else { self.abilities().except(Ability::Resume) },
         }
     }
 
-    fn name_session(&self, _fresh: &str) -> Option<Handle> {
+    fn name_session(&self, _fresh: &str) -> Option<EngineSessionHandle> {
         None
     }
 
@@ -139,11 +139,11 @@ impl Engine for Acp {
 }
 
 /// Why the agent cannot be used, if its program is missing.
-fn missing(name: &str, observed: &Observed) -> Option<Failure> {
+fn missing(name: &str, observed: &Observed) -> Option<RunFailure> {
     let Observed::NotFound { reason } = observed else { return None };
     let message =
         format!("{name} is not installed ({reason}); set engines.{name}.command to the agent's program");
-    Some(Failure::new(FailureCode::EngineNotFound, message))
+    Some(RunFailure::new(FailureCode::EngineNotFound, message))
 }
 
 /// The answer to `initialize`, if this line is one.

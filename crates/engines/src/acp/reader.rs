@@ -9,10 +9,10 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use abide_domain::{
-    effect::Session,
+    effect::LaunchSession,
     engine::HandleType,
-    event::Ending,
-    failure::{Failure, FailureCode},
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
 };
 use abide_ports::engine::{Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What};
 use serde_json::value::RawValue;
@@ -112,8 +112,8 @@ impl Conversation {
         Self {
             workspace: order.workspace.to_owned(),
             resumes: match order.session {
-                Session::New | Session::Named(_) => None,
-                Session::Resumed(handle) => Some(handle.handle_value.clone()),
+                LaunchSession::New | LaunchSession::Named(_) => None,
+                LaunchSession::Resumed(handle) => Some(handle.handle_value.clone()),
             },
             prompt: order.prompt.to_owned(),
             wishes: Wishes::of(order),
@@ -217,9 +217,9 @@ impl Conversation {
                 let ending = match answer {
                     Ok(result) => self.stopped(part::<Stopped<'_>>(result).unwrap_or_default().stop_reason),
                     Err(trouble) if turn == 1 && !self.turn.heard => {
-                        Some(Ending::Failed { failure: self.first_failure(&trouble) })
+                        Some(TurnOutcome::Failed { failure: self.first_failure(&trouble) })
                     }
-                    Err(trouble) => Some(Ending::Failed { failure: self.failure(&trouble) }),
+                    Err(trouble) => Some(TurnOutcome::Failed { failure: self.failure(&trouble) }),
                 };
                 let heard = std::mem::take(&mut self.turn);
                 self.ended = turn;
@@ -227,7 +227,8 @@ impl Conversation {
                 match ending {
                     Some(ending) => facts.ended(turn, ending),
                     None if heard.is_broken => {
-                        facts.ended(turn, Ending::Failed { failure: engine_failed(heard.answer.trim()) });
+                        facts
+                            .ended(turn, TurnOutcome::Failed { failure: engine_failed(heard.answer.trim()) });
                     }
                     None => facts.answered(turn, &heard.answer),
                 }
@@ -245,7 +246,7 @@ impl Conversation {
         {
             let ours = words::VERSION;
             let message = format!("the agent speaks version {version} of the protocol and not {ours}");
-            return self.give_up(Failure::new(FailureCode::EngineFailed, message), facts);
+            return self.give_up(RunFailure::new(FailureCode::EngineFailed, message), facts);
         }
         let (method, replays) = match (&self.resumes, Reopening::offered(greeted)) {
             (None, _) => ("session/new", false),
@@ -253,7 +254,7 @@ impl Conversation {
             (Some(_), Some(Reopening::Load)) => ("session/load", true),
             (Some(_), None) => {
                 let message = "the agent cannot go on with a session that another process began";
-                let failure = Failure::new(FailureCode::SessionResumeFailed, message);
+                let failure = RunFailure::new(FailureCode::SessionResumeFailed, message);
                 return self.give_up(failure, facts);
             }
         };
@@ -266,7 +267,7 @@ impl Conversation {
         // Who loads a session does not name it again.
         let Some(session) = announced.or_else(|| self.resumes.clone()).filter(|id| !id.is_empty()) else {
             let message = "the agent opened a session without telling its id";
-            return self.give_up(Failure::new(FailureCode::EngineFailed, message), facts);
+            return self.give_up(RunFailure::new(FailureCode::EngineFailed, message), facts);
         };
         self.session = Some(session.clone());
         facts.say(What::Session { handle_type: HandleType::SessionId, value: session.clone() });
@@ -275,7 +276,7 @@ impl Conversation {
                 self.phase = Phase::Setting(settings, 0);
                 self.go_on(facts);
             }
-            Err(reason) => self.give_up(Failure::new(FailureCode::EngineFailed, reason), facts),
+            Err(reason) => self.give_up(RunFailure::new(FailureCode::EngineFailed, reason), facts),
         }
     }
 
@@ -348,7 +349,7 @@ impl Conversation {
         match (&self.phase, params, part::<PermissionAsked<'_>>(params)) {
             (Phase::Talking, Some(params), Some(asked)) => {
                 self.turn.heard = true;
-                let purpose = abide_domain::interaction::Purpose::Approval;
+                let purpose = abide_domain::interaction::GatePurpose::Approval;
                 match self.gates.open(self.ended + 1, id, params, &asked) {
                     Ok((gate, question)) => facts.say(What::Gate { gate, purpose, question }),
                     Err(Missing) => {
@@ -368,10 +369,10 @@ impl Conversation {
     }
 
     /// How a turn ended; none if with an answer.
-    fn stopped(&self, reason: Option<Cow<'_, str>>) -> Option<Ending> {
+    fn stopped(&self, reason: Option<Cow<'_, str>>) -> Option<TurnOutcome> {
         let why = match reason.as_deref() {
             Some("end_turn") => return None,
-            Some("cancelled") => return Some(Ending::Interrupted),
+            Some("cancelled") => return Some(TurnOutcome::Interrupted),
             Some("refusal") => "the agent refuses to go on with this; say it differently".to_owned(),
             Some("max_tokens") => {
                 "the agent reached its limit of tokens before it was done; ask for less at a time".to_owned()
@@ -383,28 +384,28 @@ impl Conversation {
             Some(other) => format!("the agent stopped for a reason that is not known here: {other}"),
             None => "the agent stopped without saying why".to_owned(),
         };
-        Some(Ending::Failed { failure: Failure::new(FailureCode::EngineFailed, why) })
+        Some(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, why) })
     }
 
     /// It cannot go on; nothing that comes after this counts.
-    fn give_up(&mut self, failure: Failure, facts: &mut Facts) {
+    fn give_up(&mut self, failure: RunFailure, facts: &mut Facts) {
         self.phase = Phase::Broken;
         self.ended = 1;
-        facts.ended(1, Ending::Failed { failure });
+        facts.ended(1, TurnOutcome::Failed { failure });
     }
 
-    fn not_opened(&self, trouble: &Trouble<'_>) -> Failure {
+    fn not_opened(&self, trouble: &Trouble<'_>) -> RunFailure {
         let failure = self.failure(trouble);
         if self.resumes.is_none() || failure.code == FailureCode::EngineAuthRequired {
             return failure;
         }
         let message = format!("the session could not be resumed: {}", failure.message);
-        Failure::new(FailureCode::SessionResumeFailed, message)
+        RunFailure::new(FailureCode::SessionResumeFailed, message)
     }
 
     /// The failure of something that was asked of a session before it showed any sign of life. Some agents say that they
     /// resumed a session and look for it only then.
-    fn first_failure(&self, trouble: &Trouble<'_>) -> Failure {
+    fn first_failure(&self, trouble: &Trouble<'_>) -> RunFailure {
         let failure = self.failure(trouble);
         let lower = failure.message.to_lowercase();
         let about_session = SESSION.iter().any(|word| lower.contains(word));
@@ -413,7 +414,7 @@ impl Conversation {
         if is_missing { self.not_opened(trouble) } else { failure }
     }
 
-    fn failure(&self, trouble: &Trouble<'_>) -> Failure {
+    fn failure(&self, trouble: &Trouble<'_>) -> RunFailure {
         let mut message = trouble.message.as_deref().unwrap_or("the agent reports an error").to_owned();
         let data = part::<TroubleData<'_>>(trouble.data).and_then(|data| data.details.or(data.message));
         if let Some(more) = data.or_else(|| part::<Cow<'_, str>>(trouble.data))
@@ -525,14 +526,14 @@ impl Tongue for Conversation {
         }
         let turn = self.ended + 1;
         if departure.cause == Cause::Interrupted {
-            return facts.ended(turn, Ending::Interrupted);
+            return facts.ended(turn, TurnOutcome::Interrupted);
         }
         let mut failure = went_silently(departure);
         let auth = failure.code == FailureCode::EngineAuthRequired;
         if self.resumes.is_some() && self.session.is_none() && !auth {
             failure.code = FailureCode::SessionResumeFailed;
         }
-        facts.ended(turn, Ending::Failed { failure });
+        facts.ended(turn, TurnOutcome::Failed { failure });
     }
 
     fn status(&self) -> Status {

@@ -1,13 +1,13 @@
 //! What the conversation makes of lines that no recording shows.
 
 use abide_domain::{
-    approval::{Verdict, verdict_of},
-    effect::Session,
-    engine::{Handle, HandleType, ProfileKind},
-    event::Ending,
+    approval::{ApprovalVerdict, verdict_of},
+    effect::LaunchSession,
+    engine::{EngineSessionHandle, HandleType, ProfileKind},
+    event::TurnOutcome,
     failure::FailureCode,
     interaction::Question,
-    process::Exit,
+    process::ExitStatus,
     settings::ExecutionMode,
     time::Timestamp,
 };
@@ -21,7 +21,7 @@ const GREETED: &str =
     r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}}"#;
 const OPENED: &str = r#"{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}"#;
 
-fn order<'a>(installation: &'a Installation, session: &'a Session) -> Order<'a> {
+fn order<'a>(installation: &'a Installation, session: &'a LaunchSession) -> Order<'a> {
     Order {
         installation,
         kind: ProfileKind::StickyProcess,
@@ -40,8 +40,8 @@ fn order<'a>(installation: &'a Installation, session: &'a Session) -> Order<'a> 
     }
 }
 
-fn resumed() -> Session {
-    Session::Resumed(Handle {
+fn resumed() -> LaunchSession {
+    LaunchSession::Resumed(EngineSessionHandle {
         engine: "acp".to_owned(),
         handle_type: HandleType::SessionId,
         handle_value: "s".to_owned(),
@@ -50,15 +50,15 @@ fn resumed() -> Session {
 }
 
 /// A conversation in which these lines were heard, and what they said.
-fn heard(session: &Session, lines: &[&str]) -> (Box<dyn Interpreter>, Vec<Said>) {
+fn heard(session: &LaunchSession, lines: &[&str]) -> (Box<dyn Interpreter>, Vec<Said>) {
     let mut interpreter = interpreter(&order(&Installation::named("agent"), session));
     let said = lines.iter().flat_map(|line| interpreter.feed(format!("{line}\n").as_bytes())).collect();
     (interpreter, said)
 }
 
 /// How the turns of a new session end in which these lines were heard after the greeting.
-fn endings(lines: &[&str]) -> Vec<Ending> {
-    let (_, said) = heard(&Session::New, &[&[GREETED, OPENED], lines].concat());
+fn endings(lines: &[&str]) -> Vec<TurnOutcome> {
+    let (_, said) = heard(&LaunchSession::New, &[&[GREETED, OPENED], lines].concat());
     let endings = said.into_iter().filter_map(|said| match said.what {
         What::Ended { ending, .. } => Some(ending),
         What::Session { .. }
@@ -111,7 +111,7 @@ fn history_is_never_the_answer_even_if_it_is_told_late() {
     let echo = update("user_message_chunk", "hello");
     let lines = [GREETED, &history[0], &history[1], loaded, &history[0], &history[1], &echo, &answer, end];
     let (_, said) = heard(&resumed(), &lines);
-    let ending = Ending::Completed { text: "new answer".to_owned() };
+    let ending = TurnOutcome::Completed { text: "new answer".to_owned() };
     assert_eq!(said.last().map(|said| &said.what), Some(&What::Ended { turn: 1, ending }));
 }
 
@@ -127,7 +127,7 @@ fn the_last_message_is_the_answer() {
     );
     assert_eq!(
         endings(&[&look, tool, &begins, &other, &ends, end]),
-        [Ending::Completed { text: "good news".to_owned() }]
+        [TurnOutcome::Completed { text: "good news".to_owned() }]
     );
 }
 
@@ -135,13 +135,13 @@ fn the_last_message_is_the_answer() {
 fn only_end_turn_is_success() {
     for reason in ["refusal", "max_tokens", "max_turn_requests", "something_new"] {
         let end = format!(r#"{{"jsonrpc":"2.0","id":1001,"result":{{"stopReason":"{reason}"}}}}"#);
-        assert!(matches!(endings(&[&end])[..], [Ending::Failed { .. }]), "{reason}");
+        assert!(matches!(endings(&[&end])[..], [TurnOutcome::Failed { .. }]), "{reason}");
     }
     let cancelled = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"cancelled"}}"#;
-    assert_eq!(endings(&[cancelled]), [Ending::Interrupted]);
+    assert_eq!(endings(&[cancelled]), [TurnOutcome::Interrupted]);
     assert!(matches!(
         endings(&[r#"{"jsonrpc":"2.0","id":1001,"result":null}"#])[..],
-        [Ending::Failed { .. }]
+        [TurnOutcome::Failed { .. }]
     ));
     assert_eq!(endings(&[r#"{"jsonrpc":"2.0","id":1,"result":{"stopReason":"end_turn"}}"#]), []);
 }
@@ -151,7 +151,7 @@ fn an_agent_that_wants_a_login_says_so() {
     let (_, said) =
         heard(&resumed(), &[GREETED, r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32000,"message":"no"}}"#]);
     let ended = said.last().map(|said| said.what.clone());
-    let Some(What::Ended { ending: Ending::Failed { failure }, .. }) = ended else {
+    let Some(What::Ended { ending: TurnOutcome::Failed { failure }, .. }) = ended else {
         panic!("it failed: {ended:?}")
     };
     assert_eq!(failure.code, FailureCode::EngineAuthRequired);
@@ -161,7 +161,7 @@ fn an_agent_that_wants_a_login_says_so() {
 fn an_id_that_is_used_again_is_another_request_unless_it_is_the_same_one() {
     let end = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn"}}"#;
     let (first, other) = (permission("0", "c1"), permission("0", "c2"));
-    let (_, said) = heard(&Session::New, &[GREETED, OPENED, &first, &first, &other, end, &other]);
+    let (_, said) = heard(&LaunchSession::New, &[GREETED, OPENED, &first, &first, &other, end, &other]);
     let names: Vec<String> = gates(&said).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["0", "0", "0#2", "0#3"]);
 }
@@ -169,7 +169,7 @@ fn an_id_that_is_used_again_is_another_request_unless_it_is_the_same_one() {
 #[test]
 fn permission_is_given_for_this_once_or_not_at_all() {
     let request = permission("\"q\"", "c");
-    let (mut interpreter, said) = heard(&Session::New, &[GREETED, OPENED, &request]);
+    let (mut interpreter, said) = heard(&LaunchSession::New, &[GREETED, OPENED, &request]);
     let (gate, question) = gates(&said).remove(0);
     let labels: Vec<&str> = question.options.iter().map(|option| option.label.as_str()).collect();
     assert_eq!(labels, ["Yes, Proceed", "Reject"]);
@@ -179,16 +179,16 @@ fn permission_is_given_for_this_once_or_not_at_all() {
         let answer = String::from_utf8(answer).unwrap();
         assert!(answer.contains("\"id\":\"q\"") && answer.contains(&format!("\"optionId\":\"{expected}\"")));
     }
-    let unknown = Answer { gate: "other", text: "yes", verdict: Some(Verdict::Approved) };
+    let unknown = Answer { gate: "other", text: "yes", verdict: Some(ApprovalVerdict::Approved) };
     assert!(interpreter.answer(&unknown).is_err());
 }
 
 #[test]
 fn a_turn_that_has_not_begun_is_stopped_by_a_signal_and_one_at_work_by_the_protocol() {
-    let (mut interpreter, _) = heard(&Session::New, &[GREETED]);
+    let (mut interpreter, _) = heard(&LaunchSession::New, &[GREETED]);
     assert_eq!(interpreter.interrupt(), Stop::Signal(Signal::Terminate));
     let request = permission("0", "c");
-    let (mut interpreter, _) = heard(&Session::New, &[GREETED, OPENED, &request]);
+    let (mut interpreter, _) = heard(&LaunchSession::New, &[GREETED, OPENED, &request]);
     let Stop::Write(bytes) = interpreter.interrupt() else { panic!("it is told") };
     let lines = String::from_utf8(bytes).unwrap();
     assert!(lines.contains("session/cancel") && lines.contains("\"cancelled\""), "{lines}");
@@ -197,7 +197,7 @@ fn a_turn_that_has_not_begun_is_stopped_by_a_signal_and_one_at_work_by_the_proto
 #[test]
 fn what_we_do_not_offer_is_refused_under_the_same_id() {
     let request = r#"{"jsonrpc":"2.0","id":0,"method":"fs/read_text_file","params":{"path":"/etc/passwd"}}"#;
-    let (_, said) = heard(&Session::New, &[GREETED, OPENED, request]);
+    let (_, said) = heard(&LaunchSession::New, &[GREETED, OPENED, request]);
     let Some(What::Write(bytes)) = said.last().map(|said| &said.what) else { panic!("it is answered") };
     let answer = String::from_utf8_lossy(bytes);
     assert!(answer.contains("\"id\":0") && answer.contains("-32601"), "{answer}");
@@ -211,10 +211,11 @@ fn a11_a_session_that_turns_out_to_be_missing_at_the_first_prompt_could_not_be_r
             r#"{{"jsonrpc":"2.0","id":1001,"error":{{"code":{code},"message":"{message}","data":{{"details":"{details}"}}}}}}"#
         )
     };
-    let code = |session: &Session, line: &str| {
+    let code = |session: &LaunchSession, line: &str| {
         let (_, said) =
-            heard(session, &[GREETED, if *session == Session::New { OPENED } else { reopened }, line]);
-        let Some(What::Ended { ending: Ending::Failed { failure }, .. }) = said.last().map(|it| &it.what)
+            heard(session, &[GREETED, if *session == LaunchSession::New { OPENED } else { reopened }, line]);
+        let Some(What::Ended { ending: TurnOutcome::Failed { failure }, .. }) =
+            said.last().map(|it| &it.what)
         else {
             panic!("it ends with a failure: {said:?}");
         };
@@ -228,7 +229,11 @@ fn a11_a_session_that_turns_out_to_be_missing_at_the_first_prompt_could_not_be_r
     ] {
         let line = error(number, message, details);
         assert_eq!(code(&resumed(), &line), FailureCode::SessionResumeFailed, "{line}");
-        assert_eq!(code(&Session::New, &line), FailureCode::EngineFailed, "nothing was resumed: {line}");
+        assert_eq!(
+            code(&LaunchSession::New, &line),
+            FailureCode::EngineFailed,
+            "nothing was resumed: {line}"
+        );
     }
     for (message, details) in
         [("Internal error", "model not found: m"), ("Internal error", "thread panicked")]
@@ -241,14 +246,14 @@ fn a11_a_session_that_turns_out_to_be_missing_at_the_first_prompt_could_not_be_r
 #[test]
 fn a_held_process_that_goes_between_turns_fails_nobody() {
     let end = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn"}}"#;
-    let departure = Departure { exit: Exit::Code(1), stderr: b"", cause: Cause::Itself };
-    let (mut interpreter, _) = heard(&Session::New, &[GREETED, OPENED, end]);
+    let departure = Departure { exit: ExitStatus::Code(1), stderr: b"", cause: Cause::Itself };
+    let (mut interpreter, _) = heard(&LaunchSession::New, &[GREETED, OPENED, end]);
     assert_eq!(interpreter.end(&departure), []);
     let begun = update("agent_message_chunk", "half");
-    let (mut interpreter, _) = heard(&Session::New, &[GREETED, OPENED, end, &begun]);
+    let (mut interpreter, _) = heard(&LaunchSession::New, &[GREETED, OPENED, end, &begun]);
     let ended = interpreter.end(&departure);
     assert!(
-        matches!(ended[..], [Said { what: What::Ended { turn: 2, ending: Ending::Failed { .. } }, .. }]),
+        matches!(ended[..], [Said { what: What::Ended { turn: 2, ending: TurnOutcome::Failed { .. } }, .. }]),
         "{ended:?}"
     );
 }
@@ -281,7 +286,7 @@ fn asked_about(updates: &[&str], call: &str) -> Option<String> {
     let lines: Vec<String> =
         [GREETED.to_owned(), OPENED.to_owned()].into_iter().chain(updates).chain([request]).collect();
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    let (_, said) = heard(&Session::New, &lines);
+    let (_, said) = heard(&LaunchSession::New, &lines);
     let declined = said.iter().any(|said| {
         let rejects = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(r#""optionId":"n""#);
         matches!(&said.what, What::Write(bytes) if rejects(bytes))
@@ -359,7 +364,7 @@ fn a_request_that_is_too_long_is_refused_under_its_id() {
         let head =
             format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"session/request_permission","params":{{"x":""#);
         let (_, said) =
-            heard(&Session::New, &[GREETED, OPENED, &update("agent_message_chunk", "a"), &long(&head)]);
+            heard(&LaunchSession::New, &[GREETED, OPENED, &update("agent_message_chunk", "a"), &long(&head)]);
         let [.., Said { what: What::Warning(_), .. }, Said { what: What::Write(answer), .. }] =
             said.as_slice()
         else {
@@ -377,16 +382,16 @@ fn a_turn_fails_that_cannot_go_on_without_a_line_that_is_too_long() {
     let answer = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn","x":""#;
     for head in [nameless, answer, r#"{"result":{"x":""#] {
         let ended = endings(&[&long(head)]);
-        let [Ending::Failed { failure }] = ended.as_slice() else { panic!("{head}: {ended:?}") };
+        let [TurnOutcome::Failed { failure }] = ended.as_slice() else { panic!("{head}: {ended:?}") };
         assert!(failure.message.contains("acp") && failure.message.contains("16 MiB"), "{failure:?}");
     }
     let harmless = r#"{"jsonrpc":"2.0","method":"session/update","params":{"x":""#;
     let done = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn"}}"#;
     for head in [harmless, "no JSON at all"] {
         let ended = endings(&[&long(head), &update("agent_message_chunk", "answer"), done]);
-        assert!(matches!(ended.as_slice(), [Ending::Completed { .. }]), "{head}: {ended:?}");
+        assert!(matches!(ended.as_slice(), [TurnOutcome::Completed { .. }]), "{head}: {ended:?}");
     }
     // Before the first prompt is sent, it is known as a failure too.
-    let (_, said) = heard(&Session::New, &[&long(r#"{"jsonrpc":"2.0","id":1,"result":{"x":""#)]);
+    let (_, said) = heard(&LaunchSession::New, &[&long(r#"{"jsonrpc":"2.0","id":1,"result":{"x":""#)]);
     assert!(matches!(said.last(), Some(Said { what: What::Ended { turn: 1, .. }, .. })), "{said:?}");
 }

@@ -3,7 +3,7 @@
 //! Names that the model gives to its questions are dropped: ours are unique for ever and theirs repeat. Where the
 //! object was found is not known here.
 
-use abide_domain::interaction::{Choice, Kind, Policy, Question};
+use abide_domain::interaction::{DecisionPolicy, InteractionKind, InteractionOption, Question};
 use serde_json::{Map, Value};
 
 /// The longest question, in characters.
@@ -69,13 +69,13 @@ pub(super) fn question(object: &Map<String, Value>, prose: &str, odd: &mut Vec<S
     let object = inner(object);
     let typed = || object.get("type").filter(|_| !marks(object, "type"));
     let kind = match object.get("kind").or_else(typed) {
-        None => Kind::OpenText,
+        None => InteractionKind::OpenText,
         Some(kind) => kind.as_str().and_then(named).unwrap_or_else(|| {
             odd.push(format!(
                 "the question's kind {} is unknown, so it is open_text",
                 short(&kind.to_string())
             ));
-            Kind::OpenText
+            InteractionKind::OpenText
         }),
     };
     let options = options(object, odd);
@@ -120,10 +120,10 @@ pub(super) fn bounded(text: String, most: usize, what: &str, odd: &mut Vec<Strin
 }
 
 /// A kind by its name, however it is spelled; none if there is no such kind.
-fn named(name: &str) -> Option<Kind> {
+fn named(name: &str) -> Option<InteractionKind> {
     let name = normal(name);
-    let kind = Kind::named(&name);
-    (kind != Kind::OpenText || name == "open_text").then_some(kind)
+    let kind = InteractionKind::named(&name);
+    (kind != InteractionKind::OpenText || name == "open_text").then_some(kind)
 }
 
 fn normal(name: &str) -> String {
@@ -148,9 +148,9 @@ fn scalar(value: &Value) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn options(object: &Map<String, Value>, odd: &mut Vec<String>) -> Vec<Choice> {
+fn options(object: &Map<String, Value>, odd: &mut Vec<String>) -> Vec<InteractionOption> {
     let given = object.get("options").or_else(|| object.get("choices"));
-    let mut choices: Vec<Choice> = match given {
+    let mut choices: Vec<InteractionOption> = match given {
         None | Some(Value::Null) => vec![],
         Some(Value::Array(options)) => options.iter().take(MOST_OPTIONS + 1).filter_map(choice).collect(),
         Some(Value::Object(options)) => options.values().take(MOST_OPTIONS + 1).filter_map(choice).collect(),
@@ -169,7 +169,7 @@ fn options(object: &Map<String, Value>, odd: &mut Vec<String>) -> Vec<Choice> {
     choices
 }
 
-fn choice(option: &Value) -> Option<Choice> {
+fn choice(option: &Value) -> Option<InteractionOption> {
     let (label, safe) = match option {
         Value::Object(option) => {
             let safe = ["safe", "is_safe", "default"].iter().any(|name| match option.get(*name) {
@@ -188,7 +188,7 @@ fn choice(option: &Value) -> Option<Choice> {
         }
     };
     let label = label.split_whitespace().collect::<Vec<_>>().join(" ");
-    Some(Choice { label, safe })
+    Some(InteractionOption { label, safe })
 }
 
 fn hints(object: &Map<String, Value>, odd: &mut Vec<String>) -> Option<String> {
@@ -203,16 +203,20 @@ fn hints(object: &Map<String, Value>, odd: &mut Vec<String>) -> Option<String> {
     Some(hints)
 }
 
-fn policy(object: &Map<String, Value>, kind: Kind, odd: &mut Vec<String>) -> Policy {
+fn policy(object: &Map<String, Value>, kind: InteractionKind, odd: &mut Vec<String>) -> DecisionPolicy {
     // Nobody decides a risk by not answering.
-    let standard = if kind == Kind::RiskAck { Policy::Abort } else { Policy::EngineJudgement };
+    let standard = if kind == InteractionKind::RiskAck {
+        DecisionPolicy::Abort
+    } else {
+        DecisionPolicy::EngineJudgement
+    };
     let Some(given) = object.get("default_decision_policy").filter(|policy| !policy.is_null()) else {
         return standard;
     };
     match given.as_str().map(normal).as_deref() {
-        Some("engine_judgement" | "engine_judgment") => Policy::EngineJudgement,
-        Some("safe_default") => Policy::SafeDefault,
-        Some("abort") => Policy::Abort,
+        Some("engine_judgement" | "engine_judgment") => DecisionPolicy::EngineJudgement,
+        Some("safe_default") => DecisionPolicy::SafeDefault,
+        Some("abort") => DecisionPolicy::Abort,
         Some(_) | None => {
             odd.push(format!("the policy {} is unknown", short(&given.to_string())));
             standard

@@ -2,7 +2,7 @@
 //!
 //! What is told is in `patch`; how the answer is read, in `recognise`.
 
-use abide_domain::{effect::Session, engine::Handle, settings::ExecutionMode};
+use abide_domain::{effect::LaunchSession, engine::EngineSessionHandle, settings::ExecutionMode};
 use abide_ports::engine::{
     Abilities, Answer, Asking, Check, Departure, Engine, Evidence, Health, IncompatibleCheckpoint,
     Installation, Interpreter, IsolationScope, Launch, Leave, Observed, Order, ReaderCheckpoint, Said,
@@ -32,8 +32,8 @@ struct Reminding {
 /// The first turn of a session is told everything, later ones are reminded.
 fn told(asking: Asking, order: &Order<'_>) -> String {
     let turn_index = match order.session {
-        Session::New | Session::Named(_) => 1,
-        Session::Resumed(_) => LATER,
+        LaunchSession::New | LaunchSession::Named(_) => 1,
+        LaunchSession::Resumed(_) => LATER,
     };
     patch::prompt(order.mode, asking, order.prompt, turn_index, order.skill)
 }
@@ -66,7 +66,7 @@ impl Engine for Instructed {
         self.engine.judge(observed)
     }
 
-    fn name_session(&self, fresh: &str) -> Option<Handle> {
+    fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle> {
         self.engine.name_session(fresh)
     }
 

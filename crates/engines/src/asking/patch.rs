@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use crate::asking::recognise;
     use Asking::{ByItself, InText};
-    use abide_domain::event::Ending;
+    use abide_domain::event::TurnOutcome;
 
     const MODES: [ExecutionMode; 3] = [ExecutionMode::Auto, ExecutionMode::Interactive, ExecutionMode::Chat];
 
@@ -147,9 +147,9 @@ mod tests {
     fn an_engine_that_repeats_what_it_was_told_does_not_ask() {
         for mode in MODES {
             let echo = format!("You said: {} And I say: fine.", prompt(mode, InText, "do it", 1, None));
-            assert!(matches!(recognise(&echo).ending, Ending::Completed { .. }), "{echo}");
+            assert!(matches!(recognise(&echo).ending, TurnOutcome::Completed { .. }), "{echo}");
             let asks = format!("{echo}\n```abide-question\n{{\"prompt\": \"Really?\"}}\n```");
-            assert!(matches!(recognise(&asks).ending, Ending::Asked { .. }), "{asks}");
+            assert!(matches!(recognise(&asks).ending, TurnOutcome::Asked { .. }), "{asks}");
         }
     }
 
@@ -195,6 +195,6 @@ mod tests {
     fn the_example_that_engines_are_shown_is_understood() {
         let heard = recognise(ASK);
         assert_eq!(heard.warning, None);
-        assert!(matches!(heard.ending, Ending::Asked { question, .. } if question.options.len() == 2));
+        assert!(matches!(heard.ending, TurnOutcome::Asked { question, .. } if question.options.len() == 2));
     }
 }

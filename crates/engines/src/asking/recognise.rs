@@ -7,8 +7,8 @@
 use std::ops::Range;
 
 use abide_domain::{
-    event::Ending,
-    interaction::{Kind, Policy, Question},
+    event::TurnOutcome,
+    interaction::{DecisionPolicy, InteractionKind, Question},
 };
 
 use super::{
@@ -21,7 +21,7 @@ use super::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heard {
     /// The end of the turn that it means.
-    pub ending: Ending,
+    pub ending: TurnOutcome,
     /// What was odd about it.
     pub warning: Option<String>,
 }
@@ -34,7 +34,7 @@ pub fn recognise(text: &str) -> Heard {
     blocks.retain(|block| !repeated.iter().any(|told| told.contains(&block.whole.start)));
     match named(text, &blocks).or_else(|| unnamed(text, &blocks)).or_else(|| bare(text, &blocks)) {
         Some(found) => asked(text, &found),
-        None => Heard { ending: Ending::Completed { text: text.to_owned() }, warning: None },
+        None => Heard { ending: TurnOutcome::Completed { text: text.to_owned() }, warning: None },
     }
 }
 
@@ -129,7 +129,7 @@ fn asked(text: &str, found: &Found) -> Heard {
     let after = part(found.whole.end..text.len()).trim();
     let prose: Vec<&str> = [before, rest, after].into_iter().filter(|part| !part.is_empty()).collect();
     Heard {
-        ending: Ending::Asked { text: prose.join("\n\n"), question },
+        ending: TurnOutcome::Asked { text: prose.join("\n\n"), question },
         warning: (!odd.is_empty()).then(|| odd.join("; ")),
     }
 }
@@ -145,11 +145,11 @@ fn malformed(raw: &str, before: &str, odd: &mut Vec<String>) -> Question {
     // Whatever it was, a risk is not to be decided by silence.
     let risky = raw.contains("risk_ack");
     Question {
-        kind: Kind::OpenText,
+        kind: InteractionKind::OpenText,
         prompt,
         options: vec![],
         ui_hints: None,
-        default_decision_policy: if risky { Policy::Abort } else { Policy::EngineJudgement },
+        default_decision_policy: if risky { DecisionPolicy::Abort } else { DecisionPolicy::EngineJudgement },
         context: None,
         hidden: None,
     }

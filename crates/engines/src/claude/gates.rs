@@ -6,9 +6,9 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use abide_domain::{
-    approval::Verdict,
-    context::{ChangeKind, CommandLine, Context, FieldValue, FileChange, Subject},
-    interaction::{Choice, Kind, Policy, Purpose, Question},
+    approval::ApprovalVerdict,
+    context::{ApprovalContext, ApprovalSubject, ChangeKind, CommandLine, FieldValue, FileChange},
+    interaction::{DecisionPolicy, GatePurpose, InteractionKind, InteractionOption, Question},
 };
 use abide_ports::engine::{Answer, Unsupported, What};
 use serde_json::{Map, Value, value::RawValue};
@@ -51,8 +51,8 @@ impl Gates {
             .flatten()
             .filter(|asked| !asked.questions.is_empty());
         let (purpose, question) = match &asked {
-            Some(asked) => (Purpose::Input, question(asked)),
-            None => (Purpose::Approval, approval(&request, &input)),
+            Some(asked) => (GatePurpose::Input, question(asked)),
+            None => (GatePurpose::Approval, approval(&request, &input)),
         };
         let gate = Gate { tool_use_id: request.tool_use_id, input, asked, answered: false };
         self.0.insert(request_id.clone(), gate);
@@ -95,9 +95,9 @@ impl Gates {
                 let input = with_answers(&gate.input, &answers(asked, answer.text));
                 return Ok(response(answer.gate, &Permission::Allow { updated_input: &input }));
             }
-            (None, Some(Verdict::Approved)) => Permission::Allow { updated_input: &gate.input },
+            (None, Some(ApprovalVerdict::Approved)) => Permission::Allow { updated_input: &gate.input },
             // Whoever did not say that it is a yes did not say yes.
-            (None, Some(Verdict::Declined) | None) => Permission::Deny {
+            (None, Some(ApprovalVerdict::Declined) | None) => Permission::Deny {
                 message: match answer.text.trim() {
                     "" => "The person declined.",
                     reason => reason,
@@ -119,17 +119,19 @@ fn approval(request: &Request, input: &RawValue) -> Question {
         _ => None,
     };
     let mut context = match known {
-        Some(subject) => {
-            Context { tool: Some(tool.clone()), rest: fields.into_rest(), ..Context::new(subject) }
-        }
+        Some(subject) => ApprovalContext {
+            tool: Some(tool.clone()),
+            rest: fields.into_rest(),
+            ..ApprovalContext::new(subject)
+        },
         None => {
             let input = covered::fields("input", input);
-            Context::new(Subject::Tool { name: tool.clone(), input })
+            ApprovalContext::new(ApprovalSubject::Tool { name: tool.clone(), input })
         }
     };
     let fields = match &context.subject {
-        Subject::Tool { input, .. } => input,
-        Subject::Command { .. } | Subject::FileChange { .. } => &context.rest,
+        ApprovalSubject::Tool { input, .. } => input,
+        ApprovalSubject::Command { .. } | ApprovalSubject::FileChange { .. } => &context.rest,
     };
     let is_said = |remark: &String| {
         fields.iter().any(|field| matches!(&field.value, FieldValue::Text(text) if text == remark))
@@ -139,41 +141,41 @@ fn approval(request: &Request, input: &RawValue) -> Question {
     let hint = shown(tool, 200);
     context.into_question(
         vec![
-            Choice { label: "Allow".to_owned(), safe: false },
-            Choice { label: "Deny".to_owned(), safe: true },
+            InteractionOption { label: "Allow".to_owned(), safe: false },
+            InteractionOption { label: "Deny".to_owned(), safe: true },
         ],
         Some(Value::from_iter([("tool", hint)]).to_string()),
     )
 }
 
 /// A command. Where it is run is not told: the program's shell remembers where it went.
-fn command(line: CommandLine) -> Subject {
-    Subject::Command { line, cwd: None }
+fn command(line: CommandLine) -> ApprovalSubject {
+    ApprovalSubject::Command { line, cwd: None }
 }
 
-fn written(fields: &mut Fields<'_>) -> Option<Subject> {
+fn written(fields: &mut Fields<'_>) -> Option<ApprovalSubject> {
     let [path, content] = fields.take_texts(["file_path", "content"])?;
     Some(changed(path, ChangeKind::Write, covered::diff("", &content)))
 }
 
-fn edited(fields: &mut Fields<'_>) -> Option<Subject> {
+fn edited(fields: &mut Fields<'_>) -> Option<ApprovalSubject> {
     let [path, old, new] = fields.take_texts(["file_path", "old_string", "new_string"])?;
     Some(changed(path, ChangeKind::Edit, covered::diff(&old, &new)))
 }
 
-fn changed(path: String, change: ChangeKind, diff: String) -> Subject {
-    Subject::FileChange { files: vec![FileChange { path, change, diff, cut: false }] }
+fn changed(path: String, change: ChangeKind, diff: String) -> ApprovalSubject {
+    ApprovalSubject::FileChange { files: vec![FileChange { path, change, diff, cut: false }] }
 }
 
 fn question(asked: &Asked) -> Question {
     let (kind, prompt, options) = match asked.questions.as_slice() {
         [only] => {
             let kind = match (only.options.is_empty(), only.multi_select) {
-                (true, _) => Kind::OpenText,
-                (false, false) => Kind::ChooseOne,
-                (false, true) => Kind::FillFields,
+                (true, _) => InteractionKind::OpenText,
+                (false, false) => InteractionKind::ChooseOne,
+                (false, true) => InteractionKind::FillFields,
             };
-            let label = |label: &String| Choice { label: label.clone(), safe: false };
+            let label = |label: &String| InteractionOption { label: label.clone(), safe: false };
             let options = only.options.iter().map(|option| label(&option.label)).collect();
             (kind, told(only), options)
         }
@@ -182,10 +184,10 @@ fn question(asked: &Asked) -> Question {
                 several.iter().zip(1..).map(|(each, number)| format!("{number}. {}\n", told(each)));
             let mut prompt: String = numbered.collect();
             prompt.push_str("Please answer each in a line of its own, as in \"1: …\". Any text will do.");
-            (Kind::FillFields, prompt, vec![])
+            (InteractionKind::FillFields, prompt, vec![])
         }
     };
-    let default_decision_policy = Policy::EngineJudgement;
+    let default_decision_policy = DecisionPolicy::EngineJudgement;
     Question { kind, prompt, options, ui_hints: None, default_decision_policy, context: None, hidden: None }
 }
 
@@ -263,7 +265,7 @@ mod tests {
         (gates, what)
     }
 
-    fn check(tool: &str, input: &str, text: &str, verdict: Option<Verdict>, expected: &str) {
+    fn check(tool: &str, input: &str, text: &str, verdict: Option<ApprovalVerdict>, expected: &str) {
         let (mut gates, _) = raised(tool, input);
         let bytes = gates.answer(&Answer { gate: "r1", text, verdict }).expect("the request is open");
         let line: Value = serde_json::from_slice(&bytes).expect("an answer is a line of JSON");
@@ -285,12 +287,12 @@ mod tests {
     fn permission_is_given_once_for_exactly_what_was_asked() {
         let input = r#"{"command":"touch x"}"#;
         let allowed = r#"{"behavior":"allow","updatedInput":{"command":"touch x"}}"#;
-        check("Bash", input, "yes", Some(Verdict::Approved), allowed);
+        check("Bash", input, "yes", Some(ApprovalVerdict::Approved), allowed);
     }
 
     fn asked_for(tool: &str, input: &str) -> Question {
         let (_, what) = raised(tool, input);
-        let What::Gate { purpose: Purpose::Approval, question, .. } = what else {
+        let What::Gate { purpose: GatePurpose::Approval, question, .. } = what else {
             panic!("{what:?} is no approval")
         };
         question
@@ -355,10 +357,10 @@ mod tests {
     fn a_refusal_carries_the_reason_and_no_verdict_is_no_permission() {
         let input = r#"{"command":"touch x"}"#;
         let denied = r#"{"behavior":"deny","message":"use the workspace"}"#;
-        check("Bash", input, "use the workspace", Some(Verdict::Declined), denied);
+        check("Bash", input, "use the workspace", Some(ApprovalVerdict::Declined), denied);
         check("Bash", input, "use the workspace", None, denied);
         let silent = r#"{"behavior":"deny","message":"The person declined."}"#;
-        check("Bash", input, " ", Some(Verdict::Declined), silent);
+        check("Bash", input, " ", Some(ApprovalVerdict::Declined), silent);
     }
 
     #[test]
@@ -380,7 +382,7 @@ mod tests {
     fn several_questions_are_one_gate_that_lists_them() {
         let (_, what) = raised("AskUserQuestion", TWO);
         let What::Gate { purpose, question, .. } = what else { panic!("{what:?} is no gate") };
-        assert_eq!(purpose, Purpose::Input);
+        assert_eq!(purpose, GatePurpose::Input);
         assert_eq!(
             question.prompt,
             "1. Which colour?\n- Red\n- Blue: as the sky\n\
@@ -393,7 +395,8 @@ mod tests {
     fn a_request_that_is_over_cannot_be_answered() {
         let (mut gates, _) = raised("Bash", "{}");
         assert!(gates.withdraw("r1"));
-        let late = gates.answer(&Answer { gate: "r1", text: "yes", verdict: Some(Verdict::Approved) });
+        let late =
+            gates.answer(&Answer { gate: "r1", text: "yes", verdict: Some(ApprovalVerdict::Approved) });
         assert!(matches!(late, Err(Unsupported::Refused { .. })), "{late:?}");
     }
 }

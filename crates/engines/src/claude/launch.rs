@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use abide_domain::{effect::Session, engine::Handle};
+use abide_domain::{effect::LaunchSession, engine::EngineSessionHandle};
 use abide_ports::engine::{Installation, Launch, Order, Sandbox, Stdin, Unsupported};
 
 use super::{Form, native};
@@ -66,9 +66,9 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
     let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
     add(&own);
     match order.session {
-        Session::New => {}
-        Session::Named(handle) => add(&["--session-id", session_id(handle)?]),
-        Session::Resumed(handle) => add(&["--resume", session_id(handle)?]),
+        LaunchSession::New => {}
+        LaunchSession::Named(handle) => add(&["--session-id", session_id(handle)?]),
+        LaunchSession::Resumed(handle) => add(&["--resume", session_id(handle)?]),
     }
     Ok(Launch {
         argv,
@@ -111,7 +111,7 @@ fn merged(installation: &Installation, switches: &[&str]) -> Vec<(String, String
 }
 
 /// The id in a handle. Anything but a UUID would be searched for among the titles of sessions.
-fn session_id(handle: &Handle) -> Result<&str, Unsupported> {
+fn session_id(handle: &EngineSessionHandle) -> Result<&str, Unsupported> {
     let id = handle.handle_value.as_str();
     if is_uuid(id) {
         Ok(id)
@@ -133,7 +133,7 @@ mod tests {
         kind: ProfileKind,
         mode: ExecutionMode,
         sandbox: Option<Sandbox>,
-        session: &Session,
+        session: &LaunchSession,
     ) -> Launch {
         let installation = Installation::named("claude");
         launch(&Order {
@@ -155,8 +155,8 @@ mod tests {
         .expect("the session id is one")
     }
 
-    fn handle(id: &str) -> Handle {
-        Handle {
+    fn handle(id: &str) -> EngineSessionHandle {
+        EngineSessionHandle {
             engine: "claude".to_owned(),
             handle_type: HandleType::SessionId,
             handle_value: id.to_owned(),
@@ -174,7 +174,7 @@ mod tests {
             (Kind::StickyProcess, Mode::Auto, true, false),
             (Kind::StickyProcess, Mode::Interactive, true, true),
         ] {
-            let launch = launched(kind, mode, None, &Session::New);
+            let launch = launched(kind, mode, None, &LaunchSession::New);
             let has = |option: &str| launch.argv.iter().any(|argument| argument == option);
             assert_eq!(has("--input-format"), streams, "{kind:?} {mode:?}");
             assert_eq!(has("--permission-prompt-tool"), asks, "{kind:?} {mode:?}");
@@ -187,7 +187,7 @@ mod tests {
         for sandbox in
             [None, Some(Sandbox::ReadOnly), Some(Sandbox::WorkspaceWrite), Some(Sandbox::FullAccess)]
         {
-            let launch = launched(ProfileKind::Resumable, ExecutionMode::Auto, sandbox, &Session::New);
+            let launch = launched(ProfileKind::Resumable, ExecutionMode::Auto, sandbox, &LaunchSession::New);
             let claims = launch.env.iter().any(|(name, _)| name == "IS_SANDBOX");
             assert_eq!(claims, sandbox == Some(Sandbox::FullAccess), "{sandbox:?}");
         }
@@ -196,9 +196,10 @@ mod tests {
     #[test]
     fn a_session_is_named_once_and_resumed_later() {
         let id = "01a1e0b7-8feb-4f42-a76c-eeeb075097aa";
-        for (session, option) in
-            [(Session::Named(handle(id)), "--session-id"), (Session::Resumed(handle(id)), "--resume")]
-        {
+        for (session, option) in [
+            (LaunchSession::Named(handle(id)), "--session-id"),
+            (LaunchSession::Resumed(handle(id)), "--resume"),
+        ] {
             let launch = launched(ProfileKind::Resumable, ExecutionMode::Auto, None, &session);
             assert!(launch.argv.ends_with(&[option.to_owned(), id.to_owned()]), "{:?}", launch.argv);
         }

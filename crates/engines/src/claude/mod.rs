@@ -14,7 +14,7 @@ mod outcome;
 mod reader;
 
 use abide_domain::{
-    engine::{Handle, HandleType, ProbeMethod, ProfileKind, ResumeCapability},
+    engine::{EngineResumeCapability, EngineSessionHandle, HandleType, ProbeMethod, ProfileKind},
     settings::ExecutionMode,
 };
 use abide_ports::engine::{
@@ -108,7 +108,7 @@ impl Engine for Claude {
             // "2.1.325 (Claude Code)"
             version: version.version(),
             trouble: unusable(NAME, version, "npm install -g @anthropic-ai/claude-code"),
-            resume: ResumeCapability {
+            resume: EngineResumeCapability {
                 supported: resumes,
                 probe_method: ProbeMethod::Command,
                 detail: detail.to_owned(),
@@ -117,8 +117,8 @@ impl Engine for Claude {
         }
     }
 
-    fn name_session(&self, fresh: &str) -> Option<Handle> {
-        Some(Handle {
+    fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle> {
+        Some(EngineSessionHandle {
             engine: NAME.to_owned(),
             handle_type: HandleType::SessionId,
             handle_value: fresh.to_owned(),

@@ -2,7 +2,7 @@
 //!
 //! `subtype` is not read: an error of the model's service is called a success there. What counts is `is_error`.
 
-use abide_domain::failure::{Failure, FailureCode};
+use abide_domain::failure::{FailureCode, RunFailure};
 use abide_ports::engine::Departure;
 
 use super::native;
@@ -14,7 +14,7 @@ pub(super) enum Outcome {
     Answered(String),
     /// It was stopped, by our order or by a signal.
     Stopped,
-    Failed(Failure),
+    Failed(RunFailure),
 }
 
 /// Reads a `result`.
@@ -44,7 +44,7 @@ pub(super) fn of(line: &native::Outcome<'_>) -> Outcome {
 }
 
 /// Why a process that said no result failed.
-pub(super) fn of_departure(departure: &Departure<'_>) -> Failure {
+pub(super) fn of_departure(departure: &Departure<'_>) -> RunFailure {
     let complaint = complaint(departure.stderr);
     if about_the_session(&complaint) {
         unusable_session(&complaint)
@@ -60,12 +60,12 @@ fn about_the_session(message: &str) -> bool {
         || (message.contains("Session ID") && message.contains("is already in use"))
 }
 
-fn unusable_session(message: &str) -> Failure {
+fn unusable_session(message: &str) -> RunFailure {
     let message = format!("the session cannot be used: {message}");
-    Failure::new(FailureCode::SessionResumeFailed, message)
+    RunFailure::new(FailureCode::SessionResumeFailed, message)
 }
 
-fn advised(mut failure: Failure) -> Failure {
+fn advised(mut failure: RunFailure) -> RunFailure {
     if failure.code == FailureCode::EngineAuthRequired {
         failure
             .message

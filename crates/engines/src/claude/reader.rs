@@ -7,9 +7,9 @@ use std::borrow::Cow;
 
 use abide_domain::{
     engine::HandleType,
-    event::Ending,
-    failure::{Failure, FailureCode},
-    process::Exit,
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
+    process::ExitStatus,
     settings::ExecutionMode,
 };
 use abide_ports::engine::{Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What};
@@ -178,8 +178,8 @@ impl Reader {
                     self.ended += 1;
                     match outcome {
                         Outcome::Answered(text) => facts.answered(self.ended, &text),
-                        Outcome::Stopped => facts.ended(self.ended, Ending::Interrupted),
-                        Outcome::Failed(failure) => facts.ended(self.ended, Ending::Failed { failure }),
+                        Outcome::Stopped => facts.ended(self.ended, TurnOutcome::Interrupted),
+                        Outcome::Failed(failure) => facts.ended(self.ended, TurnOutcome::Failed { failure }),
                     }
                 }
             }
@@ -225,22 +225,22 @@ fn called(tool: &str, input: &native::ToolInput<'_>) -> String {
 }
 
 /// The end of a one-shot turn.
-fn ending(outcome: Option<Outcome>, departure: &Departure<'_>) -> Result<String, Ending> {
-    let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
+fn ending(outcome: Option<Outcome>, departure: &Departure<'_>) -> Result<String, TurnOutcome> {
+    let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == Cause::Dismissed;
     match outcome {
         Some(Outcome::Answered(text)) if left_well => Ok(text),
-        Some(Outcome::Stopped) => Err(Ending::Interrupted),
-        _ if departure.cause == Cause::Interrupted => Err(Ending::Interrupted),
+        Some(Outcome::Stopped) => Err(TurnOutcome::Interrupted),
+        _ if departure.cause == Cause::Interrupted => Err(TurnOutcome::Interrupted),
         Some(Outcome::Answered(_)) => {
             let how = match departure.exit {
-                Exit::Code(code) => format!("left with code {code}"),
-                Exit::Unseen => "is gone".to_owned(),
+                ExitStatus::Code(code) => format!("left with code {code}"),
+                ExitStatus::Unseen => "is gone".to_owned(),
             };
             let message = format!("the engine gave an answer but {how}, so that it cannot be relied on");
-            Err(Ending::Failed { failure: Failure::new(FailureCode::EngineFailed, message) })
+            Err(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, message) })
         }
-        Some(Outcome::Failed(failure)) => Err(Ending::Failed { failure }),
-        None => Err(Ending::Failed { failure: outcome::of_departure(departure) }),
+        Some(Outcome::Failed(failure)) => Err(TurnOutcome::Failed { failure }),
+        None => Err(TurnOutcome::Failed { failure: outcome::of_departure(departure) }),
     }
 }
 
@@ -273,7 +273,7 @@ impl Tongue for Reader {
                 self.gates.clear();
                 self.at_work = false;
                 self.ended += 1;
-                facts.ended(self.ended, Ending::Failed { failure });
+                facts.ended(self.ended, TurnOutcome::Failed { failure });
             }
             Form::Stream { .. } => {}
         }
@@ -334,7 +334,7 @@ impl Tongue for Reader {
 
 #[cfg(test)]
 mod tests {
-    use abide_domain::{approval::Verdict, effect::Session, engine::ProfileKind};
+    use abide_domain::{approval::ApprovalVerdict, effect::LaunchSession, engine::ProfileKind};
     use abide_ports::engine::{Engine, Installation, Interpreter, Said};
 
     use super::*;
@@ -349,7 +349,7 @@ mod tests {
         Claude.interpreter(&Order {
             installation: &installation,
             kind: ProfileKind::StickyProcess,
-            session: &Session::New,
+            session: &LaunchSession::New,
             prompt: "hello",
             workspace: "/somewhere",
             private: "/elsewhere",
@@ -402,7 +402,7 @@ mod tests {
     #[test]
     fn a_reader_that_never_saw_the_answer_can_still_give_it() {
         let (mut first, mut second) = (interpreter(), interpreter());
-        let answer = Answer { gate: "r1", text: "yes", verdict: Some(Verdict::Approved) };
+        let answer = Answer { gate: "r1", text: "yes", verdict: Some(ApprovalVerdict::Approved) };
         assert_eq!(fed(&mut *first, &[INIT, BASH]), fed(&mut *second, &[INIT, BASH]));
         assert_eq!(first.status(), Status::AtGate);
         assert_eq!(first.answer(&answer), second.answer(&answer));
@@ -442,7 +442,7 @@ mod tests {
             let mut interpreter = interpreter();
             let facts = fed(&mut *interpreter, &[INIT, &long(head), DONE]);
             let ended: Vec<_> = facts.iter().filter(|what| matches!(what, What::Ended { .. })).collect();
-            let Some(What::Ended { turn: 1, ending: Ending::Failed { failure } }) = ended.first() else {
+            let Some(What::Ended { turn: 1, ending: TurnOutcome::Failed { failure } }) = ended.first() else {
                 panic!("{head}: {ended:?}")
             };
             assert!(failure.message.contains("claude") && failure.message.contains("16 MiB"), "{failure:?}");
@@ -450,7 +450,8 @@ mod tests {
         for harmless in [r#"{"type":"user","message":{"content":""#, r#"{"type":"stream_event","x":""#, "x"] {
             let facts = fed(&mut *interpreter(), &[INIT, &long(harmless), DONE]);
             let ended = facts.last();
-            let is_answer = matches!(ended, Some(What::Ended { turn: 1, ending: Ending::Completed { .. } }));
+            let is_answer =
+                matches!(ended, Some(What::Ended { turn: 1, ending: TurnOutcome::Completed { .. } }));
             assert!(is_answer, "{harmless}: {ended:?}");
         }
     }

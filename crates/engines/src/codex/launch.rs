@@ -4,7 +4,7 @@
 //! the same options in the same place, and turn 2 has exactly the sandbox of turn 1 (A4). The prompt goes in by
 //! standard input, where it may be long and may begin with a dash; an open input would make the program wait for ever.
 
-use abide_domain::effect::Session;
+use abide_domain::effect::LaunchSession;
 use abide_ports::engine::{Launch, Order, Stdin, Unsupported};
 
 use crate::{argument, ids::is_uuid};
@@ -22,8 +22,8 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
     let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
     add(&own);
     match order.session {
-        Session::New | Session::Named(_) => {}
-        Session::Resumed(handle) => {
+        LaunchSession::New | LaunchSession::Named(_) => {}
+        LaunchSession::Resumed(handle) => {
             let id = handle.handle_value.as_str();
             if !is_uuid(id) {
                 // Anything else is taken for a thread's name, and an unknown name silently starts a new thread.

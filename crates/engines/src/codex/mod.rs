@@ -6,7 +6,7 @@ mod launch;
 mod native;
 mod reader;
 
-use abide_domain::engine::{Handle, ProbeMethod, ResumeCapability};
+use abide_domain::engine::{EngineResumeCapability, EngineSessionHandle, ProbeMethod};
 use abide_ports::engine::{
     Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
     Unsupported,
@@ -53,7 +53,7 @@ impl Engine for Codex {
         Health {
             version: version.version(),
             trouble: unusable(NAME, version, "npm install -g @openai/codex"),
-            resume: ResumeCapability {
+            resume: EngineResumeCapability {
                 supported: resumes,
                 probe_method: ProbeMethod::Command,
                 detail: detail.to_owned(),
@@ -62,7 +62,7 @@ impl Engine for Codex {
         }
     }
 
-    fn name_session(&self, _fresh: &str) -> Option<Handle> {
+    fn name_session(&self, _fresh: &str) -> Option<EngineSessionHandle> {
         None
     }
 

@@ -4,11 +4,11 @@
 //! top-level `error` is no end: the program goes on trying.
 
 use abide_domain::{
-    effect::Session,
+    effect::LaunchSession,
     engine::HandleType,
-    event::Ending,
-    failure::{Failure, FailureCode},
-    process::Exit,
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
+    process::ExitStatus,
 };
 use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, What};
 
@@ -44,7 +44,7 @@ enum Verdict {
 impl Reader {
     pub(super) fn new(order: &Order<'_>) -> Self {
         Self {
-            resumes: matches!(order.session, Session::Resumed(_)),
+            resumes: matches!(order.session, LaunchSession::Resumed(_)),
             has_session: false,
             answer: String::new(),
             trouble: None,
@@ -109,10 +109,10 @@ impl Reader {
         Some(())
     }
 
-    fn failure(&self, departure: &Departure<'_>) -> Failure {
+    fn failure(&self, departure: &Departure<'_>) -> RunFailure {
         let said = self.trouble.as_deref();
         match (said, self.resumes && !self.has_session && left_by_itself(departure)) {
-            (_, true) => Failure::new(
+            (_, true) => RunFailure::new(
                 FailureCode::SessionResumeFailed,
                 format!("the thread could not be resumed: {}", complaint(departure.stderr)),
             ),
@@ -132,11 +132,11 @@ impl Tongue for Reader {
     }
 
     fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
-        let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
+        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == Cause::Dismissed;
         match self.verdict {
             Some(Verdict::Completed) if left_well => facts.answered(TURN, &self.answer),
-            _ if departure.cause == Cause::Interrupted => facts.ended(TURN, Ending::Interrupted),
-            _ => facts.ended(TURN, Ending::Failed { failure: self.failure(departure) }),
+            _ if departure.cause == Cause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
+            _ => facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) }),
         }
     }
 

@@ -16,7 +16,7 @@
 //! A workspace that its owner does not trust is refused by Gemini. We do not say `--skip-trust`, because that would also
 //! let the workspace's own settings start programs.
 
-use abide_domain::{effect::Session, engine::ProfileKind};
+use abide_domain::{effect::LaunchSession, engine::ProfileKind};
 use abide_ports::engine::{Installation, Launch, Order, PrivateFile, Sandbox, Stdin, Unsupported};
 
 use super::session::is_id;
@@ -65,9 +65,9 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         });
     }
     match order.session {
-        Session::New => {}
-        Session::Named(handle) => add(&["--session-id", &handle.handle_value]),
-        Session::Resumed(handle) => {
+        LaunchSession::New => {}
+        LaunchSession::Named(handle) => add(&["--session-id", &handle.handle_value]),
+        LaunchSession::Resumed(handle) => {
             let id = handle.handle_value.as_str();
             if !is_id(id) {
                 return Err(Unsupported::Refused { reason: format!("{id:?} is not a session id") });
@@ -140,7 +140,7 @@ mod tests {
         let launch = launch(&Order {
             installation: &Installation::named("gemini"),
             kind: ProfileKind::Resumable,
-            session: &Session::Resumed(named),
+            session: &LaunchSession::Resumed(named),
             prompt: "-5 + 3?",
             workspace: "/somewhere",
             private,
@@ -185,7 +185,7 @@ mod tests {
         let held = launch(&Order {
             installation: &Installation::named("gemini"),
             kind: ProfileKind::StickyProcess,
-            session: &Session::New,
+            session: &LaunchSession::New,
             prompt: "hello",
             workspace: "/somewhere",
             private: "/elsewhere",

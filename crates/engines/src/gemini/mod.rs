@@ -9,7 +9,9 @@ mod native;
 mod reader;
 mod session;
 
-use abide_domain::engine::{Handle, HandleType, ProbeMethod, ProfileKind, ResumeCapability};
+use abide_domain::engine::{
+    EngineResumeCapability, EngineSessionHandle, HandleType, ProbeMethod, ProfileKind,
+};
 use abide_ports::engine::{
     Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
     Unsupported,
@@ -70,7 +72,7 @@ impl Engine for Gemini {
         Health {
             version: version.version(),
             trouble: unusable(NAME, version, "npm install -g @google/gemini-cli"),
-            resume: ResumeCapability {
+            resume: EngineResumeCapability {
                 supported: resumes,
                 probe_method: ProbeMethod::Command,
                 detail: detail.to_owned(),
@@ -79,8 +81,8 @@ impl Engine for Gemini {
         }
     }
 
-    fn name_session(&self, fresh: &str) -> Option<Handle> {
-        Some(Handle {
+    fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle> {
+        Some(EngineSessionHandle {
             engine: NAME.to_owned(),
             handle_type: HandleType::SessionId,
             handle_value: session::spared(fresh),

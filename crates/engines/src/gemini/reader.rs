@@ -6,11 +6,11 @@
 //! up its turns, says so in such a line, and then reports success, mostly without any answer (0.61.0).
 
 use abide_domain::{
-    effect::Session,
+    effect::LaunchSession,
     engine::HandleType,
-    event::Ending,
-    failure::{Failure, FailureCode},
-    process::Exit,
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
+    process::ExitStatus,
 };
 use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, What};
 
@@ -26,11 +26,11 @@ use crate::{
 const TURN: u32 = 1;
 
 /// It wants a login.
-const NO_AUTHENTICATION: Exit = Exit::Code(41);
+const NO_AUTHENTICATION: ExitStatus = ExitStatus::Code(41);
 /// It cannot use what it was given; when a session was to be resumed, its id.
-const BAD_INPUT: Exit = Exit::Code(42);
+const BAD_INPUT: ExitStatus = ExitStatus::Code(42);
 /// It does not trust the directory.
-const UNTRUSTED: Exit = Exit::Code(55);
+const UNTRUSTED: ExitStatus = ExitStatus::Code(55);
 
 /// What has been heard of one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -60,7 +60,7 @@ enum Verdict {
 impl Reader {
     pub(super) fn new(order: &Order<'_>) -> Self {
         Self {
-            resumes: matches!(order.session, Session::Resumed(_)),
+            resumes: matches!(order.session, LaunchSession::Resumed(_)),
             has_session: false,
             answer: String::new(),
             used_tool: false,
@@ -141,11 +141,11 @@ impl Reader {
         self.was_cut_short || (self.trouble.is_some() && self.answer.trim().is_empty())
     }
 
-    fn failure(&self, departure: &Departure<'_>) -> Failure {
+    fn failure(&self, departure: &Departure<'_>) -> RunFailure {
         let complaint = complaint(departure.stderr);
         let refused = !self.has_session;
         match (departure.exit, &self.trouble) {
-            (BAD_INPUT, _) if refused && self.resumes => Failure::new(
+            (BAD_INPUT, _) if refused && self.resumes => RunFailure::new(
                 FailureCode::SessionResumeFailed,
                 format!(
                     "the session could not be resumed: {complaint}\nGemini finds a session only in the directory \
@@ -153,11 +153,11 @@ impl Reader {
                      general.sessionRetention.enabled = false in its settings makes it keep them"
                 ),
             ),
-            (NO_AUTHENTICATION, _) if refused => Failure::new(
+            (NO_AUTHENTICATION, _) if refused => RunFailure::new(
                 FailureCode::EngineAuthRequired,
                 format!("gemini wants a login; run `gemini` once, or set GEMINI_API_KEY for it: {complaint}"),
             ),
-            (UNTRUSTED, _) if refused => Failure::new(
+            (UNTRUSTED, _) if refused => RunFailure::new(
                 FailureCode::WorkspaceUnusable,
                 format!(
                     "gemini does not trust this directory; run `gemini` in it once and trust it, or put --skip-trust \
@@ -180,13 +180,13 @@ impl Tongue for Reader {
     }
 
     fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
-        let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
+        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == Cause::Dismissed;
         match self.verdict {
             Some(Verdict::Completed) if left_well && self.has_session && !self.is_empty_handed() => {
                 facts.answered(TURN, &self.answer);
             }
-            _ if departure.cause == Cause::Interrupted => facts.ended(TURN, Ending::Interrupted),
-            _ => facts.ended(TURN, Ending::Failed { failure: self.failure(departure) }),
+            _ if departure.cause == Cause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
+            _ => facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) }),
         }
     }
 

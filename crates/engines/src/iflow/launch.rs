@@ -4,7 +4,7 @@
 //! own is started without a sandbox setting or with full access, and refused otherwise. Held, its modes are known by
 //! the protocol, and the sandbox is settled there.
 
-use abide_domain::{effect::Session, engine::ProfileKind};
+use abide_domain::{effect::LaunchSession, engine::ProfileKind};
 use abide_ports::engine::{Launch, Order, Sandbox, Stdin, Unsupported};
 
 use crate::{acp, argument};
@@ -37,8 +37,9 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
     let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
     add(&own);
     match (order.kind, order.session) {
-        (ProfileKind::StickyProcess, _) | (ProfileKind::Resumable, Session::New | Session::Named(_)) => {}
-        (ProfileKind::Resumable, Session::Resumed(handle)) => {
+        (ProfileKind::StickyProcess, _)
+        | (ProfileKind::Resumable, LaunchSession::New | LaunchSession::Named(_)) => {}
+        (ProfileKind::Resumable, LaunchSession::Resumed(handle)) => {
             let id = handle.handle_value.as_str();
             if !id.starts_with(|first: char| first.is_ascii_alphanumeric()) {
                 return Err(Unsupported::Refused { reason: format!("{id:?} is not a session id") });

@@ -8,7 +8,7 @@ mod launch;
 mod native;
 mod reader;
 
-use abide_domain::engine::{Handle, ProbeMethod, ProfileKind, ResumeCapability};
+use abide_domain::engine::{EngineResumeCapability, EngineSessionHandle, ProbeMethod, ProfileKind};
 use abide_ports::engine::{
     Abilities, Ability, Check, Engine, Evidence, Health, Installation, Interpreter, Launch, Observed, Order,
     Speech, Unsupported,
@@ -60,7 +60,7 @@ impl Engine for IFlow {
         Health {
             version: version.version(),
             trouble: unusable(NAME, version, "npm install -g @iflow-ai/iflow-cli"),
-            resume: ResumeCapability {
+            resume: EngineResumeCapability {
                 supported: resumes,
                 probe_method: ProbeMethod::Command,
                 detail: detail.to_owned(),
@@ -69,7 +69,7 @@ impl Engine for IFlow {
         }
     }
 
-    fn name_session(&self, _fresh: &str) -> Option<Handle> {
+    fn name_session(&self, _fresh: &str) -> Option<EngineSessionHandle> {
         None
     }
 

@@ -5,11 +5,11 @@
 //! on standard error; there it is read when the process is over.
 
 use abide_domain::{
-    effect::Session,
+    effect::LaunchSession,
     engine::HandleType,
-    event::Ending,
-    failure::{Failure, FailureCode},
-    process::Exit,
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
+    process::ExitStatus,
 };
 use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, What};
 
@@ -36,7 +36,7 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn new(order: &Order<'_>) -> Self {
-        let resumes = matches!(order.session, Session::Resumed(_));
+        let resumes = matches!(order.session, LaunchSession::Resumed(_));
         Self { resumes, text: String::new(), in_block: false }
     }
 
@@ -48,15 +48,15 @@ impl Reader {
         }
     }
 
-    fn failure(&self, departure: &Departure<'_>) -> Failure {
+    fn failure(&self, departure: &Departure<'_>) -> RunFailure {
         if self.resumes
             && left_by_itself(departure)
-            && departure.exit != Exit::Code(0)
+            && departure.exit != ExitStatus::Code(0)
             && self.text.trim().is_empty()
         {
             let complaint = complaint(departure.stderr);
             let message = format!("the session could not be resumed: {complaint}");
-            return Failure::new(FailureCode::SessionResumeFailed, message);
+            return RunFailure::new(FailureCode::SessionResumeFailed, message);
         }
         went_silently(departure)
     }
@@ -79,7 +79,7 @@ impl Tongue for Reader {
     }
 
     fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
-        let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
+        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == Cause::Dismissed;
         let complaints = String::from_utf8_lossy(departure.stderr);
         let (answer, info) = match split(&self.text) {
             Some((answer, info)) => (answer, Some(info)),
@@ -94,9 +94,9 @@ impl Tongue for Reader {
         if left_well && info.is_some() && !answer.is_empty() {
             facts.answered(TURN, answer);
         } else if departure.cause == Cause::Interrupted {
-            facts.ended(TURN, Ending::Interrupted);
+            facts.ended(TURN, TurnOutcome::Interrupted);
         } else {
-            facts.ended(TURN, Ending::Failed { failure: self.failure(departure) });
+            facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) });
         }
     }
 

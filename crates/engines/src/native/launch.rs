@@ -6,7 +6,7 @@
 //! question; whether the agent's is open is known to its journal, so it decides (`--say`). Either is a new one each time,
 //! even if the words are the same (`--again`).
 
-use abide_domain::{effect::Session, settings::ExecutionMode};
+use abide_domain::{effect::LaunchSession, settings::ExecutionMode};
 use abide_ports::engine::{Launch, Order, Prompted, Stdin, Unsupported};
 
 use crate::{argument, ids::is_uuid};
@@ -35,8 +35,8 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
     }
     let outliving = match order.session {
         // Only a daemon that found no resume in the program's help comes here, and then there is no second turn.
-        Session::New => None,
-        Session::Named(handle) | Session::Resumed(handle) => {
+        LaunchSession::New => None,
+        LaunchSession::Named(handle) | LaunchSession::Resumed(handle) => {
             let id = handle.handle_value.as_str();
             if !is_uuid(id) {
                 // It is the name of a folder.
@@ -46,7 +46,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
             Some(format!("agents/{id}/sessions"))
         }
     };
-    if let Session::Resumed(_) = order.session {
+    if let LaunchSession::Resumed(_) = order.session {
         add(&["--resume"]);
     }
     let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();

@@ -11,7 +11,7 @@ mod journal;
 mod launch;
 mod reader;
 
-use abide_domain::engine::{Handle, HandleType, ProbeMethod, ResumeCapability};
+use abide_domain::engine::{EngineResumeCapability, EngineSessionHandle, HandleType, ProbeMethod};
 use abide_ports::engine::{
     Abilities, Ability, Asking, Check, Engine, Health, Installation, Interpreter, IsolationScope, Launch,
     Observed, Order, Unsupported,
@@ -67,7 +67,7 @@ impl Engine for Native {
         Health {
             version: version.version(),
             trouble: unusable(NAME, version, "cargo install abide"),
-            resume: ResumeCapability {
+            resume: EngineResumeCapability {
                 supported: resumes,
                 probe_method: ProbeMethod::Command,
                 detail: detail.to_owned(),
@@ -76,8 +76,8 @@ impl Engine for Native {
         }
     }
 
-    fn name_session(&self, fresh: &str) -> Option<Handle> {
-        Some(Handle {
+    fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle> {
+        Some(EngineSessionHandle {
             engine: NAME.to_owned(),
             handle_type: HandleType::SessionId,
             handle_value: fresh.to_owned(),

@@ -4,11 +4,11 @@
 //! afterwards: the agent would not do it again, and the two ledgers must agree. Without an outcome nothing has succeeded.
 
 use abide_domain::{
-    effect::Session,
+    effect::LaunchSession,
     engine::HandleType,
-    event::Ending,
-    failure::{Failure, FailureCode},
-    interaction::{Choice, Kind, Policy, Question},
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
+    interaction::{DecisionPolicy, InteractionKind, InteractionOption, Question},
 };
 use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, What};
 
@@ -46,14 +46,14 @@ pub(super) struct Reader {
 enum Outcome {
     Completed(String),
     Asked(Question),
-    Failed(Failure),
+    Failed(RunFailure),
     Interrupted,
 }
 
 impl Reader {
     pub(super) fn new(order: &Order<'_>) -> Self {
         Self {
-            resumes: matches!(order.session, Session::Resumed(_)),
+            resumes: matches!(order.session, LaunchSession::Resumed(_)),
             has_session: false,
             calls: vec![],
             said: String::new(),
@@ -123,17 +123,17 @@ impl Reader {
     }
 
     /// Why a process that told no outcome did not.
-    fn failure(&self, departure: &Departure<'_>) -> Failure {
+    fn failure(&self, departure: &Departure<'_>) -> RunFailure {
         let said = complaint(departure.stderr);
         let trouble = said.lines().rev().find_map(|line| serde_json::from_str::<Trouble>(line).ok());
         let is_lost = self.resumes && !self.has_session && left_by_itself(departure);
         match trouble {
             // The session may well be there; what defines the agent is not in order.
             Some(Trouble { code, detail }) if code == "BAD_DEFINITION" => {
-                Failure::new(FailureCode::EngineFailed, detail)
+                RunFailure::new(FailureCode::EngineFailed, detail)
             }
             Some(Trouble { code, detail }) if code == "KEY_MISSING" => {
-                Failure::new(FailureCode::EngineAuthRequired, detail)
+                RunFailure::new(FailureCode::EngineAuthRequired, detail)
             }
             Some(Trouble { detail, .. }) if is_lost => lost(&detail),
             None if is_lost => lost(&said),
@@ -143,8 +143,8 @@ impl Reader {
     }
 }
 
-fn lost(reason: &str) -> Failure {
-    Failure::new(
+fn lost(reason: &str) -> RunFailure {
+    RunFailure::new(
         FailureCode::SessionResumeFailed,
         format!("the agent's session could not be resumed: {reason}"),
     )
@@ -162,7 +162,7 @@ fn outcome(end: End<'_>) -> Option<Outcome> {
         "COMPLETED" => Outcome::Completed(end.answer?.into_owned()),
         "WAITING" => Outcome::Asked(question(end.question?)),
         "FAILED" => Outcome::Failed(engine_failed(&reason)),
-        "BUDGET_EXHAUSTED" => Outcome::Failed(Failure::new(
+        "BUDGET_EXHAUSTED" => Outcome::Failed(RunFailure::new(
             FailureCode::EngineFailed,
             format!("the agent's budget is exhausted before it was done: {reason}"),
         )),
@@ -172,14 +172,18 @@ fn outcome(end: End<'_>) -> Option<Outcome> {
 }
 
 fn question(asked: Asked<'_>) -> Question {
-    let choice = |label| Choice { label, safe: false };
+    let choice = |label| InteractionOption { label, safe: false };
     Question {
-        kind: if asked.options.is_empty() { Kind::OpenText } else { Kind::ChooseOne },
+        kind: if asked.options.is_empty() { InteractionKind::OpenText } else { InteractionKind::ChooseOne },
         prompt: asked.question.into_owned(),
         options: asked.options.into_iter().map(choice).collect(),
         ui_hints: asked.sensitive.then(|| r#"{"sensitive":true}"#.to_owned()),
         // A secret cannot be made up by whoever does not know it.
-        default_decision_policy: if asked.sensitive { Policy::Abort } else { Policy::EngineJudgement },
+        default_decision_policy: if asked.sensitive {
+            DecisionPolicy::Abort
+        } else {
+            DecisionPolicy::EngineJudgement
+        },
         context: None,
         hidden: None,
     }
@@ -206,13 +210,13 @@ impl Tongue for Reader {
             Some(Outcome::Completed(answer)) => facts.answered(TURN, &answer),
             Some(Outcome::Asked(question)) if self.has_session => {
                 let text = std::mem::take(&mut self.said);
-                facts.ended(TURN, Ending::Asked { text, question });
+                facts.ended(TURN, TurnOutcome::Asked { text, question });
             }
-            Some(Outcome::Failed(failure)) => facts.ended(TURN, Ending::Failed { failure }),
-            Some(Outcome::Interrupted) => facts.ended(TURN, Ending::Interrupted),
-            None if departure.cause == Cause::Interrupted => facts.ended(TURN, Ending::Interrupted),
+            Some(Outcome::Failed(failure)) => facts.ended(TURN, TurnOutcome::Failed { failure }),
+            Some(Outcome::Interrupted) => facts.ended(TURN, TurnOutcome::Interrupted),
+            None if departure.cause == Cause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
             Some(Outcome::Asked(_)) | None => {
-                facts.ended(TURN, Ending::Failed { failure: self.failure(departure) });
+                facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) });
             }
         }
     }

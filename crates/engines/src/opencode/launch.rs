@@ -4,7 +4,7 @@
 //! prints a word and never ends. The prompt goes in by standard input; words that are arguments reach the model in
 //! quotes.
 
-use abide_domain::{effect::Session, engine::ProfileKind};
+use abide_domain::{effect::LaunchSession, engine::ProfileKind};
 use abide_ports::engine::{Installation, Launch, Order, Stdin, Unsupported};
 
 use super::permission;
@@ -32,8 +32,8 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
             }
             add(&own);
             match order.session {
-                Session::New | Session::Named(_) => {}
-                Session::Resumed(handle) => add(&[&format!("--session={}", handle.handle_value)]),
+                LaunchSession::New | LaunchSession::Named(_) => {}
+                LaunchSession::Resumed(handle) => add(&[&format!("--session={}", handle.handle_value)]),
             }
             Stdin::Whole(order.prompt.as_bytes().to_vec())
         }

@@ -9,7 +9,7 @@ mod native;
 mod permission;
 mod reader;
 
-use abide_domain::engine::{Handle, ProbeMethod, ProfileKind, ResumeCapability};
+use abide_domain::engine::{EngineResumeCapability, EngineSessionHandle, ProbeMethod, ProfileKind};
 use abide_ports::engine::{
     Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
     Unsupported,
@@ -70,7 +70,7 @@ impl Engine for OpenCode {
         Health {
             version: version.version(),
             trouble: unusable(NAME, version, "npm install -g opencode-ai"),
-            resume: ResumeCapability {
+            resume: EngineResumeCapability {
                 supported: resumes,
                 probe_method: ProbeMethod::Command,
                 detail: detail.to_owned(),
@@ -79,7 +79,7 @@ impl Engine for OpenCode {
         }
     }
 
-    fn name_session(&self, _fresh: &str) -> Option<Handle> {
+    fn name_session(&self, _fresh: &str) -> Option<EngineSessionHandle> {
         None
     }
 

@@ -4,11 +4,11 @@
 //! the process left with 0.
 
 use abide_domain::{
-    effect::Session,
+    effect::LaunchSession,
     engine::HandleType,
-    event::Ending,
-    failure::{Failure, FailureCode},
-    process::Exit,
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
+    process::ExitStatus,
 };
 use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What};
 
@@ -35,7 +35,7 @@ pub(super) struct Reader {
     answer: String,
     /// The message that the answer is.
     message: String,
-    trouble: Option<Failure>,
+    trouble: Option<RunFailure>,
     /// What the last step finished with.
     last_step: Step,
 }
@@ -52,7 +52,7 @@ enum Step {
 impl Reader {
     pub(super) fn new(order: &Order<'_>) -> Self {
         Self {
-            resumes: matches!(order.session, Session::Resumed(_)),
+            resumes: matches!(order.session, LaunchSession::Resumed(_)),
             session: None,
             answer: String::new(),
             message: String::new(),
@@ -100,7 +100,7 @@ impl Reader {
                              in OpenCode's own permissions.",
                         );
                     }
-                    self.trouble = Some(Failure::new(FailureCode::EngineFailed, message));
+                    self.trouble = Some(RunFailure::new(FailureCode::EngineFailed, message));
                 }
             }
             "reasoning" => {
@@ -120,11 +120,11 @@ impl Reader {
                     "length" => {
                         let message =
                             "the model reached its limit before it was done; ask for less at a time";
-                        self.trouble = Some(Failure::new(FailureCode::EngineFailed, message));
+                        self.trouble = Some(RunFailure::new(FailureCode::EngineFailed, message));
                     }
                     other => {
                         let message = format!("the model stopped before it was done: {other}");
-                        self.trouble = Some(Failure::new(FailureCode::EngineFailed, message));
+                        self.trouble = Some(RunFailure::new(FailureCode::EngineFailed, message));
                     }
                 }
             }
@@ -150,10 +150,10 @@ impl Reader {
         }
     }
 
-    fn failed(&self, departure: &Departure<'_>) -> Failure {
+    fn failed(&self, departure: &Departure<'_>) -> RunFailure {
         match &self.trouble {
             Some(failure) => failure.clone(),
-            None if self.resumes && self.session.is_none() && left_by_itself(departure) => Failure::new(
+            None if self.resumes && self.session.is_none() && left_by_itself(departure) => RunFailure::new(
                 FailureCode::SessionResumeFailed,
                 format!("the session could not be resumed: {}", complaint(departure.stderr)),
             ),
@@ -162,7 +162,7 @@ impl Reader {
     }
 }
 
-fn failure(trouble: &Trouble<'_>) -> Failure {
+fn failure(trouble: &Trouble<'_>) -> RunFailure {
     let name = trouble.name.as_deref().unwrap_or("error");
     let data = trouble.data.as_ref();
     let message = data.and_then(|data| data.message.as_deref()).unwrap_or("no details");
@@ -184,14 +184,14 @@ impl Tongue for Reader {
     }
 
     fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
-        let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
+        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == Cause::Dismissed;
         match self.last_step {
             Step::Stopped if left_well => facts.answered(TURN, &self.answer),
             Step::Stopped | Step::Open if departure.cause == Cause::Interrupted => {
-                facts.ended(TURN, Ending::Interrupted);
+                facts.ended(TURN, TurnOutcome::Interrupted);
             }
             Step::Stopped | Step::Open => {
-                facts.ended(TURN, Ending::Failed { failure: self.failed(departure) });
+                facts.ended(TURN, TurnOutcome::Failed { failure: self.failed(departure) });
             }
         }
     }

@@ -4,7 +4,7 @@
 //! below the workspace, so nothing is ever wider than it was asked for. Without a setting files may be written. A model
 //! is named to it and means nothing to it.
 
-use abide_domain::effect::Session;
+use abide_domain::effect::LaunchSession;
 use abide_ports::engine::{Ability, Launch, Order, Stdin, Unsupported};
 
 use super::{Form, native::Tell};
@@ -22,11 +22,15 @@ pub(super) fn launch(form: Form, order: &Order<'_>) -> Result<Launch, Unsupporte
     let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
     add(&own);
     match (form, order.session) {
-        (Form::Sticky, Session::Resumed(_)) => return Err(Unsupported::Lacks { ability: Ability::Resume }),
-        (Form::Sticky, Session::New | Session::Named(_)) => add(&["--sticky"]),
-        (Form::Resumable, Session::New) => {}
-        (Form::Resumable, Session::Named(handle)) => add(&["--session-id", named(&handle.handle_value)?]),
-        (Form::Resumable, Session::Resumed(handle)) => add(&["--resume", named(&handle.handle_value)?]),
+        (Form::Sticky, LaunchSession::Resumed(_)) => {
+            return Err(Unsupported::Lacks { ability: Ability::Resume });
+        }
+        (Form::Sticky, LaunchSession::New | LaunchSession::Named(_)) => add(&["--sticky"]),
+        (Form::Resumable, LaunchSession::New) => {}
+        (Form::Resumable, LaunchSession::Named(handle)) => {
+            add(&["--session-id", named(&handle.handle_value)?])
+        }
+        (Form::Resumable, LaunchSession::Resumed(handle)) => add(&["--resume", named(&handle.handle_value)?]),
     }
     Ok(Launch {
         argv,

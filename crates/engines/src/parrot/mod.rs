@@ -8,7 +8,9 @@ mod launch;
 mod native;
 mod reader;
 
-use abide_domain::engine::{Handle, HandleType, ProbeMethod, ProfileKind, ResumeCapability};
+use abide_domain::engine::{
+    EngineResumeCapability, EngineSessionHandle, HandleType, ProbeMethod, ProfileKind,
+};
 use abide_ports::engine::{
     Abilities, Ability, Check, Engine, Health, Installation, Interpreter, IsolationScope, Launch, Observed,
     Order, Unsupported,
@@ -83,7 +85,7 @@ impl Engine for Parrot {
         Health {
             version: version.version(),
             trouble: unusable(self.name(), version, "cargo install abide"),
-            resume: ResumeCapability {
+            resume: EngineResumeCapability {
                 supported,
                 probe_method: ProbeMethod::Command,
                 detail: detail.to_owned(),
@@ -92,9 +94,9 @@ impl Engine for Parrot {
         }
     }
 
-    fn name_session(&self, fresh: &str) -> Option<Handle> {
+    fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle> {
         match self.0 {
-            Form::Resumable => Some(Handle {
+            Form::Resumable => Some(EngineSessionHandle {
                 engine: self.name().to_owned(),
                 handle_type: HandleType::SessionId,
                 handle_value: fresh.to_owned(),

@@ -6,14 +6,16 @@
 use std::collections::BTreeSet;
 
 use abide_domain::{
-    approval::Verdict,
-    context::{ChangeKind, CommandLine, Context, Field, FieldValue, FileChange, Subject},
-    effect::Session,
+    approval::ApprovalVerdict,
+    context::{
+        ApprovalContext, ApprovalSubject, ChangeKind, CommandLine, FieldValue, FileChange, RequestField,
+    },
+    effect::LaunchSession,
     engine::HandleType,
-    event::Ending,
-    failure::{Failure, FailureCode},
-    interaction::{Choice, Kind, Policy, Purpose, Question},
-    process::Exit,
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
+    interaction::{DecisionPolicy, GatePurpose, InteractionKind, InteractionOption, Question},
+    process::ExitStatus,
 };
 use abide_ports::engine::{
     Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
@@ -57,7 +59,7 @@ impl Reader {
     pub(super) fn new(form: Form, order: &Order<'_>) -> Self {
         Self {
             form,
-            resumes: matches!(order.session, Session::Resumed(_)),
+            resumes: matches!(order.session, LaunchSession::Resumed(_)),
             has_session: false,
             begun: 0,
             ended: 0,
@@ -99,7 +101,11 @@ impl Reader {
                 let gate: Gate<'_> = serde_json::from_slice(line).ok()?;
                 self.gates.insert(gate.id.clone().into_owned());
                 let question = approval(&gate);
-                facts.say(What::Gate { gate: gate.id.into_owned(), purpose: Purpose::Approval, question });
+                facts.say(What::Gate {
+                    gate: gate.id.into_owned(),
+                    purpose: GatePurpose::Approval,
+                    question,
+                });
             }
             "withdrawn" => {
                 let Named { id } = serde_json::from_slice(line).ok()?;
@@ -127,10 +133,10 @@ impl Reader {
     }
 
     /// Why a process that left badly did so.
-    fn failure(&self, departure: &Departure<'_>) -> Failure {
+    fn failure(&self, departure: &Departure<'_>) -> RunFailure {
         if self.resumes && !self.has_session {
             let reason = complaint(departure.stderr);
-            return Failure::new(
+            return RunFailure::new(
                 FailureCode::SessionResumeFailed,
                 format!("the session could not be resumed: {reason}"),
             );
@@ -143,8 +149,8 @@ impl Reader {
 fn tell(turn: u32, said: &Said, facts: &mut Facts) {
     match said {
         Said::Result(text) => facts.answered(turn, text),
-        Said::Failed(message) => facts.ended(turn, Ending::Failed { failure: engine_failed(message) }),
-        Said::Interrupted => facts.ended(turn, Ending::Interrupted),
+        Said::Failed(message) => facts.ended(turn, TurnOutcome::Failed { failure: engine_failed(message) }),
+        Said::Interrupted => facts.ended(turn, TurnOutcome::Interrupted),
     }
 }
 
@@ -154,34 +160,36 @@ fn words(line: &[u8]) -> Option<String> {
 }
 
 fn approval(gate: &Gate<'_>) -> Question {
-    let choice = |label: &str, safe| Choice { label: label.to_owned(), safe };
+    let choice = |label: &str, safe| InteractionOption { label: label.to_owned(), safe };
     let options = vec![choice("Approve", false), choice("Decline", true)];
     if let Some(subject) = covered(gate) {
-        return Context::new(subject).into_question(options, None);
+        return ApprovalContext::new(subject).into_question(options, None);
     }
     Question {
-        kind: Kind::Confirm,
+        kind: InteractionKind::Confirm,
         prompt: gate.prompt.clone().into_owned(),
         options,
         ui_hints: None,
-        default_decision_policy: Policy::SafeDefault,
+        default_decision_policy: DecisionPolicy::SafeDefault,
         context: None,
         hidden: None,
     }
 }
 
 /// What a gate is about that has a kind and a command.
-fn covered(gate: &Gate<'_>) -> Option<Subject> {
+fn covered(gate: &Gate<'_>) -> Option<ApprovalSubject> {
     let (kind, command) = (gate.kind.as_deref()?, gate.command.as_deref()?);
     let (first, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
-    let text =
-        |name: &str, text: &str| Field { name: name.to_owned(), value: FieldValue::Text(text.to_owned()) };
+    let text = |name: &str, text: &str| RequestField {
+        name: name.to_owned(),
+        value: FieldValue::Text(text.to_owned()),
+    };
     Some(match kind {
-        "command" => Subject::Command {
+        "command" => ApprovalSubject::Command {
             line: CommandLine::Shell(command.to_owned()),
             cwd: gate.cwd.as_deref().map(str::to_owned),
         },
-        "file_change" => Subject::FileChange {
+        "file_change" => ApprovalSubject::FileChange {
             files: vec![FileChange {
                 path: first.to_owned(),
                 change: ChangeKind::Write,
@@ -189,8 +197,8 @@ fn covered(gate: &Gate<'_>) -> Option<Subject> {
                 cut: false,
             }],
         },
-        "tool" => Subject::Tool { name: first.to_owned(), input: vec![text("input", rest)] },
-        kind => Subject::Tool { name: kind.to_owned(), input: vec![text("command", command)] },
+        "tool" => ApprovalSubject::Tool { name: first.to_owned(), input: vec![text("input", rest)] },
+        kind => ApprovalSubject::Tool { name: kind.to_owned(), input: vec![text("command", command)] },
     })
 }
 
@@ -218,19 +226,19 @@ impl Tongue for Reader {
     }
 
     fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
-        let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
-        let failed = |reader: &Self| Ending::Failed { failure: reader.failure(departure) };
+        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == Cause::Dismissed;
+        let failed = |reader: &Self| TurnOutcome::Failed { failure: reader.failure(departure) };
         match (self.form, &self.last) {
             (Form::Resumable, Some(said @ Said::Result(_))) if left_well => tell(1, said, facts),
             (Form::Resumable, Some(said @ (Said::Failed(_) | Said::Interrupted))) => tell(1, said, facts),
             (Form::Resumable, _) if departure.cause == Cause::Interrupted => {
-                facts.ended(1, Ending::Interrupted)
+                facts.ended(1, TurnOutcome::Interrupted)
             }
             (Form::Resumable, _) => facts.ended(1, failed(self)),
             // Between turns there is nothing to be ended: that the process is gone is told by its keeper.
             (Form::Sticky, _) if self.ended > 0 && self.begun <= self.ended => {}
             (Form::Sticky, _) if departure.cause == Cause::Interrupted => {
-                facts.ended(self.ended + 1, Ending::Interrupted);
+                facts.ended(self.ended + 1, TurnOutcome::Interrupted);
             }
             (Form::Sticky, _) => facts.ended(self.ended + 1, failed(self)),
         }
@@ -260,7 +268,7 @@ impl Tongue for Reader {
         if !self.gates.contains(gate) {
             return Err(Unsupported::Refused { reason: format!("nothing waits at {gate}") });
         }
-        let approved = verdict == Some(Verdict::Approved);
+        let approved = verdict == Some(ApprovalVerdict::Approved);
         Ok(Tell::Answer { gate, text, approved }.line())
     }
 

@@ -9,7 +9,7 @@
 //! The mode `auto-edit` would be too wide: it edits files outside the workspace too (0.24.4). A rule in the owner's own
 //! settings that allows more edits still counts. Held, it is `qwen --acp` with the same options.
 
-use abide_domain::{effect::Session, engine::ProfileKind};
+use abide_domain::{effect::LaunchSession, engine::ProfileKind};
 use abide_ports::engine::{Installation, Launch, Order, Sandbox, Stdin, Unsupported};
 
 use crate::{acp, argument, ids::is_uuid, node::WholeOutput};
@@ -48,9 +48,9 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         });
     }
     match order.session {
-        Session::New => {}
-        Session::Named(handle) => argv.extend(["--session-id".to_owned(), handle.handle_value.clone()]),
-        Session::Resumed(handle) => {
+        LaunchSession::New => {}
+        LaunchSession::Named(handle) => argv.extend(["--session-id".to_owned(), handle.handle_value.clone()]),
+        LaunchSession::Resumed(handle) => {
             let id = &handle.handle_value;
             if !is_uuid(id) {
                 // Anything else is taken for a session's title.

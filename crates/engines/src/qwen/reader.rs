@@ -3,11 +3,11 @@
 //! A turn has succeeded when a `result` says so in both of its ways and the process left with 0.
 
 use abide_domain::{
-    effect::Session,
+    effect::LaunchSession,
     engine::HandleType,
-    event::Ending,
-    failure::{Failure, FailureCode},
-    process::Exit,
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
+    process::ExitStatus,
 };
 use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, What};
 
@@ -45,7 +45,7 @@ enum Verdict {
 
 impl Reader {
     pub(super) fn new(order: &Order<'_>) -> Self {
-        let resumes = matches!(order.session, Session::Resumed(_));
+        let resumes = matches!(order.session, LaunchSession::Resumed(_));
         Self { resumes, has_session: false, trouble: None, verdict: None }
     }
 
@@ -91,17 +91,19 @@ impl Reader {
         Some(())
     }
 
-    fn failure(&self, departure: &Departure<'_>) -> Failure {
+    fn failure(&self, departure: &Departure<'_>) -> RunFailure {
         let complaint = complaint(departure.stderr);
         match &self.trouble {
-            None if self.resumes && !self.has_session && complaint.contains(NO_SUCH_SESSION) => Failure::new(
-                FailureCode::SessionResumeFailed,
-                format!(
-                    "the session could not be resumed; Qwen finds a session only in the directory where it was \
+            None if self.resumes && !self.has_session && complaint.contains(NO_SUCH_SESSION) => {
+                RunFailure::new(
+                    FailureCode::SessionResumeFailed,
+                    format!(
+                        "the session could not be resumed; Qwen finds a session only in the directory where it was \
                      begun: {complaint}"
-                ),
-            ),
-            Some(trouble) if trouble.contains(NO_LOGIN) => Failure::new(
+                    ),
+                )
+            }
+            Some(trouble) if trouble.contains(NO_LOGIN) => RunFailure::new(
                 FailureCode::EngineAuthRequired,
                 format!("qwen wants a login; run `qwen` once and log in: {trouble}"),
             ),
@@ -139,13 +141,13 @@ impl Tongue for Reader {
     }
 
     fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
-        let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
+        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == Cause::Dismissed;
         match &self.verdict {
             Some(Verdict::Completed { answer }) if left_well && self.has_session => {
                 facts.answered(TURN, answer);
             }
-            _ if departure.cause == Cause::Interrupted => facts.ended(TURN, Ending::Interrupted),
-            _ => facts.ended(TURN, Ending::Failed { failure: self.failure(departure) }),
+            _ if departure.cause == Cause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
+            _ => facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) }),
         }
     }
 

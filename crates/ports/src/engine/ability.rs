@@ -125,8 +125,8 @@ impl Abilities {
     }
 
     /// The part on which rules about a run's state depend.
-    pub fn for_domain(self) -> abide_domain::engine::Abilities {
-        abide_domain::engine::Abilities {
+    pub fn for_domain(self) -> abide_domain::engine::RunAbilities {
+        abide_domain::engine::RunAbilities {
             steer: self.has(Ability::Steer),
             recover: self.has(Ability::Recover),
         }

@@ -1,8 +1,8 @@
 //! Whether an engine's program can be used, and how that is found out (A3).
 
 use abide_domain::{
-    engine::{ProbeMethod, ProfileKind, ResumeCapability},
-    failure::Failure,
+    engine::{EngineResumeCapability, ProbeMethod, ProfileKind},
+    failure::RunFailure,
 };
 
 use super::Abilities;
@@ -87,9 +87,9 @@ pub struct Health {
     /// Its version, as it says itself.
     pub version: Option<String>,
     /// Why it cannot be used, with what to do about it.
-    pub trouble: Option<Failure>,
+    pub trouble: Option<RunFailure>,
     /// Whether it can resume, and how that was seen.
-    pub resume: ResumeCapability,
+    pub resume: EngineResumeCapability,
     /// What this program, as found, can do.
     pub abilities: Abilities,
 }
@@ -100,7 +100,7 @@ impl Health {
         Self {
             version: None,
             trouble: None,
-            resume: ResumeCapability {
+            resume: EngineResumeCapability {
                 supported: false,
                 probe_method: ProbeMethod::Command,
                 detail: "not looked at".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use abide_domain::approval::Verdict;
+use abide_domain::approval::ApprovalVerdict;
 
 use super::{Ability, Departure, Said};
 
@@ -91,7 +91,7 @@ pub struct Answer<'a> {
     /// What was answered.
     pub text: &'a str,
     /// What that means, if permission was asked for.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<ApprovalVerdict>,
 }
 
 /// How a turn is stopped.

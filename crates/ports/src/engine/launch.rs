@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, fmt};
 
 use abide_domain::{
-    effect::Session,
+    effect::LaunchSession,
     engine::ProfileKind,
-    settings::{ExecutionMode, Settings},
+    settings::{ExecutionMode, RunSettings},
     time::Timestamp,
 };
 
@@ -50,7 +50,7 @@ pub struct Order<'a> {
     /// How the run waits.
     pub kind: ProfileKind,
     /// The session that the turn belongs to.
-    pub session: &'a Session,
+    pub session: &'a LaunchSession,
     /// What the engine is told.
     pub prompt: &'a str,
     /// The directory that every turn of the run works in.
@@ -96,7 +96,7 @@ pub enum Sandbox {
 }
 
 impl Sandbox {
-    /// The names of [`Settings::sandbox`], as people write them.
+    /// The names of [`RunSettings::sandbox`], as people write them.
     pub const NAMES: [&'static str; 3] = ["read-only", "workspace-write", "danger-full-access"];
 
     /// The sandbox of that name.
@@ -120,7 +120,7 @@ impl Sandbox {
 
     /// The sandbox of a run; none if its settings leave that to the engine's own configuration. A name that is not
     /// known must be refused when the run is created: here it is the narrowest.
-    pub fn of(settings: &Settings) -> Option<Self> {
+    pub fn of(settings: &RunSettings) -> Option<Self> {
         settings.sandbox.as_deref().map(|name| Self::named(name).unwrap_or(Self::ReadOnly))
     }
 }
@@ -140,7 +140,7 @@ pub enum Isolation {
 }
 
 impl Isolation {
-    /// The names of [`Settings::isolation`], as people write them.
+    /// The names of [`RunSettings::isolation`], as people write them.
     pub const NAMES: [&'static str; 4] = ["auto", "namespace", "landlock", "off"];
 
     /// The isolation of that name.
@@ -166,7 +166,7 @@ impl Isolation {
 
     /// The isolation of a run that is called like this: its own, or that of the configuration when it began. A name that is
     /// not known must be refused when the run is created: here it is the strictest.
-    pub fn of(settings: &Settings, configured: Self) -> Self {
+    pub fn of(settings: &RunSettings, configured: Self) -> Self {
         settings.isolation.as_deref().map_or(configured, |name| Self::named(name).unwrap_or(Self::Namespace))
     }
 }

@@ -7,7 +7,7 @@
 //! | operation that every engine has | here |
 //! |---|---|
 //! | healthcheck | [`Engine::checks`], [`Engine::judge`] |
-//! | start session | [`Engine::launch`] with [`Session::New`] or [`Session::Named`] |
+//! | start session | [`Engine::launch`] with [`LaunchSession::New`] or [`LaunchSession::Named`] |
 //! | run turn | [`Engine::launch`], or [`Interpreter::say`] to a process that is held |
 //! | interrupt turn | [`Interpreter::interrupt`] |
 //! | read session status | [`Interpreter::status`] |
@@ -15,8 +15,8 @@
 //!
 //! What only some engines can do is an [`Ability`], and each ability says what happens without it.
 //!
-//! [`Session::New`]: abide_domain::effect::Session::New
-//! [`Session::Named`]: abide_domain::effect::Session::Named
+//! [`LaunchSession::New`]: abide_domain::effect::LaunchSession::New
+//! [`LaunchSession::Named`]: abide_domain::effect::LaunchSession::Named
 
 mod ability;
 mod health;
@@ -26,7 +26,7 @@ mod said;
 
 use std::fmt::Debug;
 
-use abide_domain::engine::Handle;
+use abide_domain::engine::EngineSessionHandle;
 
 pub use ability::{Abilities, Ability};
 pub use health::{Check, Health, Observed};
@@ -75,7 +75,7 @@ pub trait Engine: Debug + Send + Sync {
 
     /// The handle of a session that will be called `fresh` (a new UUID), for engines that let us choose (A6).
     /// Then the handle is durable before the process starts.
-    fn name_session(&self, fresh: &str) -> Option<Handle>;
+    fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle>;
 
     /// How the process of a turn is started. The same order gives the same launch.
     fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported>;

@@ -2,9 +2,9 @@
 
 use abide_domain::{
     engine::HandleType,
-    event::Ending,
-    interaction::{Purpose, Question},
-    process::{Exit, Position},
+    event::TurnOutcome,
+    interaction::{GatePurpose, Question},
+    process::{ExitStatus, OutputPosition},
 };
 
 /// Something that was said, and where.
@@ -12,7 +12,7 @@ use abide_domain::{
 pub struct Said {
     /// Where: it grows with every fact of a process and depends on its bytes alone, so that facts which were
     /// committed before a restart are known by it. See [`Said::position`].
-    pub at: Position,
+    pub at: OutputPosition,
     /// What.
     pub what: What,
 }
@@ -39,7 +39,7 @@ pub enum What {
         /// Its name for the request, unique within the process.
         gate: String,
         /// What it wants.
-        purpose: Purpose,
+        purpose: GatePurpose,
         /// What it asks.
         question: Question,
     },
@@ -57,7 +57,7 @@ pub enum What {
         /// Which prompt of this process, counted from 1.
         turn: u32,
         /// How.
-        ending: Ending,
+        ending: TurnOutcome,
     },
     /// Something that this adapter does not know, whole.
     Unknown(String),
@@ -67,7 +67,7 @@ pub enum What {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure<'a> {
     /// With which code.
-    pub exit: Exit,
+    pub exit: ExitStatus,
     /// The last of what it complained about on standard error.
     pub stderr: &'a [u8],
     /// Why it went, as far as we had a hand in it.
@@ -89,12 +89,12 @@ impl Said {
     /// The position of the `index`-th fact that follows from the line which ends at byte `offset` of the output.
     ///
     /// Offsets, not counts: a later version may read more out of the same line without moving what comes after it.
-    pub fn position(offset: u64, index: u8) -> Position {
-        Position((offset << 8) | u64::from(index))
+    pub fn position(offset: u64, index: u8) -> OutputPosition {
+        OutputPosition((offset << 8) | u64::from(index))
     }
 
     /// The byte of the output at which the line ends that said something at this position.
-    pub fn offset(at: Position) -> u64 {
+    pub fn offset(at: OutputPosition) -> u64 {
         at.0 >> 8
     }
 }

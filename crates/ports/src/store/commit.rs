@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use abide_domain::{
     delivery::Delivery,
-    event::{Claim, Event},
+    event::{KeyClaim, RunEvent},
     id::RunId,
     inbound::Inbound,
     interaction::Interaction,
-    ledger::Rows,
-    run::{Run, Status, Step},
-    time::Stamp,
+    ledger::ChangedRows,
+    run::{Run, RunStatus, RunStep},
+    time::EventStamp,
     turn::Turn,
 };
 use serde::{Deserialize, Serialize};
@@ -30,9 +30,9 @@ pub struct Entry {
     /// The run's revision after it.
     pub revision: u64,
     /// When, and what its new ids are made of.
-    pub stamp: Stamp,
+    pub stamp: EventStamp,
     /// What happened.
-    pub event: Event,
+    pub event: RunEvent,
 }
 
 /// Changes that are written together or not at all. They may concern several runs, and one run several times.
@@ -46,22 +46,22 @@ pub struct Commit {
 #[derive(Clone, Debug)]
 pub struct Change {
     /// When, and what its new ids are made of.
-    pub stamp: Stamp,
+    pub stamp: EventStamp,
     /// What happened.
-    pub event: Event,
+    pub event: RunEvent,
     /// What the run was in one word, if it was.
-    pub was: Option<Status>,
+    pub was: Option<RunStatus>,
     /// What the run became, shared with whoever remembers it. Its revision is one more than the revision that the store
     /// must find.
     pub run: Arc<Run>,
     /// The rows that changed.
-    rows: Rows,
+    rows: ChangedRows,
 }
 
 impl Change {
     /// What a step of the domain means for the tables.
-    pub fn new(before: Option<&Run>, stamp: Stamp, event: Event, step: Step) -> Self {
-        let (rows, was) = (Rows::changed(before, &step.run), before.map(Run::status));
+    pub fn new(before: Option<&Run>, stamp: EventStamp, event: RunEvent, step: RunStep) -> Self {
+        let (rows, was) = (ChangedRows::changed(before, &step.run), before.map(Run::status));
         Self { rows, stamp, event, was, run: Arc::new(step.run) }
     }
 
@@ -86,7 +86,7 @@ impl Change {
     }
 
     /// The keys that it uses up.
-    pub fn claims(&self) -> Vec<Claim> {
+    pub fn claims(&self) -> Vec<KeyClaim> {
         self.event.claims()
     }
 }

@@ -20,12 +20,12 @@ use std::{collections::BTreeMap, future::Future, path::Path, pin::Pin};
 use abide_domain::{
     deadline::Deadline,
     delivery::Delivery,
-    effect::{EffectNumber, Owed},
+    effect::{EffectNumber, PendingEffect},
     id::{DeliveryId, InteractionId, RunId, TurnId},
     inbound::{Inbound, MessageKey},
     interaction::Interaction,
-    run::{Run, Status},
-    slots::Occupancy,
+    run::{Run, RunStatus},
+    slots::SlotOccupancy,
     time::Timestamp,
     turn::Turn,
 };
@@ -63,13 +63,13 @@ pub trait Runs {
     fn run(&self, id: RunId) -> Answer<'_, Option<Run>>;
 
     /// Runs, the newest first, of one status or of all.
-    fn runs(&self, status: Option<Status>, page: Page) -> Answer<'_, Listing<Run>>;
+    fn runs(&self, status: Option<RunStatus>, page: Page) -> Answer<'_, Listing<Run>>;
 
     /// Runs whose deadline is at or before `until`, the earliest first.
     fn due(&self, until: Timestamp, limit: usize) -> Answer<'_, Vec<(RunId, Deadline)>>;
 
     /// Every run that holds a slot or waits for one.
-    fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>>;
+    fn occupying(&self) -> Answer<'_, Vec<(RunId, SlotOccupancy)>>;
 
     /// Runs that hold a slot, wait for one, owe an order or wait for a deadline, and whose row cannot be read. Reads every
     /// such run.
@@ -78,7 +78,7 @@ pub trait Runs {
     }
 
     /// How many runs there are of each status; a status that no run has is left out. No run is read for that.
-    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>>;
+    fn tally(&self) -> Answer<'_, BTreeMap<RunStatus, u64>>;
 }
 
 /// The ledger of turns.
@@ -126,7 +126,11 @@ pub trait Deliveries {
 /// What is owed to the world. It stands in the runs and nowhere else.
 pub trait Effects {
     /// Orders after this one, by run and number.
-    fn owed(&self, after: Option<(RunId, EffectNumber)>, limit: usize) -> Answer<'_, Vec<(RunId, Owed)>>;
+    fn owed(
+        &self,
+        after: Option<(RunId, EffectNumber)>,
+        limit: usize,
+    ) -> Answer<'_, Vec<(RunId, PendingEffect)>>;
 }
 
 /// Keys that can be used once, for ever.

@@ -6,11 +6,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use abide_domain::{
     delivery::Delivery,
-    event::Claim,
+    event::KeyClaim,
     id::{DeliveryId, InteractionId, RunId, TurnId},
     inbound::{Inbound, MessageKey},
     interaction::Interaction,
-    refused::Refused,
+    refused::RequestRefused,
     run::{self, Run},
     turn::Turn,
 };
@@ -31,7 +31,7 @@ pub struct Tables {
     /// Its deliveries.
     pub deliveries: BTreeMap<DeliveryId, Delivery>,
     /// The keys that it has used up.
-    pub claims: Vec<Claim>,
+    pub claims: Vec<KeyClaim>,
 }
 
 impl Tables {
@@ -106,7 +106,7 @@ pub enum Difference {
         /// The entry.
         entry: Box<Entry>,
         /// Why not.
-        refused: Refused,
+        refused: RequestRefused,
     },
     /// An entry is missing or doubled.
     #[error("run {run_id}: an entry says revision {found} where {derived} is due")]

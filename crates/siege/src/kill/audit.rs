@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use abide_domain::run::Status;
+use abide_domain::run::RunStatus;
 use abide_ports::store::{Page, Seq, Store, StoreError};
 use abide_store::{registry, upkeep};
 use abide_testkit::daemon::{Death, Feed, Home, Running, Seen};
@@ -130,8 +130,8 @@ async fn ended(store: &dyn Store) -> Result<Vec<String>, StoreError> {
     let mut wrong = vec![];
     for run in store.runs(None, Page::first(usize::MAX >> 8)).await?.items {
         match run.status() {
-            Status::Succeeded | Status::Failed | Status::Canceled => {}
-            Status::Queued | Status::Running | Status::WaitingUser | Status::Idle => {
+            RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled => {}
+            RunStatus::Queued | RunStatus::Running | RunStatus::WaitingUser | RunStatus::Idle => {
                 wrong.push(format!("{} is still {:?}", run.run_id, run.status()));
             }
         }

@@ -4,10 +4,10 @@
 use std::{fs, time::Duration};
 
 use abide_domain::{
-    event::Event,
-    id::{Fresh, RunId},
+    event::RunEvent,
+    id::{IdSeed, RunId},
     run::{self, Run},
-    time::Stamp,
+    time::EventStamp,
 };
 use abide_ports::store::{Change, Commit, Entry, Seq, Store};
 use abide_store::registry;
@@ -122,7 +122,7 @@ impl Copy {
         let mut run: Option<Run> = None;
         for (step, entry) in entries.iter().enumerate() {
             let fresh = self.fresh(entry.stamp.fresh, step);
-            let stamp = Stamp { at: entry.stamp.at, fresh };
+            let stamp = EventStamp { at: entry.stamp.at, fresh };
             let event = self.adapt(entry.event.clone(), run.as_ref(), fresh);
             let step =
                 run::apply(run.as_ref(), &stamp, &event).map_err(|refused| anyhow::anyhow!("{refused}"))?;
@@ -134,20 +134,20 @@ impl Copy {
     }
 
     /// The same time, and numbers that nobody else has.
-    fn fresh(&self, of: Fresh, step: usize) -> Fresh {
-        Fresh((of.0 >> 64 << 64) | (self.number << 24) | ((step as u128) << 8))
+    fn fresh(&self, of: IdSeed, step: usize) -> IdSeed {
+        IdSeed((of.0 >> 64 << 64) | (self.number << 24) | ((step as u128) << 8))
     }
 
-    fn adapt(&self, mut event: Event, run: Option<&Run>, fresh: Fresh) -> Event {
+    fn adapt(&self, mut event: RunEvent, run: Option<&Run>, fresh: IdSeed) -> RunEvent {
         let own_turn = run.and_then(|run| run.turns.last()).map(|turn| turn.turn_id);
-        if let Event::RunCreated(new) = &mut event {
+        if let RunEvent::RunCreated(new) = &mut event {
             new.run_id = RunId(fresh);
             new.message.key.message_id = self.session.clone();
-        } else if let Event::ProfileResolved { handle: Some(handle), .. }
-        | Event::HandleAnnounced { handle, .. } = &mut event
+        } else if let RunEvent::ProfileResolved { handle: Some(handle), .. }
+        | RunEvent::HandleAnnounced { handle, .. } = &mut event
         {
             handle.handle_value.clone_from(&self.session);
-        } else if let (Event::TurnEnded { turn_id, .. }, Some(own)) = (&mut event, own_turn) {
+        } else if let (RunEvent::TurnEnded { turn_id, .. }, Some(own)) = (&mut event, own_turn) {
             *turn_id = own;
         }
         event

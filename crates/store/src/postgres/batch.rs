@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use abide_domain::{event::Claim, id::RunId};
+use abide_domain::{event::KeyClaim, id::RunId};
 use abide_ports::store::{Claimed, Committed, Seq, StoreError};
 
 use crate::{
@@ -30,7 +30,7 @@ pub(super) struct Batch<'a> {
     pub(super) turns: BTreeMap<&'a str, (&'a str, &'a str)>,
     pub(super) interactions: BTreeMap<&'a str, (&'a str, &'a InteractionKeys, &'a str)>,
     pub(super) deliveries: BTreeMap<&'a str, (&'a str, &'a DeliveryKeys, &'a str)>,
-    pub(super) claims: Vec<(&'a Claim, &'a str)>,
+    pub(super) claims: Vec<(&'a KeyClaim, &'a str)>,
     pub(super) cursors: BTreeMap<&'a str, i64>,
 }
 
@@ -108,7 +108,7 @@ fn judge(known: &Known, records: &[Record]) -> Result<(), StoreError> {
             return Err(StoreError::Conflict { run_id, expected, found });
         }
         revisions.insert(run_id, record.reached());
-        for Claim { scope, key, fingerprint } in &record.rows.claims {
+        for KeyClaim { scope, key, fingerprint } in &record.rows.claims {
             let stored = known.claims.get(&(scope.clone(), key.clone()));
             if let Some(holder) = stored.or_else(|| claims.get(&(scope.as_str(), key.as_str()))).cloned() {
                 return Err(StoreError::Taken { scope: scope.clone(), key: key.clone(), holder });

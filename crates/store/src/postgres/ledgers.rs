@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, path::Path};
 use abide_domain::{
     deadline::Deadline,
     delivery::Delivery,
-    effect::{EffectNumber, Owed},
+    effect::{EffectNumber, PendingEffect},
     id::{DeliveryId, InteractionId, RunId, TurnId},
     inbound::{Inbound, MessageKey},
     interaction::Interaction,
-    run::{Run, Status},
-    slots::Occupancy,
+    run::{Run, RunStatus},
+    slots::SlotOccupancy,
     time::Timestamp,
     turn::Turn,
 };
@@ -68,10 +68,10 @@ impl Runs for PostgresStore {
         Box::pin(self.reader.one("runs", "run_id", id.to_string()))
     }
 
-    fn runs(&self, status: Option<Status>, page: Page) -> Answer<'_, Listing<Run>> {
+    fn runs(&self, status: Option<RunStatus>, page: Page) -> Answer<'_, Listing<Run>> {
         Box::pin(async move {
             let before = position::<RunId>(&page)?.map_or("run_~".to_owned(), |run| run.to_string());
-            let (name, more) = (status.map(Status::name), one_more(&page));
+            let (name, more) = (status.map(RunStatus::name), one_more(&page));
             let readable = |row: &Row| Ok(RUNS.value::<Run>(row).ok());
             let found = match &name {
                 Some(name) => {
@@ -109,7 +109,7 @@ impl Runs for PostgresStore {
         })
     }
 
-    fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>> {
+    fn occupying(&self) -> Answer<'_, Vec<(RunId, SlotOccupancy)>> {
         Box::pin(async move {
             let sql = "SELECT run_id, body FROM runs WHERE astir IN ($1, $2) ORDER BY run_id";
             let found = self.reader.runs(sql, &[&OCCUPIES, &BOTH]).await?;
@@ -130,7 +130,7 @@ impl Runs for PostgresStore {
         })
     }
 
-    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
+    fn tally(&self) -> Answer<'_, BTreeMap<RunStatus, u64>> {
         Box::pin(async move {
             let rows = self.reader.rows(TALLY, &[]).await?;
             rows.iter().map(|row| Ok((status(row.get(0))?, row.get::<_, i64>(1) as u64))).collect()
@@ -207,7 +207,11 @@ impl Deliveries for PostgresStore {
 }
 
 impl Effects for PostgresStore {
-    fn owed(&self, after: Option<(RunId, EffectNumber)>, most: usize) -> Answer<'_, Vec<(RunId, Owed)>> {
+    fn owed(
+        &self,
+        after: Option<(RunId, EffectNumber)>,
+        most: usize,
+    ) -> Answer<'_, Vec<(RunId, PendingEffect)>> {
         Box::pin(async move {
             // Every run among these has an order at least, so as many runs as orders are enough.
             let sql = "SELECT run_id, body FROM runs WHERE astir IN ($1, $2) AND run_id >= $3

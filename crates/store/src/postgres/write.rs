@@ -1,6 +1,6 @@
 //! What a batch says to the server: one statement for each table, all sent at once, and then the COMMIT.
 
-use abide_domain::event::Claim;
+use abide_domain::event::KeyClaim;
 use abide_ports::store::{Claimed, StoreError};
 use futures_util::future::try_join_all;
 use tokio_postgres::{Error, types::ToSql};
@@ -21,7 +21,7 @@ use crate::{
 /// Takes the head row, and reads what the server holds of these runs and keys. One round trip.
 pub(super) async fn begin(session: &Session, records: &[&Record]) -> Result<Known, StoreError> {
     let runs: Vec<_> = records.iter().map(|record| record.rows.run()).collect();
-    let claims: Vec<&Claim> = records.iter().flat_map(|record| &record.rows.claims).collect();
+    let claims: Vec<&KeyClaim> = records.iter().flat_map(|record| &record.rows.claims).collect();
     let scopes: Vec<_> = claims.iter().map(|claim| plain(&claim.scope)).collect();
     let keys: Vec<_> = claims.iter().map(|claim| plain(&claim.key)).collect();
     let head = "SELECT seq, chain FROM head FOR UPDATE";

@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, path::Path, thread};
 use abide_domain::{
     deadline::Deadline,
     delivery::Delivery,
-    effect::{EffectNumber, Owed},
+    effect::{EffectNumber, PendingEffect},
     id::{DeliveryId, InteractionId, RunId, TurnId},
     inbound::{Inbound, MessageKey},
     interaction::Interaction,
-    run::{Run, Status},
-    slots::Occupancy,
+    run::{Run, RunStatus},
+    slots::SlotOccupancy,
     time::Timestamp,
     turn::Turn,
 };
@@ -60,7 +60,7 @@ impl Runs for SqliteStore {
         self.ask(move |connection| read::one(connection, read::RUNS, &id.to_string()))
     }
 
-    fn runs(&self, status: Option<Status>, page: Page) -> Answer<'_, Listing<Run>> {
+    fn runs(&self, status: Option<RunStatus>, page: Page) -> Answer<'_, Listing<Run>> {
         self.ask(move |connection| read::runs(connection, status, &page))
     }
 
@@ -68,7 +68,7 @@ impl Runs for SqliteStore {
         self.ask(move |connection| read::due(connection, until, most))
     }
 
-    fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>> {
+    fn occupying(&self) -> Answer<'_, Vec<(RunId, SlotOccupancy)>> {
         self.ask(read::occupying)
     }
 
@@ -76,7 +76,7 @@ impl Runs for SqliteStore {
         self.ask(read::damaged)
     }
 
-    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
+    fn tally(&self) -> Answer<'_, BTreeMap<RunStatus, u64>> {
         self.ask(read::tally)
     }
 }
@@ -133,7 +133,11 @@ impl Deliveries for SqliteStore {
 }
 
 impl Effects for SqliteStore {
-    fn owed(&self, after: Option<(RunId, EffectNumber)>, most: usize) -> Answer<'_, Vec<(RunId, Owed)>> {
+    fn owed(
+        &self,
+        after: Option<(RunId, EffectNumber)>,
+        most: usize,
+    ) -> Answer<'_, Vec<(RunId, PendingEffect)>> {
         self.ask(move |connection| read::owed(connection, after, most))
     }
 }

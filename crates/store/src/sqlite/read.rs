@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, str::FromStr};
 
 use abide_domain::{
     deadline::Deadline,
-    effect::{EffectNumber, Owed},
+    effect::{EffectNumber, PendingEffect},
     id::RunId,
     inbound::{Inbound, MessageKey},
-    run::{Run, Status},
-    slots::Occupancy,
+    run::{Run, RunStatus},
+    slots::SlotOccupancy,
     time::Timestamp,
 };
 use abide_ports::store::{Claimed, DamagedRun, Entry, Listing, Page, Seq, StoreError, Tables};
@@ -58,7 +58,7 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<Found<Entry>> {
 }
 
 /// Runs, the newest first.
-pub(super) fn runs(connection: &Connection, status: Option<Status>, page: &Page) -> Found<Listing<Run>> {
+pub(super) fn runs(connection: &Connection, status: Option<RunStatus>, page: &Page) -> Found<Listing<Run>> {
     let before = position::<RunId>(page)?.map_or("run_~".to_owned(), |run| run.to_string());
     let more = limit(page.limit).saturating_add(1);
     let found = match status {
@@ -120,7 +120,7 @@ fn readable(row: &Row<'_>) -> rusqlite::Result<Found<(String, Option<Run>)>> {
 }
 
 /// Runs that hold a slot or wait for one.
-pub(super) fn occupying(connection: &Connection) -> Found<Vec<(RunId, Occupancy)>> {
+pub(super) fn occupying(connection: &Connection) -> Found<Vec<(RunId, SlotOccupancy)>> {
     let sql = "SELECT run_id, body FROM runs INDEXED BY runs_astir WHERE astir IN (?1, ?2) ORDER BY run_id";
     let found = rows(connection, sql, (OCCUPIES, BOTH), readable)?;
     let runs = found.into_iter().filter_map(|(_, run)| run);
@@ -128,7 +128,7 @@ pub(super) fn occupying(connection: &Connection) -> Found<Vec<(RunId, Occupancy)
 }
 
 /// How many runs there are of each status.
-pub(super) fn tally(connection: &Connection) -> Found<BTreeMap<Status, u64>> {
+pub(super) fn tally(connection: &Connection) -> Found<BTreeMap<RunStatus, u64>> {
     let counted = rows(connection, TALLY, (), |row| {
         let count: i64 = row.get(1)?;
         Ok(status(row.get_ref(0)?.as_str()?).map(|status| (status, count as u64)))
@@ -198,7 +198,7 @@ pub(super) fn owed(
     connection: &Connection,
     after: Option<(RunId, EffectNumber)>,
     most: usize,
-) -> Found<Vec<(RunId, Owed)>> {
+) -> Found<Vec<(RunId, PendingEffect)>> {
     let sql = "SELECT run_id, body FROM runs INDEXED BY runs_astir WHERE astir IN (?1, ?2) AND run_id >= ?3
                ORDER BY run_id";
     let first = after.map_or(String::new(), |(run, _)| run.to_string());

@@ -1,6 +1,6 @@
 //! What is written for one change. Everything here runs inside a transaction that somebody else ends.
 
-use abide_domain::event::Claim;
+use abide_domain::event::KeyClaim;
 use abide_ports::store::{Claimed, Seq, StoreError};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params};
 
@@ -78,7 +78,7 @@ pub(super) fn replace(connection: &Connection, rows: &TableRows) -> Result<(), T
     if let Some((keys, body)) = &rows.state {
         insert_run(connection, rows.run(), keys, &rows.text[*body])?;
     }
-    for Claim { scope, key, fingerprint } in &rows.claims {
+    for KeyClaim { scope, key, fingerprint } in &rows.claims {
         let sql = "INSERT OR REPLACE INTO claims (scope, key, fingerprint, run_id) VALUES (?1, ?2, ?3, ?4)";
         execute(connection, sql, (scope, key, fingerprint, rows.run()))?;
     }
@@ -208,7 +208,7 @@ fn claims(connection: &Connection, record: &Record) -> Result<(), Trouble> {
     for claim in &record.rows.claims {
         let sql = "INSERT INTO claims (scope, key, fingerprint, run_id) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT DO NOTHING";
-        let Claim { scope, key, fingerprint } = claim;
+        let KeyClaim { scope, key, fingerprint } = claim;
         let written = cached(connection, sql)?.execute((scope, key, fingerprint, record.rows.run()))?;
         // It was free a moment ago, so this very change has named it twice.
         if written == 0
@@ -220,12 +220,12 @@ fn claims(connection: &Connection, record: &Record) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn taken(claim: &Claim, holder: Claimed) -> Trouble {
+fn taken(claim: &KeyClaim, holder: Claimed) -> Trouble {
     Trouble::Refused(StoreError::Taken { scope: claim.scope.clone(), key: claim.key.clone(), holder })
 }
 
 /// Who has a key.
-fn claimed(connection: &Connection, claim: &Claim) -> Result<Option<Claimed>, Trouble> {
+fn claimed(connection: &Connection, claim: &KeyClaim) -> Result<Option<Claimed>, Trouble> {
     let sql = "SELECT run_id, fingerprint FROM claims WHERE scope = ?1 AND key = ?2";
     let found: Option<(String, String)> = cached(connection, sql)?
         .query_row([&claim.scope, &claim.key], |row| Ok((row.get(0)?, row.get(1)?)))

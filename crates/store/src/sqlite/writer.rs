@@ -7,7 +7,7 @@
 
 use std::thread;
 
-use abide_domain::event::Claim;
+use abide_domain::event::KeyClaim;
 use abide_ports::store::{Committed, Seq, StoreError};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -65,8 +65,8 @@ impl Job {
     }
 }
 
-fn names_once(claims: &[Claim]) -> bool {
-    let same = |one: &Claim, other: &Claim| one.scope == other.scope && one.key == other.key;
+fn names_once(claims: &[KeyClaim]) -> bool {
+    let same = |one: &KeyClaim, other: &KeyClaim| one.scope == other.scope && one.key == other.key;
     claims.iter().enumerate().all(|(place, claim)| !claims[..place].iter().any(|it| same(it, claim)))
 }
 

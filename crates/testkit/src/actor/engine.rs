@@ -1,12 +1,12 @@
 //! How an actor is started and what its lines mean.
 
 use abide_domain::{
-    effect::Session,
-    engine::{Handle, HandleType, ProbeMethod, ResumeCapability},
-    event::Ending,
-    failure::{Failure, FailureCode},
-    interaction::{Kind, Policy, Question},
-    process::Position,
+    effect::LaunchSession,
+    engine::{EngineResumeCapability, EngineSessionHandle, HandleType, ProbeMethod},
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
+    interaction::{DecisionPolicy, InteractionKind, Question},
+    process::OutputPosition,
 };
 use abide_ports::engine::{
     Abilities, Ability, Answer, Check, Departure, Engine, Health, IncompatibleCheckpoint, Installation,
@@ -38,21 +38,21 @@ impl Engine for Actor {
 
     fn judge(&self, observed: &[Observed]) -> Health {
         let version = observed.first().and_then(Observed::version);
-        let missing = || Failure::new(FailureCode::EngineNotFound, "no actor has come");
+        let missing = || RunFailure::new(FailureCode::EngineNotFound, "no actor has come");
         let trouble = if version.is_some() { None } else { Some(missing()) };
         let detail = "a new actor knows the play".to_owned();
-        let resume = ResumeCapability { supported: true, probe_method: ProbeMethod::Command, detail };
+        let resume = EngineResumeCapability { supported: true, probe_method: ProbeMethod::Command, detail };
         Health { version, trouble, resume, abilities: self.abilities() }
     }
 
-    fn name_session(&self, _: &str) -> Option<Handle> {
+    fn name_session(&self, _: &str) -> Option<EngineSessionHandle> {
         None
     }
 
     fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
         let session = match order.session {
-            Session::New => String::new(),
-            Session::Named(handle) | Session::Resumed(handle) => handle.handle_value.clone(),
+            LaunchSession::New => String::new(),
+            LaunchSession::Named(handle) | LaunchSession::Resumed(handle) => handle.handle_value.clone(),
         };
         let mut argv = order.installation.command.clone();
         argv.extend([session, order.prompt.to_owned()]);
@@ -99,23 +99,23 @@ impl Prompter {
             "write" => What::Write(format!("{rest}\n").into_bytes()),
             "ask" => {
                 let question = Question {
-                    kind: Kind::OpenText,
+                    kind: InteractionKind::OpenText,
                     prompt: text,
                     options: vec![],
                     ui_hints: None,
-                    default_decision_policy: Policy::EngineJudgement,
+                    default_decision_policy: DecisionPolicy::EngineJudgement,
                     context: None,
                     hidden: None,
                 };
-                self.ends(Ending::Asked { text: String::new(), question })
+                self.ends(TurnOutcome::Asked { text: String::new(), question })
             }
             "break" => panic!("an actor broke its interpreter, as the test wants"),
-            "done" => self.ends(Ending::Completed { text }),
+            "done" => self.ends(TurnOutcome::Completed { text }),
             _ => What::Unknown(line.to_owned()),
         }
     }
 
-    fn ends(&mut self, ending: Ending) -> What {
+    fn ends(&mut self, ending: TurnOutcome) -> What {
         self.ended = true;
         What::Ended { turn: 1, ending }
     }
@@ -140,8 +140,9 @@ impl Interpreter for Prompter {
             return vec![];
         }
         let message = format!("the actor left the stage: {:?}", departure.exit);
-        let what = self.ends(Ending::Failed { failure: Failure::new(FailureCode::EngineFailed, message) });
-        vec![Said { at: Position(u64::MAX), what }]
+        let what =
+            self.ends(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, message) });
+        vec![Said { at: OutputPosition(u64::MAX), what }]
     }
 
     fn status(&self) -> Status {

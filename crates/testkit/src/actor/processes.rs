@@ -8,7 +8,7 @@ use std::{
 };
 
 use abide_domain::{
-    process::{Exit, Process},
+    process::{ExitStatus, ProcessBinding},
     time::Timestamp,
 };
 use abide_ports::{
@@ -17,7 +17,7 @@ use abide_ports::{
 };
 
 /// How an actor ends that did not leave by itself.
-const KILLED: Exit = Exit::Code(137);
+const KILLED: ExitStatus = ExitStatus::Code(137);
 
 /// What a check's command ends with.
 pub(super) const CHECK: &str = "--version";
@@ -112,12 +112,12 @@ impl Processes for Actors {
         None
     }
 
-    fn start(&self, name: &str, start: &Start<'_>) -> Result<Process, StartError> {
+    fn start(&self, name: &str, start: &Start<'_>) -> Result<ProcessBinding, StartError> {
         let argv = &start.launch.argv;
         let said = match &argv[..] {
             [.., check] if check == CHECK => {
                 self.stage().checks += 1;
-                vec![Heard::Stdout(b"1.0.0\n".to_vec()), Heard::Exited(Exit::Code(0))]
+                vec![Heard::Stdout(b"1.0.0\n".to_vec()), Heard::Exited(ExitStatus::Code(0))]
             }
             [.., session, prompt] => (self.play)(Part { session, prompt }),
             [..] => return Err(StartError::Program(argv.concat())),
@@ -148,11 +148,11 @@ impl Processes for Actors {
     }
 
     fn signal(&self, name: &str, _: Signal) -> Result<(), Lost> {
-        self.says(name, Heard::Exited(Exit::Code(143)));
+        self.says(name, Heard::Exited(ExitStatus::Code(143)));
         Ok(())
     }
 
-    fn end(&self, name: &str) -> Result<Exit, Lost> {
+    fn end(&self, name: &str) -> Result<ExitStatus, Lost> {
         (self.before_end)();
         let ended = self.stage().actors.remove(name);
         self.stage.1.notify_all();
@@ -160,7 +160,7 @@ impl Processes for Actors {
             Some(Heard::Exited(exit)) => *exit,
             Some(_) | None => KILLED,
         });
-        Ok(exited.unwrap_or(Exit::Unseen))
+        Ok(exited.unwrap_or(ExitStatus::Unseen))
     }
 
     fn names(&self) -> Vec<String> {
@@ -206,8 +206,8 @@ impl Follow for Audience {
     }
 }
 
-fn process(name: &str) -> Process {
-    Process { keeper: name.to_owned(), pid: 4711, start_time: 1, boot_id: "stage".to_owned() }
+fn process(name: &str) -> ProcessBinding {
+    ProcessBinding { keeper: name.to_owned(), pid: 4711, start_time: 1, boot_id: "stage".to_owned() }
 }
 
 fn gone() -> Lost {

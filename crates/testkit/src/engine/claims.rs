@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use abide_domain::{
-    approval::Verdict, effect::Session, engine::ProfileKind, failure::FailureCode, interaction::Purpose,
+    approval::ApprovalVerdict, effect::LaunchSession, engine::ProfileKind, failure::FailureCode,
+    interaction::GatePurpose,
 };
 use abide_ports::engine::{Ability, Answer, Engine, Observed, Sandbox, Status, Unsupported, What};
 
@@ -15,7 +16,7 @@ const ID: &str = "01a1e0b7-8feb-7f42-a76c-eeeb075097aa";
 pub(super) fn what_is_not_claimed_is_refused(engine: &dyn Engine) {
     let (name, abilities, installation) = (engine.name(), engine.abilities(), engine.installation());
     let story = Story::new("claims", b"");
-    let mut interpreter = engine.interpreter(&story.order(&installation, &Session::New));
+    let mut interpreter = engine.interpreter(&story.order(&installation, &LaunchSession::New));
     let answer = Answer { gate: "g", text: "yes", verdict: None };
     for (ability, outcome) in [
         (Ability::Hold, interpreter.say("hello")),
@@ -33,7 +34,7 @@ pub(super) fn what_is_not_claimed_is_refused(engine: &dyn Engine) {
         "{name}: whether we may name sessions"
     );
     assert!(named.is_none_or(|handle| handle.engine == name), "{name}: a handle is its own");
-    let resumed = engine.launch(&story.order(&installation, &Session::Resumed(handle(engine, ID))));
+    let resumed = engine.launch(&story.order(&installation, &LaunchSession::Resumed(handle(engine, ID))));
     if abilities.has(Ability::Resume) {
         assert!(resumed.is_ok(), "{name} claims to resume: {resumed:?}");
     } else {
@@ -68,7 +69,8 @@ fn uses(engine: &dyn Engine, story: &Story) -> Vec<Ability> {
             match said.what {
                 What::Progress(_) => used.push(Ability::Progress),
                 What::Gate { gate, purpose, .. } => {
-                    let verdict = matches!(purpose, Purpose::Approval).then_some(Verdict::Approved);
+                    let verdict =
+                        matches!(purpose, GatePurpose::Approval).then_some(ApprovalVerdict::Approved);
                     let answer = Answer { gate: &gate, text: "yes", verdict };
                     used.extend(says_something(interpreter.answer(&answer)).then_some(Ability::Gates));
                 }
@@ -99,14 +101,14 @@ fn says_something(bytes: Result<Vec<u8>, Unsupported>) -> bool {
 /// Settings that make a difference on turn 1 make the same difference on turn 2 (A4).
 pub(super) fn settings_hold_on_every_turn(engine: &dyn Engine) {
     let (name, installation) = (engine.name(), engine.installation());
-    let mut sessions = vec![Session::New];
-    sessions.extend(engine.name_session(ID).map(Session::Named));
+    let mut sessions = vec![LaunchSession::New];
+    sessions.extend(engine.name_session(ID).map(LaunchSession::Named));
     if engine.abilities().has(Ability::Resume) {
-        sessions.push(Session::Resumed(handle(engine, ID)));
+        sessions.push(LaunchSession::Resumed(handle(engine, ID)));
     }
     let story = Story::new("settings", b"");
     let sandboxes = [None, Some(Sandbox::ReadOnly), Some(Sandbox::WorkspaceWrite), Some(Sandbox::FullAccess)];
-    let differences = |session: &Session| -> Vec<bool> {
+    let differences = |session: &LaunchSession| -> Vec<bool> {
         let plain = story.order(&installation, session);
         let mut variants = vec![plain];
         variants.extend(sandboxes.map(|sandbox| abide_ports::engine::Order { sandbox, ..plain }));
@@ -159,7 +161,7 @@ pub(super) fn a_missing_program_is_explained(engine: &dyn Engine) {
 pub(super) fn the_same_order_gives_the_same_launch(engine: &dyn Engine) {
     let (name, installation) = (engine.name(), engine.installation());
     let story = Story::new("same", b"");
-    let order = story.order(&installation, &Session::New);
+    let order = story.order(&installation, &LaunchSession::New);
     let launch = engine.launch(&order).expect("a first turn can be started");
     assert_eq!(Ok(&launch), engine.launch(&order).as_ref(), "{name}");
     assert!(launch.argv.starts_with(&installation.command), "{name}: the configured command is run");

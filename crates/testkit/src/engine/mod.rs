@@ -8,7 +8,7 @@ mod stress;
 
 use std::collections::BTreeSet;
 
-use abide_domain::event::Ending;
+use abide_domain::event::TurnOutcome;
 use abide_ports::engine::{Engine, Said, What};
 
 pub use story::{Story, told};
@@ -48,7 +48,7 @@ pub(crate) fn sound(facts: &[Said], story: &str) {
             What::Gate { .. } => assert!(has_session, "{story}: a handle is announced before any question"),
             What::Ended { turn, ending } => {
                 assert!(
-                    !matches!(ending, Ending::Asked { .. }) || has_session,
+                    !matches!(ending, TurnOutcome::Asked { .. }) || has_session,
                     "{story}: a handle is announced before any question"
                 );
                 assert!(

@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use abide_domain::{
-    effect::Session,
-    engine::{Handle, HandleType, ProfileKind},
-    process::Exit,
+    effect::LaunchSession,
+    engine::{EngineSessionHandle, HandleType, ProfileKind},
+    process::ExitStatus,
     settings::ExecutionMode,
 };
 use abide_ports::engine::{
@@ -22,7 +22,7 @@ pub struct Story {
     /// Its standard error.
     pub stderr: Vec<u8>,
     /// How it went.
-    pub exit: Exit,
+    pub exit: ExitStatus,
     /// Who made it go.
     pub cause: Cause,
     /// The way of waiting that it was started for.
@@ -40,7 +40,7 @@ impl Story {
             name: name.to_owned(),
             stdout: stdout.to_vec(),
             stderr: vec![],
-            exit: Exit::Code(0),
+            exit: ExitStatus::Code(0),
             cause: Cause::Itself,
             kind: ProfileKind::Resumable,
             resumes: None,
@@ -56,8 +56,10 @@ impl Story {
         let known: BTreeMap<&str, &str> = notes.lines().filter_map(|line| line.split_once(' ')).collect();
         for (key, value) in known {
             match (key, value) {
-                ("exit", "unseen") => self.exit = Exit::Unseen,
-                ("exit", code) => self.exit = Exit::Code(code.parse().expect("an exit code is a number")),
+                ("exit", "unseen") => self.exit = ExitStatus::Unseen,
+                ("exit", code) => {
+                    self.exit = ExitStatus::Code(code.parse().expect("an exit code is a number"))
+                }
                 ("cause", "itself") => self.cause = Cause::Itself,
                 ("cause", "dismissed") => self.cause = Cause::Dismissed,
                 ("cause", "interrupted") => self.cause = Cause::Interrupted,
@@ -112,14 +114,14 @@ impl Story {
         facts
     }
 
-    pub(crate) fn session(&self, engine: &dyn Engine) -> Session {
+    pub(crate) fn session(&self, engine: &dyn Engine) -> LaunchSession {
         match &self.resumes {
-            None => Session::New,
-            Some(id) => Session::Resumed(handle(engine, id)),
+            None => LaunchSession::New,
+            Some(id) => LaunchSession::Resumed(handle(engine, id)),
         }
     }
 
-    pub(crate) fn order<'a>(&self, installation: &'a Installation, session: &'a Session) -> Order<'a> {
+    pub(crate) fn order<'a>(&self, installation: &'a Installation, session: &'a LaunchSession) -> Order<'a> {
         Order {
             installation,
             kind: self.kind,
@@ -140,8 +142,8 @@ impl Story {
 }
 
 /// A handle of that engine.
-pub(crate) fn handle(engine: &dyn Engine, id: &str) -> Handle {
-    Handle {
+pub(crate) fn handle(engine: &dyn Engine, id: &str) -> EngineSessionHandle {
+    EngineSessionHandle {
         engine: engine.name().to_owned(),
         handle_type: HandleType::SessionId,
         handle_value: id.to_owned(),

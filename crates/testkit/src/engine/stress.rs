@@ -1,6 +1,6 @@
 //! Bytes as they come in real life: cut anywhere, unfinished, unknown, huge, broken.
 
-use abide_domain::{engine::ProfileKind, event::Ending, process::Exit};
+use abide_domain::{engine::ProfileKind, event::TurnOutcome, process::ExitStatus};
 use abide_ports::engine::{Engine, Said, Speech, What};
 
 use super::{sound, story::Story};
@@ -32,7 +32,7 @@ pub(super) fn death_at_any_byte_is_one_end(engine: &dyn Engine, story: &Story) {
     for at in (0..length).step_by(step) {
         let mut cut = story.clone();
         cut.stdout.truncate(at);
-        cut.exit = Exit::Code(137);
+        cut.exit = ExitStatus::Code(137);
         cut.name = format!("{} killed at byte {at}", story.name);
         let facts = cut.play(engine);
         sound(&facts, &cut.name);
@@ -84,7 +84,7 @@ pub(super) fn unknown_lines_are_kept_whole(engine: &dyn Engine, story: &Story, f
 }
 
 pub(super) fn empty_output_is_no_success(engine: &dyn Engine) {
-    for exit in [Exit::Code(0), Exit::Code(1), Exit::Code(137), Exit::Unseen] {
+    for exit in [ExitStatus::Code(0), ExitStatus::Code(1), ExitStatus::Code(137), ExitStatus::Unseen] {
         let mut silent = Story::new("nothing is printed", b"");
         silent.exit = exit;
         no_success(engine, &silent);
@@ -112,7 +112,7 @@ fn no_success(engine: &dyn Engine, story: &Story) {
     sound(&facts, &story.name);
     for said in facts {
         if let What::Ended { ending, .. } = said.what {
-            let failed = matches!(ending, Ending::Failed { .. });
+            let failed = matches!(ending, TurnOutcome::Failed { .. });
             assert!(failed, "{}: {}: {ending:?} is no failure", engine.name(), story.name);
         }
     }

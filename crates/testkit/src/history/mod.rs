@@ -9,10 +9,10 @@ mod words;
 use std::collections::BTreeMap;
 
 use abide_domain::{
-    event::{Event, NewRun},
-    id::{Fresh, RunId},
-    run::{self, News, Run, RunState},
-    time::{Stamp, Timestamp},
+    event::{NewRun, RunEvent},
+    id::{IdSeed, RunId},
+    run::{self, ApplyOutcome, Run, RunState},
+    time::{EventStamp, Timestamp},
 };
 use abide_ports::store::{Change, Commit};
 
@@ -30,7 +30,7 @@ pub struct Author {
     counter: u32,
     runs: BTreeMap<RunId, Run>,
     /// What must happen next.
-    next: Option<(RunId, Event)>,
+    next: Option<(RunId, RunEvent)>,
     most_runs: usize,
 }
 
@@ -92,14 +92,15 @@ impl Author {
     pub fn create(&mut self) -> Change {
         let new = self.new_run();
         let run_id = new.run_id;
-        self.happens(run_id, Event::RunCreated(Box::new(new))).expect("a new run is never refused")
+        self.happens(run_id, RunEvent::RunCreated(Box::new(new))).expect("a new run is never refused")
     }
 
     /// What an event comes to, unless it is refused or changes nothing.
-    pub fn happens(&mut self, run_id: RunId, event: Event) -> Option<Change> {
+    pub fn happens(&mut self, run_id: RunId, event: RunEvent) -> Option<Change> {
         let stamp = self.stamp();
         let before = self.runs.get(&run_id);
-        let step = run::apply(before, &stamp, &event).ok().filter(|step| step.news == News::Changed)?;
+        let step =
+            run::apply(before, &stamp, &event).ok().filter(|step| step.news == ApplyOutcome::Changed)?;
         self.next = step.then.clone().map(|event| (run_id, event));
         let change = Change::new(before, stamp, event, step);
         self.runs.insert(run_id, Run::clone(&change.run));
@@ -111,16 +112,16 @@ impl Author {
         self.runs.remove(&run_id);
     }
 
-    fn stamp(&mut self) -> Stamp {
+    fn stamp(&mut self) -> EventStamp {
         self.now += 1 + self.dice.below(3_000_000) as i64;
-        Stamp { at: Timestamp(self.now), fresh: self.fresh() }
+        EventStamp { at: Timestamp(self.now), fresh: self.fresh() }
     }
 
     /// Grows with time and never repeats, like the real ones; the lowest bits are left to the domain.
-    fn fresh(&mut self) -> Fresh {
+    fn fresh(&mut self) -> IdSeed {
         self.counter += 1;
         let (time, name) = (self.now as u128 / 1000, u128::from(self.name));
-        Fresh((time << 80) | (name << 64) | (u128::from(self.counter) << 16))
+        IdSeed((time << 80) | (name << 64) | (u128::from(self.counter) << 16))
     }
 
     fn new_run(&mut self) -> NewRun {

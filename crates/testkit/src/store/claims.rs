@@ -1,6 +1,6 @@
 //! A key is taken once, for ever.
 
-use abide_domain::event::{Event, Idempotency, RUN_REQUESTS};
+use abide_domain::event::{IdempotencyClaim, RUN_REQUESTS, RunEvent};
 use abide_ports::store::{Claimed, Commit, StoreError};
 
 use super::{Keeps, Places, open, see, single};
@@ -47,8 +47,8 @@ pub(super) async fn check(places: &dyn Places) {
 }
 
 fn request(change: &mut abide_ports::store::Change, key: &str, fingerprint: &str) {
-    let Event::RunCreated(new) = &mut change.event else { panic!("not a new run") };
-    new.idempotency = Some(Idempotency { key: key.to_owned(), fingerprint: fingerprint.to_owned() });
+    let RunEvent::RunCreated(new) = &mut change.event else { panic!("not a new run") };
+    new.idempotency = Some(IdempotencyClaim { key: key.to_owned(), fingerprint: fingerprint.to_owned() });
 }
 
 fn check_taken(refused: StoreError, expected: &Claimed) {

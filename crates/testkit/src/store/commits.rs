@@ -1,6 +1,6 @@
 //! All or nothing, and never over somebody else's work.
 
-use abide_domain::event::Event;
+use abide_domain::event::RunEvent;
 use abide_ports::store::{Commit, Committed, ErrorKind, Seq, StoreError};
 
 use super::{Places, open, see, single, told};
@@ -45,12 +45,12 @@ async fn a_stale_change_is_a_conflict_and_spoils_its_whole_commit(places: &dyn P
     let run_id = created.run.run_id;
     store.commit(single(created)).await.unwrap();
     let mut rival = author.clone();
-    let admitted = author.happens(run_id, Event::Admitted).expect("it waits for a slot");
+    let admitted = author.happens(run_id, RunEvent::Admitted).expect("it waits for a slot");
     store.commit(single(admitted)).await.unwrap();
 
     let before = see(&*store).await;
     let innocent = Author::new(2, 9).create();
-    let stale = rival.happens(run_id, Event::Admitted).expect("the rival does not know better");
+    let stale = rival.happens(run_id, RunEvent::Admitted).expect("the rival does not know better");
     let refused = store.commit(Commit { changes: vec![innocent, stale] }).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Retry);
     let conflict =
@@ -60,8 +60,8 @@ async fn a_stale_change_is_a_conflict_and_spoils_its_whole_commit(places: &dyn P
 
     // Nor may a change be skipped.
     let mut ahead = author.clone();
-    let _skipped = ahead.happens(run_id, Event::InterruptRequested { by: "a".into() }).expect("it works");
-    let too_new = ahead.happens(run_id, Event::CancelRequested { by: "a".into() });
+    let _skipped = ahead.happens(run_id, RunEvent::InterruptRequested { by: "a".into() }).expect("it works");
+    let too_new = ahead.happens(run_id, RunEvent::CancelRequested { by: "a".into() });
     if let Some(too_new) = too_new {
         let refused = store.commit(single(too_new)).await.unwrap_err();
         assert!(matches!(refused, StoreError::Conflict { expected: 3, found: 2, .. }), "{refused}");
@@ -76,7 +76,7 @@ async fn a_run_is_created_once(places: &dyn Places) {
     let mut again = created.clone();
     store.commit(single(created)).await.unwrap();
     // Under other keys, so that only the run itself is in the way.
-    if let Event::RunCreated(new) = &mut again.event {
+    if let RunEvent::RunCreated(new) = &mut again.event {
         new.message.key.message_id = "another".to_owned();
         new.idempotency = None;
     }
@@ -91,8 +91,8 @@ async fn one_run_may_change_several_times_in_one_commit(places: &dyn Places) {
     let mut author = Author::new(4, 1);
     let created = author.create();
     let run_id = created.run.run_id;
-    let admitted = author.happens(run_id, Event::Admitted).expect("it waits for a slot");
-    let canceled = author.happens(run_id, Event::CancelRequested { by: "a".into() }).expect("it runs");
+    let admitted = author.happens(run_id, RunEvent::Admitted).expect("it waits for a slot");
+    let canceled = author.happens(run_id, RunEvent::CancelRequested { by: "a".into() }).expect("it runs");
     let committed = store.commit(Commit { changes: vec![created, admitted, canceled] }).await.unwrap();
     assert_eq!(committed.last, Seq(3));
     assert_eq!(store.run(run_id).await.unwrap().as_ref(), author.runs().get(&run_id));

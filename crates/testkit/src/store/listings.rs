@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use abide_domain::{
     delivery::DeliveryStatus,
     effect::EffectNumber,
-    id::{DeliveryId, Fresh, InteractionId, RunId, TurnId},
+    id::{DeliveryId, IdSeed, InteractionId, RunId, TurnId},
     inbound::MessageKey,
-    slots::Occupancy,
+    slots::SlotOccupancy,
     time::Timestamp,
 };
 use abide_ports::store::{Page, Seq, Store, StoreError};
@@ -73,7 +73,7 @@ async fn time_and_slots(store: &dyn Store, author: &Author) {
     assert_eq!(store.due(due[0].1.at, 1).await.unwrap(), due[..1], "what is due now is due");
     assert_eq!(store.due(Timestamp(due[0].1.at.0 - 1), 99).await.unwrap(), vec![]);
     let occupying: Vec<_> = author.runs().values().map(|run| (run.run_id, run.occupancy())).collect();
-    let occupying: Vec<_> = occupying.into_iter().filter(|(_, it)| *it != Occupancy::None).collect();
+    let occupying: Vec<_> = occupying.into_iter().filter(|(_, it)| *it != SlotOccupancy::None).collect();
     assert_eq!(store.occupying().await.unwrap(), occupying);
 }
 
@@ -140,7 +140,7 @@ async fn effects(store: &dyn Store, author: &Author) {
 }
 
 async fn unknown_names(store: &dyn Store) {
-    let nobody = Fresh(1);
+    let nobody = IdSeed(1);
     assert_eq!(store.run(RunId(nobody)).await.unwrap(), None);
     assert_eq!(store.turn(TurnId(nobody)).await.unwrap(), None);
     assert_eq!(store.interaction(InteractionId(nobody)).await.unwrap(), None);
@@ -155,7 +155,7 @@ async fn unknown_names(store: &dyn Store) {
 
 async fn bad_cursors(store: &dyn Store) {
     let page = || Page::first(5).at("nonsense".to_owned());
-    let run = RunId(Fresh(1));
+    let run = RunId(IdSeed(1));
     let answers = [
         store.runs(None, page()).await.err(),
         store.turns_of(run, page()).await.err(),

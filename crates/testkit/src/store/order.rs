@@ -78,7 +78,7 @@ async fn of_many_who_want_the_same_exactly_one_gets_it(places: &dyn Places) {
     store.commit(single(created)).await.unwrap();
     let wanting: Vec<_> = (0..WRITERS)
         .map(|_| {
-            let event = abide_domain::event::Event::Admitted;
+            let event = abide_domain::event::RunEvent::Admitted;
             let change = author.clone().happens(run_id, event).expect("it waits for a slot");
             let store = Arc::clone(&store);
             tokio::spawn(async move { store.commit(single(change)).await })

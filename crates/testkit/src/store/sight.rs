@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use abide_domain::{
     deadline::Deadline,
     delivery::Delivery,
-    effect::Owed,
+    effect::PendingEffect,
     id::RunId,
     inbound::Inbound,
     interaction::Interaction,
-    run::{Run, Status},
-    slots::Occupancy,
+    run::{Run, RunStatus},
+    slots::SlotOccupancy,
     time::Timestamp,
     turn::Turn,
 };
@@ -22,11 +22,11 @@ pub struct Sight {
     head: Seq,
     entries: Vec<Entry>,
     runs: Vec<Run>,
-    by_status: BTreeMap<Status, Vec<RunId>>,
+    by_status: BTreeMap<RunStatus, Vec<RunId>>,
     due: Vec<(RunId, Deadline)>,
-    occupying: Vec<(RunId, Occupancy)>,
+    occupying: Vec<(RunId, SlotOccupancy)>,
     inbox: Vec<Interaction>,
-    owed: Vec<(RunId, Owed)>,
+    owed: Vec<(RunId, PendingEffect)>,
     undelivered: BTreeMap<String, Vec<RunId>>,
     known: Vec<RunId>,
     claims: BTreeMap<(String, String), Option<Claimed>>,
@@ -44,14 +44,14 @@ struct OfRun {
     tables: Tables,
 }
 
-const STATUSES: [Status; 7] = [
-    Status::Queued,
-    Status::Running,
-    Status::WaitingUser,
-    Status::Idle,
-    Status::Succeeded,
-    Status::Failed,
-    Status::Canceled,
+const STATUSES: [RunStatus; 7] = [
+    RunStatus::Queued,
+    RunStatus::Running,
+    RunStatus::WaitingUser,
+    RunStatus::Idle,
+    RunStatus::Succeeded,
+    RunStatus::Failed,
+    RunStatus::Canceled,
 ];
 
 /// Asks everything, in small pages.
@@ -64,7 +64,7 @@ pub async fn see(store: &dyn Store) -> Sight {
         }
         known.extend(page);
     }
-    let mut owed: Vec<(RunId, Owed)> = Vec::new();
+    let mut owed: Vec<(RunId, PendingEffect)> = Vec::new();
     loop {
         let after = owed.last().map(|(run, owed)| (*run, owed.number));
         let page = store.owed(after, 3).await.expect("owed answers");

@@ -3,9 +3,14 @@
 use std::collections::BTreeMap;
 
 use abide_domain::{
-    approval::{Verdict, verdict_of},
-    context::{ChangeKind, CommandLine, Context, Field, FieldValue, Hidden, Subject},
-    interaction::{Asker, Interaction, InteractionState, Kind, Policy, Purpose, Question, ResolutionMode},
+    approval::{ApprovalVerdict, verdict_of},
+    context::{
+        ApprovalContext, ApprovalSubject, ChangeKind, CommandLine, FieldValue, HiddenContent, RequestField,
+    },
+    interaction::{
+        DecisionPolicy, GatePurpose, Interaction, InteractionKind, InteractionOrigin, InteractionState,
+        Question, ResolutionMode,
+    },
 };
 use abide_wire::interaction as wire;
 use serde_json::{Map, Value};
@@ -39,9 +44,9 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
         context: question.context.as_deref().map(context),
         hidden: question.hidden.as_deref().map(hidden),
         default_decision_policy: match question.default_decision_policy {
-            Policy::EngineJudgement => wire::DecisionPolicyValue::EngineJudgement,
-            Policy::SafeDefault => wire::DecisionPolicyValue::SafeDefault,
-            Policy::Abort => wire::DecisionPolicyValue::Abort,
+            DecisionPolicy::EngineJudgement => wire::DecisionPolicyValue::EngineJudgement,
+            DecisionPolicy::SafeDefault => wire::DecisionPolicyValue::SafeDefault,
+            DecisionPolicy::Abort => wire::DecisionPolicyValue::Abort,
         },
         asked_by: asked_by(&interaction.asker).to_owned(),
         state,
@@ -61,8 +66,8 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
 }
 
 /// What an approval covers.
-pub(super) fn context(context: &Context) -> wire::ApprovalContextView {
-    let Context { subject, tool, remarks, rest, cut } = context;
+pub(super) fn context(context: &ApprovalContext) -> wire::ApprovalContextView {
+    let ApprovalContext { subject, tool, remarks, rest, cut } = context;
     let mut shown = wire::ApprovalContextView {
         kind: wire::ApprovalContextType::Tool,
         shell: None,
@@ -77,7 +82,7 @@ pub(super) fn context(context: &Context) -> wire::ApprovalContextView {
         cut: *cut,
     };
     match subject {
-        Subject::Command { line, cwd } => {
+        ApprovalSubject::Command { line, cwd } => {
             shown.kind = wire::ApprovalContextType::Command;
             shown.cwd.clone_from(cwd);
             match line {
@@ -85,7 +90,7 @@ pub(super) fn context(context: &Context) -> wire::ApprovalContextView {
                 CommandLine::Argv(argv) => shown.argv = Some(argv.clone()),
             }
         }
-        Subject::FileChange { files } => {
+        ApprovalSubject::FileChange { files } => {
             shown.kind = wire::ApprovalContextType::FileChange;
             let files = files.iter().map(|file| wire::FileChangeView {
                 path: file.path.clone(),
@@ -100,7 +105,7 @@ pub(super) fn context(context: &Context) -> wire::ApprovalContextView {
             });
             shown.files = Some(files.collect());
         }
-        Subject::Tool { name, input } => {
+        ApprovalSubject::Tool { name, input } => {
             shown.name = Some(name.clone());
             shown.input = Some(fields(input));
         }
@@ -109,10 +114,10 @@ pub(super) fn context(context: &Context) -> wire::ApprovalContextView {
 }
 
 /// Named values as an object. A name that is there twice keeps both values.
-fn fields(fields: &[Field]) -> Map<String, Value> {
+fn fields(fields: &[RequestField]) -> Map<String, Value> {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     let mut object = Map::new();
-    for Field { name, value } in fields {
+    for RequestField { name, value } in fields {
         let count = seen.entry(name).or_default();
         *count += 1;
         let name = if *count == 1 { name.clone() } else { format!("{name} ({count})") };
@@ -128,47 +133,47 @@ fn fields(fields: &[Field]) -> Map<String, Value> {
 }
 
 /// What a question does not show.
-pub(super) fn hidden(hidden: &Hidden) -> wire::HiddenContentView {
-    let Hidden { bytes, content_bytes, sha256 } = hidden;
+pub(super) fn hidden(hidden: &HiddenContent) -> wire::HiddenContentView {
+    let HiddenContent { bytes, content_bytes, sha256 } = hidden;
     wire::HiddenContentView { bytes: *bytes, content_bytes: *content_bytes, sha256: sha256.clone() }
 }
 
 /// What an answer means.
-pub(in crate::http) fn verdict(verdict: Verdict) -> wire::VerdictValue {
+pub(in crate::http) fn verdict(verdict: ApprovalVerdict) -> wire::VerdictValue {
     match verdict {
-        Verdict::Approved => wire::VerdictValue::Approved,
-        Verdict::Declined => wire::VerdictValue::Declined,
+        ApprovalVerdict::Approved => wire::VerdictValue::Approved,
+        ApprovalVerdict::Declined => wire::VerdictValue::Declined,
     }
 }
 
 /// Suggested answers.
 pub(super) fn options(question: &Question, is_approval: bool) -> Vec<wire::InteractionOptionView> {
-    let choice = |choice: &abide_domain::interaction::Choice| wire::InteractionOptionView {
+    let choice = |choice: &abide_domain::interaction::InteractionOption| wire::InteractionOptionView {
         label: choice.label.clone(),
         safe: choice.safe,
         approves: is_approval
             .then(|| verdict_of(question, choice))
             .flatten()
-            .map(|verdict| verdict == Verdict::Approved),
+            .map(|verdict| verdict == ApprovalVerdict::Approved),
     };
     question.options.iter().map(choice).collect()
 }
 
-fn kind(kind: Kind) -> wire::InteractionKindValue {
+fn kind(kind: InteractionKind) -> wire::InteractionKindValue {
     match kind {
-        Kind::ChooseOne => wire::InteractionKindValue::ChooseOne,
-        Kind::Confirm => wire::InteractionKindValue::Confirm,
-        Kind::FillFields => wire::InteractionKindValue::FillFields,
-        Kind::OpenText => wire::InteractionKindValue::OpenText,
-        Kind::RiskAck => wire::InteractionKindValue::RiskAck,
+        InteractionKind::ChooseOne => wire::InteractionKindValue::ChooseOne,
+        InteractionKind::Confirm => wire::InteractionKindValue::Confirm,
+        InteractionKind::FillFields => wire::InteractionKindValue::FillFields,
+        InteractionKind::OpenText => wire::InteractionKindValue::OpenText,
+        InteractionKind::RiskAck => wire::InteractionKindValue::RiskAck,
     }
 }
 
-fn asked_by(asker: &Asker) -> &'static str {
+fn asked_by(asker: &InteractionOrigin) -> &'static str {
     match asker {
-        Asker::TurnEnd => "turn_end",
-        Asker::Gate { purpose: Purpose::Approval, .. } => "approval",
-        Asker::Gate { purpose: Purpose::Input, .. } => "input",
-        Asker::Abide(_) => "abide",
+        InteractionOrigin::TurnEnd => "turn_end",
+        InteractionOrigin::Gate { purpose: GatePurpose::Approval, .. } => "approval",
+        InteractionOrigin::Gate { purpose: GatePurpose::Input, .. } => "input",
+        InteractionOrigin::Abide(_) => "abide",
     }
 }

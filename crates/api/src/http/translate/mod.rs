@@ -12,7 +12,7 @@ pub(super) use message::{inbound, inbound_status};
 pub(super) use run::{on_busy, run, settings, status};
 pub(super) use turn::turn;
 
-use abide_domain::{failure::Failure, time::Timestamp};
+use abide_domain::{failure::RunFailure, time::Timestamp};
 use abide_wire::run::RunErrorView;
 
 /// RFC 3339, UTC.
@@ -22,7 +22,7 @@ pub(super) fn time(at: Timestamp) -> String {
 }
 
 /// A failure as people and programs see it.
-pub(super) fn failure(failure: &Failure) -> RunErrorView {
+pub(super) fn failure(failure: &RunFailure) -> RunErrorView {
     RunErrorView { code: word(&failure.code), message: failure.message.clone() }
 }
 

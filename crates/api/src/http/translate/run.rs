@@ -2,8 +2,8 @@
 
 use abide_domain::{
     engine::ProfileKind,
-    run::{Run, RunState, Status},
-    settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, Settings, Unanswered},
+    run::{Run, RunState, RunStatus},
+    settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     time::{Seconds, Timestamp},
 };
 use abide_wire::run as wire;
@@ -11,10 +11,10 @@ use abide_wire::run as wire;
 use super::{failure, time};
 
 /// What a run was asked to be, in this workspace.
-pub(in crate::http) fn settings(new: wire::CreateRunRequest, workspace: String) -> (Settings, String) {
+pub(in crate::http) fn settings(new: wire::CreateRunRequest, workspace: String) -> (RunSettings, String) {
     let options = new.options;
     let strict = options.interactive_require_user_reply.unwrap_or(true);
-    let settings = Settings {
+    let settings = RunSettings {
         engine: new.engine,
         workspace,
         execution_mode: match new.execution_mode.unwrap_or(wire::ExecutionModeValue::Interactive) {
@@ -23,7 +23,7 @@ pub(in crate::http) fn settings(new: wire::CreateRunRequest, workspace: String) 
             wire::ExecutionModeValue::Chat => ExecutionMode::Chat,
         },
         conversation_ref: new.conversation_ref,
-        unanswered: if strict { Unanswered::Strict } else { Unanswered::AutoDecide },
+        unanswered: if strict { UnansweredPolicy::Strict } else { UnansweredPolicy::AutoDecide },
         session_timeout_sec: options.session_timeout_sec.map_or(DEFAULT_SESSION_TIMEOUT, Seconds),
         turn_timeout_sec: options.turn_timeout_sec.map(Seconds),
         on_busy: options.on_busy.map_or(OnBusy::Queue, on_busy),
@@ -61,24 +61,24 @@ pub(in crate::http) fn on_busy(on_busy: wire::OnBusyValue) -> OnBusy {
 }
 
 /// A status that a client asks for.
-pub(in crate::http) fn status(status: wire::RunStatusValue) -> Status {
+pub(in crate::http) fn status(status: wire::RunStatusValue) -> RunStatus {
     match status {
-        wire::RunStatusValue::Queued => Status::Queued,
-        wire::RunStatusValue::Running => Status::Running,
-        wire::RunStatusValue::WaitingUser => Status::WaitingUser,
-        wire::RunStatusValue::Idle => Status::Idle,
-        wire::RunStatusValue::Succeeded => Status::Succeeded,
-        wire::RunStatusValue::Failed => Status::Failed,
-        wire::RunStatusValue::Canceled => Status::Canceled,
+        wire::RunStatusValue::Queued => RunStatus::Queued,
+        wire::RunStatusValue::Running => RunStatus::Running,
+        wire::RunStatusValue::WaitingUser => RunStatus::WaitingUser,
+        wire::RunStatusValue::Idle => RunStatus::Idle,
+        wire::RunStatusValue::Succeeded => RunStatus::Succeeded,
+        wire::RunStatusValue::Failed => RunStatus::Failed,
+        wire::RunStatusValue::Canceled => RunStatus::Canceled,
     }
 }
 
 /// The options that hold for a run.
-fn options(settings: &Settings) -> wire::RunOptions {
+fn options(settings: &RunSettings) -> wire::RunOptions {
     wire::RunOptions {
         interactive_require_user_reply: Some(match settings.unanswered {
-            Unanswered::Strict => true,
-            Unanswered::AutoDecide => false,
+            UnansweredPolicy::Strict => true,
+            UnansweredPolicy::AutoDecide => false,
         }),
         session_timeout_sec: Some(settings.session_timeout_sec.0),
         turn_timeout_sec: settings.turn_timeout_sec.map(|limit| limit.0),
@@ -121,13 +121,13 @@ pub(in crate::http) fn run(
             ExecutionMode::Chat => wire::ExecutionModeValue::Chat,
         },
         status: match run.status() {
-            Status::Queued => wire::RunStatusValue::Queued,
-            Status::Running => wire::RunStatusValue::Running,
-            Status::WaitingUser => wire::RunStatusValue::WaitingUser,
-            Status::Idle => wire::RunStatusValue::Idle,
-            Status::Succeeded => wire::RunStatusValue::Succeeded,
-            Status::Failed => wire::RunStatusValue::Failed,
-            Status::Canceled => wire::RunStatusValue::Canceled,
+            RunStatus::Queued => wire::RunStatusValue::Queued,
+            RunStatus::Running => wire::RunStatusValue::Running,
+            RunStatus::WaitingUser => wire::RunStatusValue::WaitingUser,
+            RunStatus::Idle => wire::RunStatusValue::Idle,
+            RunStatus::Succeeded => wire::RunStatusValue::Succeeded,
+            RunStatus::Failed => wire::RunStatusValue::Failed,
+            RunStatus::Canceled => wire::RunStatusValue::Canceled,
         },
         error: run.error().map(failure),
         turn_index: run.turn_index,

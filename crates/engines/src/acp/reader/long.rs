@@ -1,7 +1,7 @@
 //! Lines of an agent that are too long to be read: requests are refused under their ids, and a turn that cannot go on
 //! without such a line fails.
 
-use abide_domain::event::Ending;
+use abide_domain::event::TurnOutcome;
 use abide_ports::engine::{Status, What};
 
 use super::{Conversation, Phase, Turn};
@@ -31,7 +31,7 @@ impl Conversation {
                     self.turn = Turn::default();
                     self.ended += 1;
                     self.gates.forget();
-                    facts.ended(self.ended, Ending::Failed { failure });
+                    facts.ended(self.ended, TurnOutcome::Failed { failure });
                 }
                 Status::Starting | Status::BetweenTurns | Status::Over => {}
             },
