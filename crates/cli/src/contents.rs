@@ -12,7 +12,7 @@ use std::{
 };
 
 use abide_domain::id::RunId;
-use abide_ports::contents::{ContentError, Contents, Kept};
+use abide_ports::contents::{ContentError, ContentStore, StoredContent};
 use sha2::{Digest, Sha256};
 
 use crate::made::{self, Purpose};
@@ -33,8 +33,8 @@ impl ContentFiles {
     }
 }
 
-impl Contents for ContentFiles {
-    fn keep(&self, run: RunId, text: &dyn Display) -> io::Result<Kept> {
+impl ContentStore for ContentFiles {
+    fn keep(&self, run: RunId, text: &dyn Display) -> io::Result<StoredContent> {
         let folder = self.of_run(run);
         made::directory(&self.home, Purpose::Content, &run.to_string())?;
         let unnamed = tempfile::Builder::new().prefix(".new-").tempfile_in(&folder)?;
@@ -44,7 +44,7 @@ impl Contents for ContentFiles {
         for directory in [folder, self.directory(), self.home.clone()] {
             File::open(directory)?.sync_all()?;
         }
-        Ok(Kept { bytes, sha256 })
+        Ok(StoredContent { bytes, sha256 })
     }
 
     fn open(&self, run: RunId, sha256: &str) -> Result<Box<dyn Read + Send>, ContentError> {
@@ -141,7 +141,7 @@ mod tests {
         let contents = ContentFiles { home: home.path().to_owned() };
         let kept = contents.keep(RUN, &"abc").unwrap();
         let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(kept, Kept { bytes: 3, sha256: sha256.to_owned() });
+        assert_eq!(kept, StoredContent { bytes: 3, sha256: sha256.to_owned() });
         assert_eq!(contents.keep(RUN, &"abc").unwrap(), kept);
         assert_eq!(read(&contents, sha256).unwrap(), "abc");
         let folder = contents.of_run(RUN);
@@ -154,7 +154,7 @@ mod tests {
     fn a_content_that_was_changed_removed_or_replaced_is_not_shown() {
         let home = tempfile::tempdir().unwrap();
         let contents = ContentFiles { home: home.path().to_owned() };
-        let Kept { sha256, .. } = contents.keep(RUN, &"rm -rf /").unwrap();
+        let StoredContent { sha256, .. } = contents.keep(RUN, &"rm -rf /").unwrap();
         let path = contents.of_run(RUN).join(&sha256);
         fs::write(&path, "ls").unwrap();
         assert!(matches!(read(&contents, &sha256), Err(ContentError::Damaged)));

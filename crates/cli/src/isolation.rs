@@ -13,7 +13,7 @@ use std::{
 
 use abide_keeper::confine::{Confinement, Hiding, Support, support};
 use abide_os::confine::HiddenTree;
-use abide_ports::engine::{Isolation, Sandbox};
+use abide_ports::engine::{IsolationMode, SandboxMode};
 
 /// Decides how programs are confined on this machine. What the machine offers is tried out once, when it is first needed.
 #[derive(Debug)]
@@ -29,9 +29,9 @@ pub struct Isolator {
 /// A program that is to be confined.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject<'a> {
-    pub(crate) isolation: Isolation,
+    pub(crate) isolation: IsolationMode,
     /// The file rules, for a program that has no sandbox of its own.
-    pub(crate) sandbox: Option<Sandbox>,
+    pub(crate) sandbox: Option<SandboxMode>,
     pub(crate) workspace: &'a Path,
     /// What it needs besides its workspace, where that lies in the home.
     pub(crate) shown: &'a [PathBuf],
@@ -99,7 +99,7 @@ impl Isolator {
         Ok(Plan { confinement, warning })
     }
 
-    fn hiding(&self, isolation: Isolation) -> Result<(Option<Hiding>, Option<String>), String> {
+    fn hiding(&self, isolation: IsolationMode) -> Result<(Option<Hiding>, Option<String>), String> {
         let by_namespace = || {
             let support = self.support();
             match (&support.namespace, &support.bubblewrap) {
@@ -109,18 +109,18 @@ impl Isolator {
             }
         };
         match isolation {
-            Isolation::Off => Ok((None, None)),
-            Isolation::Auto => Ok(match by_namespace() {
+            IsolationMode::Off => Ok((None, None)),
+            IsolationMode::Auto => Ok(match by_namespace() {
                 Ok(hiding) => (Some(hiding), None),
                 Err(reason) => (None, Some(format!("the agent is not isolated from Abide's own files: {reason}"))),
             }),
-            Isolation::Namespace => by_namespace().map(|hiding| (Some(hiding), None)).map_err(|reason| {
+            IsolationMode::Namespace => by_namespace().map(|hiding| (Some(hiding), None)).map_err(|reason| {
                 format!(
                     "isolation \"namespace\" is not possible here: {reason}; allow user namespaces or install \
                      bubblewrap, or choose another isolation"
                 )
             }),
-            Isolation::Landlock => match &self.support().landlock {
+            IsolationMode::Landlock => match &self.support().landlock {
                 Ok(()) => Ok((Some(Hiding::Landlock), None)),
                 Err(reason) => Err(format!(
                     "isolation \"landlock\" is not possible here: {reason}; use a kernel with Landlock, or choose \
@@ -133,9 +133,9 @@ impl Isolator {
     /// What a program may write. None if that is not restricted.
     fn writable(&self, subject: &Subject<'_>) -> Result<Option<Vec<PathBuf>>, String> {
         let (sandbox, writable) = match subject.sandbox {
-            None | Some(Sandbox::FullAccess) => return Ok(None),
-            Some(sandbox @ Sandbox::ReadOnly) => (sandbox, vec![]),
-            Some(sandbox @ Sandbox::WorkspaceWrite) => {
+            None | Some(SandboxMode::FullAccess) => return Ok(None),
+            Some(sandbox @ SandboxMode::ReadOnly) => (sandbox, vec![]),
+            Some(sandbox @ SandboxMode::WorkspaceWrite) => {
                 let temporary = crate::home::variable("TMPDIR").map(PathBuf::from);
                 let places = [subject.workspace.to_owned(), "/tmp".into(), "/var/tmp".into()];
                 (sandbox, places.into_iter().chain(temporary).collect())
@@ -148,7 +148,7 @@ impl Isolator {
             ))
         };
         match (subject.isolation, &self.support().landlock) {
-            (Isolation::Off, _) => refused("isolation is off"),
+            (IsolationMode::Off, _) => refused("isolation is off"),
             (_, Err(reason)) => refused(reason),
             (_, Ok(())) => Ok(Some(writable)),
         }

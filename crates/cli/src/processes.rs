@@ -31,8 +31,11 @@ use abide_keeper::{
     protocol::{Act, Answer, Exit as KeeperExit, News, Order, Overflow, Owner, Refusal, Shape, Spec, Status},
 };
 use abide_ports::{
-    engine::{Installation, Launch, PrivateFile, Signal, Stdin},
-    processes::{FileIdentity, Follow, Found, Lost, Offsets, Processes, Start, StartError, Write},
+    engine::{EngineInstallation, PrivateFile, ProcessSignal, ProcessSpec, ProcessStdin},
+    processes::{
+        FileIdentity, OutputFollower, OutputOffsets, ProcessLookup, ProcessStart, ProcessUnreachable,
+        Processes, StartError, StdinWrite,
+    },
 };
 use follow::{FileReader, Reader};
 
@@ -113,24 +116,24 @@ const END_MS: u64 = 30_000;
 const PIECE: usize = 4 << 20;
 
 impl Processes for Keepers {
-    fn start(&self, name: &str, start: &Start<'_>) -> Result<ProcessBinding, StartError> {
+    fn start(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
         let started = self.start_or_find(name, start);
         // Not before: the start of the next keeper would take the processor from this one's.
         self.readiness.refill(&self.launcher);
         started
     }
 
-    fn warning(&self, start: &Start<'_>) -> Option<String> {
+    fn warning(&self, start: &ProcessStart<'_>) -> Option<String> {
         self.plan(start).ok()?.warning
     }
 
-    fn find(&self, name: &str) -> Found {
+    fn find(&self, name: &str) -> ProcessLookup {
         match self.look(name) {
-            Looked::Held(_, status) => Found::Held(process(name, &status.child)),
-            Looked::Recorded(child, _) => Found::Held(process(name, &child)),
-            Looked::Silent => Found::Silent,
-            Looked::Gone => Found::Gone,
-            Looked::Never | Looked::Nothing => Found::Never,
+            Looked::Held(_, status) => ProcessLookup::Held(process(name, &status.child)),
+            Looked::Recorded(child, _) => ProcessLookup::Held(process(name, &child)),
+            Looked::Silent => ProcessLookup::Silent,
+            Looked::Gone => ProcessLookup::Gone,
+            Looked::Never | Looked::Nothing => ProcessLookup::Never,
         }
     }
 
@@ -144,7 +147,7 @@ impl Processes for Keepers {
         Some(Timestamp(i64::try_from(since.as_micros()).ok()?))
     }
 
-    fn follow(&self, name: &str, from: Offsets) -> Result<Box<dyn Follow>, Lost> {
+    fn follow(&self, name: &str, from: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
         match self.look(name) {
             Looked::Held(keeper, status) => Ok(Box::new(Reader::new(*keeper, status.protocol, from)?)),
             Looked::Recorded(_, record) => {
@@ -163,21 +166,21 @@ impl Processes for Keepers {
         fs::read(self.place(name).path().join(follow::CHECKPOINT)).ok()
     }
 
-    fn write(&self, name: &str, write: &Write<'_>) -> Result<(), Lost> {
+    fn write(&self, name: &str, write: &StdinWrite<'_>) -> Result<(), ProcessUnreachable> {
         let (mut keeper, _) = self.attach(name)?;
         write_pieces(&mut keeper, write.key, write.bytes, write.ends)
     }
 
-    fn signal(&self, name: &str, signal: Signal) -> Result<(), Lost> {
+    fn signal(&self, name: &str, signal: ProcessSignal) -> Result<(), ProcessUnreachable> {
         let (mut keeper, _) = self.attach(name)?;
         let number = match signal {
-            Signal::Interrupt => rustix::process::Signal::INT,
-            Signal::Terminate => rustix::process::Signal::TERM,
+            ProcessSignal::Interrupt => rustix::process::Signal::INT,
+            ProcessSignal::Terminate => rustix::process::Signal::TERM,
         };
         done(keeper.ask(1, Act::Signal(number.as_raw()), PATIENCE_MS))
     }
 
-    fn end(&self, name: &str) -> Result<ExitStatus, Lost> {
+    fn end(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable> {
         let place = self.place(name);
         let end_without_keeper = || {
             let run = name.rsplit_once('-').map_or(name, |(run, _)| run);
@@ -216,7 +219,7 @@ impl Processes for Keepers {
         names
     }
 
-    fn files_of(&self, command: &Installation) -> Option<Vec<FileIdentity>> {
+    fn files_of(&self, command: &EngineInstallation) -> Option<Vec<FileIdentity>> {
         let inherited = || self.env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value);
         let path = command.env.get("PATH").or_else(inherited).map_or("", String::as_str);
         files::identities(command, path)
@@ -242,7 +245,7 @@ impl Keepers {
     }
 
     /// Starts a process and gives it what it reads first, unless that was done before.
-    fn start_or_find(&self, name: &str, start: &Start<'_>) -> Result<ProcessBinding, StartError> {
+    fn start_or_find(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
         let (mut keeper, status) = match self.look(name) {
             Looked::Held(keeper, status) => (*keeper, *status),
             // It ran and is over; its output and its end can be read.
@@ -257,8 +260,8 @@ impl Keepers {
             Looked::Nothing => self.begin(name, start)?,
         };
         let (bytes, ends) = match &start.launch.stdin {
-            Stdin::Whole(bytes) => (bytes, true),
-            Stdin::Open(bytes) => (bytes, false),
+            ProcessStdin::Whole(bytes) => (bytes, true),
+            ProcessStdin::Open(bytes) => (bytes, false),
         };
         // A program that left without reading has its own words for why.
         let _told_by_its_exit = write_pieces(&mut keeper, FIRST_INPUT, bytes, ends);
@@ -266,7 +269,7 @@ impl Keepers {
     }
 
     /// Starts what is not there.
-    fn begin(&self, name: &str, start: &Start<'_>) -> Result<(Keeper, Status), StartError> {
+    fn begin(&self, name: &str, start: &ProcessStart<'_>) -> Result<(Keeper, Status), StartError> {
         let noted = write_files(start)
             .and_then(|()| self.note_outliving(name, start))
             .and_then(|()| make_folder(&self.folder()));
@@ -297,7 +300,7 @@ impl Keepers {
     }
 
     /// The keeper of that name, if it lives and answers.
-    fn attach(&self, name: &str) -> Result<(Keeper, Status), Lost> {
+    fn attach(&self, name: &str) -> Result<(Keeper, Status), ProcessUnreachable> {
         match self.look(name) {
             Looked::Held(keeper, status) => Ok((*keeper, *status)),
             other @ (Looked::Recorded(..)
@@ -346,7 +349,7 @@ impl Keepers {
     }
 
     /// Leaves word of what outlives a run's processes, for whoever ends it with the run.
-    fn note_outliving(&self, name: &str, start: &Start<'_>) -> io::Result<()> {
+    fn note_outliving(&self, name: &str, start: &ProcessStart<'_>) -> io::Result<()> {
         match (&start.launch.outliving, name.rsplit_once('-')) {
             (Some(directory), Some((run, _))) => self.outliving_notes().note(run, directory),
             (Some(_), None) | (None, _) => Ok(()),
@@ -358,13 +361,13 @@ impl Keepers {
     }
 
     /// Where keepers will lie that outlive a process; empty if there will be none.
-    fn outliving(&self, launch: &Launch) -> PathBuf {
+    fn outliving(&self, launch: &ProcessSpec) -> PathBuf {
         let noted = launch.outliving.as_deref();
         noted.and_then(|noted| self.outliving_notes().directory(noted)).unwrap_or_default()
     }
 
     /// How a process is isolated.
-    fn plan(&self, start: &Start<'_>) -> Result<Plan, String> {
+    fn plan(&self, start: &ProcessStart<'_>) -> Result<Plan, String> {
         let Some(isolator) = &self.isolator else { return Ok(Plan::default()) };
         // A program that lies in the home itself must be seen to be executed.
         let program = start.launch.argv.first().map(PathBuf::from).filter(|program| program.is_absolute());
@@ -374,7 +377,7 @@ impl Keepers {
         isolator.plan(&Subject { isolation, sandbox: None, workspace, shown: &shown })
     }
 
-    fn spec(&self, name: &str, start: &Start<'_>, confinement: Option<Confinement>) -> Spec {
+    fn spec(&self, name: &str, start: &ProcessStart<'_>, confinement: Option<Confinement>) -> Spec {
         let launch = start.launch;
         let replaced = |name: &str| {
             launch.without_env.iter().any(|gone| gone == name)
@@ -433,7 +436,7 @@ fn left_by_the_dead(place: &Place) -> Looked {
 }
 
 /// Has a keeper end what it holds, and says how that ended. `exit` is what is known before.
-fn end(mut keeper: Keeper, how: Act, mut exit: Option<KeeperExit>) -> Result<ExitStatus, Lost> {
+fn end(mut keeper: Keeper, how: Act, mut exit: Option<KeeperExit>) -> Result<ExitStatus, ProcessUnreachable> {
     const END: u64 = 1;
     let mut told = keeper.link.send(&Order { tag: END, act: how });
     loop {
@@ -457,7 +460,7 @@ fn exit_of(exit: Option<KeeperExit>) -> ExitStatus {
 }
 
 /// Ends what a keeper holds that does not answer, without it.
-fn end_silent(place: &Place, spared: Option<&Path>) -> Result<(), Lost> {
+fn end_silent(place: &Place, spared: Option<&Path>) -> Result<(), ProcessUnreachable> {
     kill(place, spared);
     for _ in 0..DYING_LOOKS {
         if sweep(place) || !place.path().exists() {
@@ -502,7 +505,7 @@ enum Looked {
 }
 
 impl Looked {
-    fn lost(self) -> Lost {
+    fn lost(self) -> ProcessUnreachable {
         lost(match self {
             Self::Silent | Self::Held(..) => "its keeper does not answer",
             Self::Recorded(..) => "it has ended",
@@ -524,7 +527,7 @@ fn pause() {
 }
 
 /// Long input goes in several orders, each under a key of its own.
-fn write_pieces(keeper: &mut Keeper, key: u64, bytes: &[u8], ends: bool) -> Result<(), Lost> {
+fn write_pieces(keeper: &mut Keeper, key: u64, bytes: &[u8], ends: bool) -> Result<(), ProcessUnreachable> {
     let pieces: Vec<&[u8]> = if bytes.is_empty() { vec![bytes] } else { bytes.chunks(PIECE).collect() };
     let last = pieces.len() - 1;
     for (number, piece) in pieces.into_iter().enumerate() {
@@ -536,11 +539,11 @@ fn write_pieces(keeper: &mut Keeper, key: u64, bytes: &[u8], ends: bool) -> Resu
     Ok(())
 }
 
-fn done(answer: Result<News, KeeperError>) -> Result<(), Lost> {
+fn done(answer: Result<News, KeeperError>) -> Result<(), ProcessUnreachable> {
     if let News::Refused(refusal) = answer.map_err(lost)? { Err(lost(refusal)) } else { Ok(()) }
 }
 
-fn write_files(start: &Start<'_>) -> io::Result<()> {
+fn write_files(start: &ProcessStart<'_>) -> io::Result<()> {
     make_private(start)?;
     for PrivateFile { path, contents } in &start.launch.files {
         let path = Path::new(start.private).join(path);
@@ -553,7 +556,7 @@ fn write_files(start: &Start<'_>) -> io::Result<()> {
 }
 
 /// Makes the private directory of a run if its process is told of it, with the note by which retention knows it again.
-fn make_private(start: &Start<'_>) -> io::Result<()> {
+fn make_private(start: &ProcessStart<'_>) -> io::Result<()> {
     let (launch, path) = (start.launch, Path::new(start.private));
     let names_it = |text: &String| text.contains(start.private);
     let is_named = launch.argv.iter().any(names_it) || launch.env.iter().any(|(_, value)| names_it(value));
@@ -591,6 +594,6 @@ fn start_error(error: KeeperError) -> StartError {
     }
 }
 
-fn lost(reason: impl ToString) -> Lost {
-    Lost { reason: reason.to_string() }
+fn lost(reason: impl ToString) -> ProcessUnreachable {
+    ProcessUnreachable { reason: reason.to_string() }
 }

@@ -5,7 +5,7 @@
 
 use std::{io::IsTerminal, process::ExitCode};
 
-use abide_ports::store::{Difference, Flaw, Store};
+use abide_ports::store::{JournalMismatch, Store, StoreFlaw};
 use abide_store::{
     registry::{self, Opened, Opening},
     upkeep::{self, Finding, Progress, Verification},
@@ -74,16 +74,16 @@ enum Advice {
 
 fn advice(found: &Verification) -> Advice {
     let tables_only = |finding: &Finding| match finding {
-        Finding::Difference(Difference::Rows { .. })
-        | Finding::Flaw(Flaw::Derived { .. } | Flaw::Note { .. }) => true,
-        Finding::Flaw(Flaw::Lost { .. } | Flaw::Journal { .. }) => false,
-        Finding::Difference(Difference::Refused { .. } | Difference::Revision { .. })
+        Finding::Difference(JournalMismatch::Rows { .. })
+        | Finding::Flaw(StoreFlaw::Derived { .. } | StoreFlaw::Note { .. }) => true,
+        Finding::Flaw(StoreFlaw::Lost { .. } | StoreFlaw::Journal { .. }) => false,
+        Finding::Difference(JournalMismatch::Refused { .. } | JournalMismatch::Revision { .. })
         | Finding::Sequence { .. }
         | Finding::Short { .. } => false,
         // A row of a table can be derived anew, an entry of the journal cannot.
         Finding::Damaged { what } => what.starts_with("row "),
     };
-    let is_lost = |finding: &Finding| matches!(finding, Finding::Flaw(Flaw::Lost { .. }));
+    let is_lost = |finding: &Finding| matches!(finding, Finding::Flaw(StoreFlaw::Lost { .. }));
     match found.findings.iter().all(tables_only) {
         true => Advice::Repair,
         false if found.findings.iter().any(is_lost) => Advice::Lost,

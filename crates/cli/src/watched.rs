@@ -12,8 +12,8 @@ use std::{
 
 use abide_domain::run::RunStatus;
 use abide_ports::{
-    store::{Answer, Commit, Committed, Store, StoreError},
-    watch::{Milestone, Sight, Watcher},
+    store::{CommitReceipt, JournalCommit, Store, StoreError, StoreFuture},
+    watch::{CommitObserver, CommitReport, CompletedItem},
 };
 use abide_store::wrapped::{Wrapped, Wrapper};
 use tokio::{runtime::Handle, time::Instant};
@@ -23,7 +23,7 @@ pub struct Watched(Arc<Inner>);
 
 struct Inner {
     store: Arc<dyn Store>,
-    watchers: Vec<Arc<dyn Watcher>>,
+    watchers: Vec<Arc<dyn CommitObserver>>,
     /// How many runs there are of each status, if nobody else writes: the store would count them all.
     tally: Mutex<Option<BTreeMap<RunStatus, u64>>>,
 }
@@ -42,7 +42,7 @@ impl Watched {
     pub async fn open(
         store: Arc<dyn Store>,
         writers: Writers,
-        watchers: Vec<Arc<dyn Watcher>>,
+        watchers: Vec<Arc<dyn CommitObserver>>,
     ) -> Result<Wrapped<Self>, StoreError> {
         let tally = match writers {
             Writers::Alone => Some(store.tally().await?),
@@ -53,22 +53,22 @@ impl Watched {
 }
 
 impl Inner {
-    async fn commit(self: Arc<Self>, commit: Commit) -> Result<Committed, StoreError> {
-        let milestones = Milestone::of(&commit);
+    async fn commit(self: Arc<Self>, commit: JournalCommit) -> Result<CommitReceipt, StoreError> {
+        let milestones = CompletedItem::of(&commit);
         let moves: Vec<_> = commit.changes.iter().map(|change| (change.was, change.run.status())).collect();
         let began = Instant::now();
         let answer = self.store.commit(commit).await;
         self.count(&answer, &moves);
         let outcome = answer.as_ref().map(|committed| committed.last);
         let milestones = if outcome.is_ok() { &milestones[..] } else { &[] };
-        let sight = Sight { took: began.elapsed(), outcome, milestones };
+        let sight = CommitReport { took: began.elapsed(), outcome, milestones };
         for watcher in &self.watchers {
             watcher.committed(&sight);
         }
         answer
     }
 
-    fn count(&self, answer: &Result<Committed, StoreError>, moves: &[(Option<RunStatus>, RunStatus)]) {
+    fn count(&self, answer: &Result<CommitReceipt, StoreError>, moves: &[(Option<RunStatus>, RunStatus)]) {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         match answer {
             Ok(_) => {
@@ -88,14 +88,14 @@ impl Inner {
     }
 }
 
-type Committing = Pin<Box<dyn Future<Output = Result<Committed, StoreError>> + Send>>;
+type Committing = Pin<Box<dyn Future<Output = Result<CommitReceipt, StoreError>> + Send>>;
 
 /// A commit that is seen to its end: whoever stops waiting for it (a client that hangs up) does not stop the writing,
 /// and so must not stop the counting either.
 struct SeenToItsEnd(Option<Committing>);
 
 impl Future for SeenToItsEnd {
-    type Output = Result<Committed, StoreError>;
+    type Output = Result<CommitReceipt, StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let committing = self.0.as_mut().expect("an answer is asked for once");
@@ -120,11 +120,11 @@ impl Wrapper for Watched {
         &*self.0.store
     }
 
-    fn commit(&self, commit: Commit) -> Answer<'_, Committed> {
+    fn commit(&self, commit: JournalCommit) -> StoreFuture<'_, CommitReceipt> {
         Box::pin(SeenToItsEnd(Some(Box::pin(self.0.clone().commit(commit)))))
     }
 
-    fn tally(&self) -> Answer<'_, BTreeMap<RunStatus, u64>> {
+    fn tally(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
         let known = self.0.tally.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match known {
             Some(tally) => Box::pin(async move { Ok(tally) }),
@@ -141,7 +141,7 @@ impl fmt::Debug for Watched {
 
 #[cfg(test)]
 mod tests {
-    use abide_ports::store::{Journal, Runs};
+    use abide_ports::store::{Journal, RunQueries};
     use abide_store::memory::{CrashPoint, MemoryStore};
     use abide_testkit::history::Author;
 
@@ -175,7 +175,7 @@ mod tests {
         }
         assert_eq!(watched.tally().await.unwrap(), store.tally().await.unwrap());
         store.crash_at(CrashPoint::AfterWrite);
-        assert!(watched.commit(Commit { changes: vec![author.create()] }).await.is_err());
+        assert!(watched.commit(JournalCommit { changes: vec![author.create()] }).await.is_err());
         assert_eq!(watched.tally().await.unwrap(), store.tally().await.unwrap());
     }
 }

@@ -21,8 +21,8 @@ use abide_keeper::{
 };
 use abide_os::cgroup::{Group, Limits, find::own_group};
 use abide_ports::{
-    engine::{Isolation, Launch, Stdin},
-    processes::{Heard, Offsets, Processes, Start, StartError},
+    engine::{IsolationMode, ProcessSpec, ProcessStdin},
+    processes::{OutputOffsets, ProcessOutput, ProcessStart, Processes, StartError},
 };
 use abide_testkit::{daemon::Home, skip::skip, wait};
 use rustix::process::{Pid, Signal, kill_process};
@@ -108,34 +108,39 @@ impl House {
         Self::new(Some(groups), |_| None)
     }
 
-    fn start(&self, name: &str, isolation: Isolation, text: &str) -> Result<u32, StartError> {
-        let launch = Launch {
+    fn start(&self, name: &str, isolation: IsolationMode, text: &str) -> Result<u32, StartError> {
+        let launch = ProcessSpec {
             argv: ["sh", "-c", text].map(str::to_owned).to_vec(),
             env: vec![],
             without_env: vec![],
             appended_env: vec![],
             files: vec![],
-            stdin: Stdin::Whole(vec![]),
+            stdin: ProcessStdin::Whole(vec![]),
             not_before: None,
             outliving: None,
         };
         let at = |name: &str| self.folder.path().join(name).to_string_lossy().into_owned();
         let (workspace, private) = (at("workspaces/mine"), at("runs/mine"));
-        let start =
-            Start { launch: &launch, workspace: &workspace, private: &private, pass_env: &[], isolation };
+        let start = ProcessStart {
+            launch: &launch,
+            workspace: &workspace,
+            private: &private,
+            pass_env: &[],
+            isolation,
+        };
         self.keepers.start(name, &start).map(|process| process.pid)
     }
 
     /// What a program prints, and its exit code.
-    fn run(&self, isolation: Isolation, text: &str) -> (String, ExitStatus) {
+    fn run(&self, isolation: IsolationMode, text: &str) -> (String, ExitStatus) {
         self.start("run-1", isolation, text).expect("it starts");
-        let mut follow = self.keepers.follow("run-1", Offsets::START).expect("it is there");
+        let mut follow = self.keepers.follow("run-1", OutputOffsets::START).expect("it is there");
         let mut printed = Vec::new();
         let exit = loop {
             match follow.next(Some(MINUTE)).expect("it is there") {
-                Heard::Stdout(bytes) | Heard::Stderr(bytes) => printed.extend(bytes),
-                Heard::Exited(exit) => break exit,
-                other @ (Heard::Missing(_) | Heard::Nothing) => panic!("{other:?}"),
+                ProcessOutput::Stdout(bytes) | ProcessOutput::Stderr(bytes) => printed.extend(bytes),
+                ProcessOutput::Exited(exit) => break exit,
+                other @ (ProcessOutput::Missing(_) | ProcessOutput::Nothing) => panic!("{other:?}"),
             }
         };
         self.keepers.end("run-1").expect("it ends");
@@ -164,7 +169,7 @@ const DETACHED: &str = "(setsid sh -c '(setsid sleep 71001 &) ; sleep 71002 & ki
 fn everything_that_a_run_started_is_in_its_group_and_ends_with_it() {
     let Some(base) = Base::make("ends") else { return };
     let house = House::plain(base.groups());
-    let pid = house.start("run-1", Isolation::Off, DETACHED).expect("it starts");
+    let pid = house.start("run-1", IsolationMode::Off, DETACHED).expect("it starts");
     let keeper = parent(pid);
     wait::until("all are there", || base.members().len() >= 6);
     let members = base.members();
@@ -182,7 +187,7 @@ fn everything_that_a_run_started_is_in_its_group_and_ends_with_it() {
 fn what_a_killed_keeper_leaves_ends_with_its_group_when_the_run_is_ended() {
     let Some(base) = Base::make("killed") else { return };
     let house = House::plain(base.groups());
-    let pid = house.start("run-1", Isolation::Off, DETACHED).expect("it starts");
+    let pid = house.start("run-1", IsolationMode::Off, DETACHED).expect("it starts");
     wait::until("all are there", || base.members().len() >= 6);
     let members = base.members();
     let keeper = parent(pid);
@@ -198,7 +203,7 @@ fn what_a_killed_keeper_leaves_ends_with_its_group_when_the_run_is_ended() {
 fn a_stopped_keeper_that_does_not_answer_is_killed_with_its_childs_group() {
     let Some(base) = Base::make("silent") else { return };
     let house = House::plain(base.groups());
-    let pid = house.start("run-1", Isolation::Off, DETACHED).expect("it starts");
+    let pid = house.start("run-1", IsolationMode::Off, DETACHED).expect("it starts");
     wait::until("all are there", || base.members().len() >= 6);
     let (members, keeper) = (base.members(), parent(pid));
     signal(keeper, Signal::STOP);
@@ -214,12 +219,12 @@ fn a_stopped_keeper_that_does_not_answer_is_killed_with_its_childs_group() {
 fn a_sweep_ends_what_dead_keepers_left_and_spares_the_living() {
     let Some(base) = Base::make("sweep") else { return };
     let house = House::plain(base.groups());
-    let dead = house.start("run-1", Isolation::Off, DETACHED).expect("it starts");
+    let dead = house.start("run-1", IsolationMode::Off, DETACHED).expect("it starts");
     wait::until("all are there", || base.members().len() >= 6);
     let left = base.members();
     signal(parent(dead), Signal::KILL);
     wait::until("the first is on its own", || !base.members().is_empty() && base.children().len() == 1);
-    let living = house.start("run-2", Isolation::Off, "exec sleep 71005").expect("it starts");
+    let living = house.start("run-2", IsolationMode::Off, "exec sleep 71005").expect("it starts");
     fs::remove_dir_all(house.keepers.directory.join("runs/run-1")).expect("it is there");
     wait::until("a sweep has ended the first", || {
         base.groups().sweep();
@@ -246,13 +251,13 @@ fn without_a_usable_base_a_required_group_refuses_the_start_and_another_does_not
         required,
     };
     let house = House::plain(groups(true));
-    let refused = house.start("run-1", Isolation::Off, "exit 3");
+    let refused = house.start("run-1", IsolationMode::Off, "exit 3");
     assert!(
         matches!(&refused, Err(StartError::System(reason)) if reason.contains("control group") && reason.contains("sandbox.cgroup")),
         "{refused:?}"
     );
     let house = House::plain(groups(false));
-    assert_eq!(house.run(Isolation::Off, "exit 3").1, ExitStatus::Code(3));
+    assert_eq!(house.run(IsolationMode::Off, "exit 3").1, ExitStatus::Code(3));
 }
 
 #[test]
@@ -268,7 +273,7 @@ fn an_isolated_program_sees_its_group_and_cannot_leave_it() {
          echo 1 >{path}/abide-keepers/cgroup.kill && echo KILLED; mkdir {path}/own && echo MADE; \
          unshare --user --map-root-user --mount sh -c 'mount -o remount,rw,bind {path} && echo REMOUNTED'; true"
     );
-    let (printed, exit) = house.run(Isolation::Namespace, &text);
+    let (printed, exit) = house.run(IsolationMode::Namespace, &text);
     assert_eq!(exit, ExitStatus::Code(0), "{printed}");
     assert!(printed.contains("/abide-k-") && printed.contains("READ"), "{printed}");
     for word in ["LEFT\n", "KILLED\n", "MADE\n", "REMOUNTED\n"] {

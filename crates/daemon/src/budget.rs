@@ -141,7 +141,7 @@ fn shortened(text: String, at: OutputPosition) -> String {
 
 /// The offset in standard output of the line that said something.
 fn offset(at: OutputPosition) -> u64 {
-    abide_ports::engine::Said::offset(at)
+    abide_ports::engine::EngineFact::offset(at)
 }
 
 /// At most so many bytes of a text, and a note about the rest.
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     fn at(number: u64) -> OutputPosition {
-        abide_ports::engine::Said::position(number, 0)
+        abide_ports::engine::EngineFact::position(number, 0)
     }
 
     /// SECURITY finding 9

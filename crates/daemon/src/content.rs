@@ -11,7 +11,7 @@ use abide_domain::{
     id::RunId,
     interaction::{GatePurpose, InteractionKind, Question},
 };
-use abide_ports::contents::{Contents, Kept};
+use abide_ports::contents::{ContentStore, StoredContent};
 
 /// The most bytes of a context that stay in a question whose content is kept apart.
 const SHORT_CONTEXT_BYTES: usize = 16 << 10;
@@ -24,7 +24,7 @@ const MAX_LABEL_BYTES: usize = 4 << 10;
 const MAX_HINT_BYTES: usize = 16 << 10;
 
 /// Makes the question of an event fit, if it has one that does not.
-pub(crate) fn fit_event(event: &mut RunEvent, run: RunId, contents: &dyn Contents) -> io::Result<()> {
+pub(crate) fn fit_event(event: &mut RunEvent, run: RunId, contents: &dyn ContentStore) -> io::Result<()> {
     if let RunEvent::GateRaised { question, purpose, .. } = event {
         return fit(question, *purpose == GatePurpose::Approval, run, contents);
     }
@@ -35,7 +35,12 @@ pub(crate) fn fit_event(event: &mut RunEvent, run: RunId, contents: &dyn Content
     Ok(())
 }
 
-fn fit(question: &mut Question, is_approval: bool, run: RunId, contents: &dyn Contents) -> io::Result<()> {
+fn fit(
+    question: &mut Question,
+    is_approval: bool,
+    run: RunId,
+    contents: &dyn ContentStore,
+) -> io::Result<()> {
     question.options.truncate(MAX_OPTIONS);
     for option in &mut question.options {
         option.label.truncate(option.label.floor_char_boundary(MAX_LABEL_BYTES));
@@ -48,7 +53,7 @@ fn fit(question: &mut Question, is_approval: bool, run: RunId, contents: &dyn Co
     if fits {
         return Ok(());
     }
-    let Kept { bytes, sha256 } = match &question.context {
+    let StoredContent { bytes, sha256 } = match &question.context {
         Some(context) => contents.keep(run, context)?,
         None => contents.keep(run, &question.prompt)?,
     };
@@ -104,7 +109,7 @@ mod tests {
         ApprovalContext::new(ApprovalSubject::Command { line, cwd: None }).into_question(vec![], None)
     }
 
-    fn read(contents: &dyn Contents, hidden: &HiddenContent) -> String {
+    fn read(contents: &dyn ContentStore, hidden: &HiddenContent) -> String {
         io::read_to_string(contents.open(RUN, &hidden.sha256).expect("it is kept")).expect("it is text")
     }
 

@@ -25,9 +25,9 @@ use abide_domain::{
     time::{Seconds, Timestamp},
 };
 use abide_ports::{
-    catalogue::Catalogue,
-    contents::Contents,
-    engine::Health,
+    catalogue::EngineLookup,
+    contents::ContentStore,
+    engine::EngineHealth,
     store::{Store, StoreError},
 };
 use tokio::{sync::watch, task::JoinHandle};
@@ -219,7 +219,7 @@ impl Daemon {
     }
 
     /// Where texts are kept that are too long for a question.
-    pub fn contents(&self) -> Arc<dyn Contents> {
+    pub fn contents(&self) -> Arc<dyn ContentStore> {
         self.0.world.contents.clone()
     }
 
@@ -314,12 +314,12 @@ impl Daemon {
     }
 
     /// Which engines there are.
-    pub fn catalogue(&self) -> &dyn Catalogue {
+    pub fn catalogue(&self) -> &dyn EngineLookup {
         &*self.0.world.catalogue
     }
 
     /// Whether an engine can be used, and what for. None if there is no such engine, or the daemon is about to go.
-    pub async fn examine(&self, engine: &str) -> Option<Health> {
+    pub async fn examine(&self, engine: &str) -> Option<EngineHealth> {
         let entry = self.0.world.catalogue.engine(engine)?;
         self.0.performer.health(&entry).await
     }

@@ -21,7 +21,7 @@ use abide_domain::{
 };
 use abide_ports::{
     clock::Clock,
-    store::{Change, Claimed, Commit, Store, StoreError},
+    store::{ClaimHolder, JournalCommit, RunChange, Store, StoreError},
 };
 
 use crate::{
@@ -157,7 +157,7 @@ impl Desk {
         on_busy: Option<OnBusy>,
     ) -> Result<Outcome, DeskError> {
         let KeyClaim { scope, key, .. } = KeyClaim::of_message(&message.key);
-        if let Some(Claimed { run_id, .. }) = self.store.claimed(&scope, &key).await? {
+        if let Some(ClaimHolder { run_id, .. }) = self.store.claimed(&scope, &key).await? {
             return Ok(Outcome::Repeated(run_id));
         }
         match self.take(run_id, RunEvent::MessageArrived { message, on_busy }).await {
@@ -301,7 +301,7 @@ impl Desk {
         let after = changes[changes.len() - 1].run.clone();
         let tales: Vec<Tale> = changes.iter().map(|change| Tale::of(&change.event)).collect();
         failpoint::reach(Point::BeforeCommit);
-        match self.store.commit(Commit { changes }).await {
+        match self.store.commit(JournalCommit { changes }).await {
             Ok(_) => {
                 failpoint::reach(Point::AfterCommit);
                 if let Some(grant) = grant {
@@ -332,8 +332,8 @@ impl Desk {
     }
 
     /// What these events do to a run, one after the other. Nothing at all may be a refusal.
-    fn apply(&self, before: Option<&Run>, events: &[RunEvent]) -> Result<Vec<Change>, RequestRefused> {
-        let (mut changes, mut refusal): (Vec<Change>, Option<RequestRefused>) = (Vec::new(), None);
+    fn apply(&self, before: Option<&Run>, events: &[RunEvent]) -> Result<Vec<RunChange>, RequestRefused> {
+        let (mut changes, mut refusal): (Vec<RunChange>, Option<RequestRefused>) = (Vec::new(), None);
         if let Some(run) = before.filter(|run| run.rules < run::RULES) {
             self.append(&mut changes, Some(run), RunEvent::RulesAdopted { rules: run::RULES })?;
         }
@@ -353,7 +353,7 @@ impl Desk {
     /// Applies one event to what the changes before it made of the run, and every event that must follow it.
     fn append(
         &self,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<RunChange>,
         before: Option<&Run>,
         event: RunEvent,
     ) -> Result<(), RequestRefused> {
@@ -367,7 +367,7 @@ impl Desk {
             let mut step = (self.rules)(run, &stamp, &event)?;
             next = step.then.take();
             if step.news == ApplyOutcome::Changed {
-                let change = Change::new(run, stamp, event, step);
+                let change = RunChange::new(run, stamp, event, step);
                 changes.push(change);
             }
         }
@@ -412,7 +412,12 @@ impl Desk {
 }
 
 /// A key that was used before: for the same request, or by mistake for another one.
-fn repetition(claims: &[KeyClaim], scope: &str, key: &str, holder: Claimed) -> Result<Outcome, DeskError> {
+fn repetition(
+    claims: &[KeyClaim],
+    scope: &str,
+    key: &str,
+    holder: ClaimHolder,
+) -> Result<Outcome, DeskError> {
     let same = claims.iter().any(|claim| {
         (claim.scope.as_str(), claim.key.as_str(), &claim.fingerprint) == (scope, key, &holder.fingerprint)
     });

@@ -21,7 +21,7 @@ use std::{
 use abide_domain::time::{TimeSpan, Timestamp};
 use abide_ports::{
     clock::Clock,
-    crash_log::{CrashLog, GuardState, MAX_DEATHS, Remains, Suspect},
+    crash_log::{CrashGuardState, CrashLog, CrashLogContents, CrashSuspect, MAX_DEATHS},
 };
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
@@ -66,7 +66,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Memory {
-    suspects: BTreeMap<String, Suspect>,
+    suspects: BTreeMap<String, CrashSuspect>,
     crowded_deaths: u32,
 }
 
@@ -102,11 +102,11 @@ impl CrashGuard {
     /// A guard that knows what earlier daemons died of.
     pub fn open(
         log: Arc<dyn CrashLog>,
-        remains: Remains,
+        remains: CrashLogContents,
         clock: Arc<dyn Clock>,
         pauses: GuardPauses,
     ) -> Self {
-        let Remains { in_flight, state } = remains;
+        let CrashLogContents { in_flight, state } = remains;
         let mut memory = Memory {
             suspects: state.suspects.into_iter().map(|suspect| (suspect.item.clone(), suspect)).collect(),
             crowded_deaths: state.crowded_deaths,
@@ -123,7 +123,7 @@ impl CrashGuard {
         let guard = Self::new(Some(log), clock, memory);
         guard.save(&guard.memory());
         for suspect in guard.set_aside() {
-            let Suspect { item, deaths, .. } = suspect;
+            let CrashSuspect { item, deaths, .. } = suspect;
             tracing::error!(
                 item,
                 deaths,
@@ -205,7 +205,7 @@ impl CrashGuard {
     }
 
     /// What is set aside.
-    pub fn set_aside(&self) -> Vec<Suspect> {
+    pub fn set_aside(&self) -> Vec<CrashSuspect> {
         self.memory().suspects.values().filter(|suspect| suspect.is_set_aside()).cloned().collect()
     }
 
@@ -236,7 +236,7 @@ impl CrashGuard {
     fn save(&self, memory: &Memory) {
         if let Some(log) = &self.0.log {
             let suspects = memory.suspects.values().cloned().collect();
-            log.save(&GuardState { suspects, crowded_deaths: memory.crowded_deaths });
+            log.save(&CrashGuardState { suspects, crowded_deaths: memory.crowded_deaths });
         }
     }
 
@@ -254,7 +254,7 @@ impl Memory {
         let pause = pauses.first.saturating_mul(1 << doubled).min(pauses.last);
         let pause = TimeSpan(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
         tracing::warn!(item, deaths, "the last daemon died during this");
-        let suspect = Suspect { item: item.to_owned(), deaths, retry_at: now.after(pause).0 };
+        let suspect = CrashSuspect { item: item.to_owned(), deaths, retry_at: now.after(pause).0 };
         self.suspects.insert(item.to_owned(), suspect);
     }
 

@@ -5,13 +5,13 @@
 
 use std::{fmt, sync::Arc};
 
-use abide_ports::space::Space;
+use abide_ports::space::DiskSpace;
 
 /// How much space must be free, and where.
 #[derive(Clone, Debug)]
 pub struct SpaceLimit {
     /// Tells how much is free.
-    pub space: Option<Arc<dyn Space>>,
+    pub space: Option<Arc<dyn DiskSpace>>,
     /// How many bytes must be free.
     pub min_free_bytes: u64,
     /// The home, which has the store and the output of all processes.

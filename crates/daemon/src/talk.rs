@@ -12,10 +12,11 @@ use abide_domain::{
 };
 use abide_ports::{
     engine::{
-        Answer, Cause, Departure, Interpreter, Leave, MAX_CHECKPOINT_BYTES, ReaderCheckpoint, Said, Status,
-        Stop, Unsupported, What,
+        EngineFact, EngineSessionStatus, ExitCause, FactKind, GateAnswer, InterruptMethod,
+        MAX_CHECKPOINT_BYTES, ProcessExit, ProcessInterpreter, ReaderCheckpoint, ShutdownMethod,
+        UnsupportedOperation,
     },
-    processes::Offsets,
+    processes::OutputOffsets,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -29,16 +30,16 @@ pub(crate) struct Talk {
     attempt: Attempt,
     /// The turns that the process was given, in order.
     turns: Vec<TurnId>,
-    interpreter: Box<dyn Interpreter>,
+    interpreter: Box<dyn ProcessInterpreter>,
     /// The last of what it complained about.
     stderr: Vec<u8>,
-    cause: Cause,
+    cause: ExitCause,
     /// Whether it has been speaking while nobody listened, and that has not been heard yet.
     behind: bool,
     /// How far it has been heard.
     heard: watch::Sender<OutputPosition>,
     /// How many bytes of each stream it has been fed.
-    fed: Offsets,
+    fed: OutputOffsets,
     /// How much of what it says may become journal entries.
     budget: Budget,
 }
@@ -83,7 +84,7 @@ pub(crate) struct Checkpoint {
 
 impl Checkpoint {
     /// For output that had to be released although nobody can go on from here.
-    pub(crate) fn impossible(at: Offsets) -> Self {
+    pub(crate) fn impossible(at: OutputOffsets) -> Self {
         Self {
             version: String::new(),
             stdout: at.stdout,
@@ -118,7 +119,7 @@ impl Talk {
         engine: &str,
         attempt: Attempt,
         turns: Vec<TurnId>,
-        interpreter: Box<dyn Interpreter>,
+        interpreter: Box<dyn ProcessInterpreter>,
     ) -> Self {
         let engine = engine.to_owned();
         Self {
@@ -127,10 +128,10 @@ impl Talk {
             turns,
             interpreter,
             stderr: Vec::new(),
-            cause: Cause::Itself,
+            cause: ExitCause::Itself,
             behind: false,
             heard: watch::channel(OutputPosition::default()).0,
-            fed: Offsets::START,
+            fed: OutputOffsets::START,
             budget: Budget::default(),
         }
     }
@@ -164,18 +165,18 @@ impl Talk {
     }
 
     /// How many bytes of each stream it has been fed.
-    pub(crate) fn fed(&self) -> Offsets {
+    pub(crate) fn fed(&self) -> OutputOffsets {
         self.fed
     }
 
     /// What a later talk needs in order to go on from here, and where that is. None if there is nothing that could be
     /// stored. `committed` is the last fact that the run has taken.
-    pub(crate) fn checkpoint(&self, committed: OutputPosition) -> Option<(Checkpoint, Offsets)> {
+    pub(crate) fn checkpoint(&self, committed: OutputPosition) -> Option<(Checkpoint, OutputOffsets)> {
         let reader = self.interpreter.checkpoint()?;
         if reader.state.len() > MAX_CHECKPOINT_BYTES {
             return None;
         }
-        let from = Offsets { stdout: reader.offset, stderr: self.fed.stderr };
+        let from = OutputOffsets { stdout: reader.offset, stderr: self.fed.stderr };
         let checkpoint = Checkpoint {
             version: reader.version,
             stdout: from.stdout,
@@ -194,7 +195,7 @@ impl Talk {
         &mut self,
         checkpoint: &Checkpoint,
         committed: OutputPosition,
-    ) -> Result<Offsets, String> {
+    ) -> Result<OutputOffsets, String> {
         let Some(state) = &checkpoint.state else {
             return Err("more had been understood than a checkpoint may hold".to_owned());
         };
@@ -206,7 +207,7 @@ impl Talk {
         let reader = ReaderCheckpoint { version, offset: checkpoint.stdout, state };
         self.interpreter.restore(&reader).map_err(|error| error.to_string())?;
         self.stderr = checkpoint.complaints.clone().into_bytes();
-        self.fed = Offsets { stdout: checkpoint.stdout, stderr: checkpoint.stderr };
+        self.fed = OutputOffsets { stdout: checkpoint.stdout, stderr: checkpoint.stderr };
         self.budget = checkpoint.budget;
         self.heard.send_replace(OutputPosition(checkpoint.said));
         Ok(self.fed)
@@ -214,7 +215,7 @@ impl Talk {
 
     /// It is over. Whatever turn it had in hand ends; then it is known to be gone.
     pub(crate) fn departed(&mut self, exit: ExitStatus) -> Vec<Deed> {
-        let departure = Departure { exit, stderr: &self.stderr, cause: self.cause };
+        let departure = ProcessExit { exit, stderr: &self.stderr, cause: self.cause };
         // Without a record of its end, a turn in hand has an unknown outcome, which the interpreter cannot tell.
         let said = match exit {
             ExitStatus::Unseen => Default::default(),
@@ -242,7 +243,7 @@ impl Talk {
     }
 
     /// The bytes that begin its next turn.
-    pub(crate) fn say(&mut self, turn: TurnId, prompt: &str) -> Result<Vec<u8>, Unsupported> {
+    pub(crate) fn say(&mut self, turn: TurnId, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         let bytes = self.interpreter.say(prompt)?;
         if self.turns.last() != Some(&turn) {
             self.turns.push(turn);
@@ -250,65 +251,68 @@ impl Talk {
         Ok(bytes)
     }
 
-    pub(crate) fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+    pub(crate) fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         self.interpreter.answer(answer)
     }
 
-    pub(crate) fn steer(&mut self, text: &str) -> Result<Vec<u8>, Unsupported> {
+    pub(crate) fn steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         self.interpreter.steer(text)
     }
 
     /// How its turn is stopped. From now on its end is ours.
-    pub(crate) fn interrupt(&mut self) -> Stop {
-        self.cause = Cause::Interrupted;
+    pub(crate) fn interrupt(&mut self) -> InterruptMethod {
+        self.cause = ExitCause::Interrupted;
         self.interpreter.interrupt()
     }
 
     /// How it is asked to go after its last word, if it is not at work.
-    pub(crate) fn leave(&mut self) -> Option<Leave> {
+    pub(crate) fn leave(&mut self) -> Option<ShutdownMethod> {
         match self.interpreter.status() {
-            Status::BetweenTurns => Some(self.interpreter.leave()),
-            Status::Starting | Status::Working | Status::AtGate | Status::Over => None,
+            EngineSessionStatus::BetweenTurns => Some(self.interpreter.leave()),
+            EngineSessionStatus::Starting
+            | EngineSessionStatus::Working
+            | EngineSessionStatus::AtGate
+            | EngineSessionStatus::Over => None,
         }
     }
 
     /// It does not go although it has said its last word, so it is ended.
     pub(crate) fn dismiss(&mut self) {
-        if self.cause == Cause::Itself {
-            self.cause = Cause::Dismissed;
+        if self.cause == ExitCause::Itself {
+            self.cause = ExitCause::Dismissed;
         }
     }
 
     /// What is to be done because of one thing that was said. The end of a turn also tells what was left out of it.
-    fn deeds(&mut self, said: Said, aftermath: ProcessAfterTurn) -> Vec<Deed> {
+    fn deeds(&mut self, said: EngineFact, aftermath: ProcessAfterTurn) -> Vec<Deed> {
         let attempt = self.attempt;
-        let ends = matches!(said.what, What::Ended { .. });
+        let ends = matches!(said.what, FactKind::Ended { .. });
         let left_out = if ends { self.budget.end_turn() } else { None };
         let left_out =
             left_out.map(|(position, text)| Deed::Take(RunEvent::Progressed { attempt, position, text }));
         left_out.into_iter().chain(self.deed(said, aftermath)).collect()
     }
 
-    fn deed(&mut self, said: Said, aftermath: ProcessAfterTurn) -> Option<Deed> {
+    fn deed(&mut self, said: EngineFact, aftermath: ProcessAfterTurn) -> Option<Deed> {
         let (attempt, position) = (self.attempt, said.at);
         Some(Deed::Take(match said.what {
             // No engine has a name this long, and without a name the run is told so.
-            What::Session { value, .. } if value.len() > MAX_NAME_BYTES => return None,
-            What::Session { handle_type, value } => {
+            FactKind::Session { value, .. } if value.len() > MAX_NAME_BYTES => return None,
+            FactKind::Session { handle_type, value } => {
                 let engine = self.engine.clone();
                 // In which turn it was first announced is the domain's to know.
                 let handle =
                     EngineSessionHandle { engine, handle_type, handle_value: value, created_at_turn: 0 };
                 RunEvent::HandleAnnounced { attempt, position, handle }
             }
-            What::Progress(text) | What::Warning(text) => {
+            FactKind::Progress(text) | FactKind::Warning(text) => {
                 let text = self.budget.progress(text, position)?;
                 RunEvent::Progressed { attempt, position, text }
             }
-            What::Gate { gate, purpose, question } => {
+            FactKind::Gate { gate, purpose, question } => {
                 let turn_id = *self.turns.last()?;
                 if gate.len() > MAX_NAME_BYTES || !self.budget.admits(&question) {
-                    let answer = Answer {
+                    let answer = GateAnswer {
                         gate: &gate,
                         text: "Declined without asking anybody: this turn has asked too much already.",
                         verdict: Some(ApprovalVerdict::Declined),
@@ -318,15 +322,15 @@ impl Talk {
                 }
                 RunEvent::GateRaised { attempt, turn_id, position, gate, purpose, question }
             }
-            What::Withdrawn { gate } => RunEvent::GateWithdrawn { attempt, position, gate },
-            What::Ended { turn, ending } => {
+            FactKind::Withdrawn { gate } => RunEvent::GateWithdrawn { attempt, position, gate },
+            FactKind::Ended { turn, ending } => {
                 let turn_id = *self.turns.get(usize::try_from(turn).ok()?.checked_sub(1)?)?;
                 RunEvent::TurnEnded { attempt, turn_id, position, ending: bounded(ending), aftermath }
             }
-            What::Write(bytes) => return Some(Deed::Write { key: position.0, bytes }),
-            What::Finishing => return Some(Deed::ExpectExit),
+            FactKind::Write(bytes) => return Some(Deed::Write { key: position.0, bytes }),
+            FactKind::Finishing => return Some(Deed::ExpectExit),
             // For people who watch: it is in the spool, and in the answer.
-            What::Text(_) | What::Unknown(_) => return None,
+            FactKind::Text(_) | FactKind::Unknown(_) => return None,
         }))
     }
 }

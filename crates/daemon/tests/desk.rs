@@ -21,7 +21,7 @@ use abide_domain::{
 };
 use abide_ports::{
     clock::Clock,
-    store::{Journal, Runs, Seq},
+    store::{Journal, JournalSeq, RunQueries},
 };
 use abide_store::memory::{CrashPoint, MemoryStore};
 use abide_testkit::clock::FakeClock;
@@ -124,7 +124,7 @@ impl Office {
     }
 
     async fn journal(&self, run: RunId) -> Vec<&'static str> {
-        let entries = self.store.entries_of(run, Seq(0), 100).await.expect("memory can be read");
+        let entries = self.store.entries_of(run, JournalSeq(0), 100).await.expect("memory can be read");
         entries.iter().map(|entry| entry.event.name()).collect()
     }
 }
@@ -248,7 +248,7 @@ async fn d6_an_automatic_reply_is_in_the_journal_with_its_policy() {
     office.clock.advance(61_000_000);
     let deadline = DeadlineKind::Answer(question);
     office.desk.take(run, RunEvent::DeadlinePassed { deadline }).await.expect("it is due");
-    let entries = office.store.entries_of(run, Seq(0), 100).await.expect("memory can be read");
+    let entries = office.store.entries_of(run, JournalSeq(0), 100).await.expect("memory can be read");
     let replies: Vec<&InteractionReply> = entries
         .iter()
         .filter_map(
@@ -285,10 +285,10 @@ async fn a_run_of_an_older_release_adopts_the_present_rules_with_its_next_event(
     assert_eq!(office.run(run).await.rules, 0, "what is refused changes nothing");
     office.desk.message(run, message("m2"), None).await.expect("it is taken");
     assert_eq!(office.run(run).await.rules, abide_domain::run::RULES);
-    let entries = office.store.entries_of(run, Seq(0), 100).await.expect("memory can be read");
+    let entries = office.store.entries_of(run, JournalSeq(0), 100).await.expect("memory can be read");
     let names: Vec<_> = entries.iter().map(|entry| entry.event.name()).collect();
     assert_eq!(names, ["RunCreated", "Admitted", "RulesAdopted", "MessageArrived"]);
-    let tables = abide_ports::store::Tables::derive(&entries).expect("the journal adds up");
+    let tables = abide_ports::store::RunTables::derive(&entries).expect("the journal adds up");
     assert_eq!(tables.run.as_ref(), Some(&office.run(run).await));
 }
 
@@ -301,7 +301,7 @@ async fn two_desks_on_one_store_lose_nothing_to_each_other() {
         let desk = if number % 2 == 0 { &office.desk } else { &other.desk };
         desk.message(run, message(&format!("m{number}")), None).await.expect("it is taken");
     }
-    let entries = office.store.entries_of(run, Seq(0), 100).await.expect("memory can be read");
+    let entries = office.store.entries_of(run, JournalSeq(0), 100).await.expect("memory can be read");
     let messages = entries.iter().filter(|entry| entry.event.name() == "MessageArrived").count();
     assert_eq!((messages, office.run(run).await.revision), (20, entries.len() as u64));
 }

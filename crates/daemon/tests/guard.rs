@@ -7,12 +7,12 @@ use std::{
 };
 
 use abide_daemon::{Admission, CrashGuard, GuardPauses, Performance};
-use abide_ports::crash_log::{CrashLog, GuardState, Remains};
+use abide_ports::crash_log::{CrashGuardState, CrashLog, CrashLogContents};
 use abide_testkit::clock::FakeClock;
 
 /// A home's record, which outlives daemons.
 #[derive(Default)]
-struct Record(Mutex<(BTreeMap<usize, String>, GuardState)>);
+struct Record(Mutex<(BTreeMap<usize, String>, CrashGuardState)>);
 
 impl CrashLog for Record {
     fn begin(&self, item: &str) -> usize {
@@ -26,7 +26,7 @@ impl CrashLog for Record {
         self.0.lock().expect("no test panics with it").0.remove(&place);
     }
 
-    fn save(&self, state: &GuardState) {
+    fn save(&self, state: &CrashGuardState) {
         self.0.lock().expect("no test panics with it").1 = state.clone();
     }
 
@@ -50,7 +50,7 @@ impl Machine {
     fn start(&self) -> CrashGuard {
         let remains = {
             let record = self.record.0.lock().expect("no test panics with it");
-            Remains { in_flight: record.0.values().cloned().collect(), state: record.1.clone() }
+            CrashLogContents { in_flight: record.0.values().cloned().collect(), state: record.1.clone() }
         };
         let guard =
             CrashGuard::open(self.record.clone(), remains, self.clock.clone(), GuardPauses::default());

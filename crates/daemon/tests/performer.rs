@@ -21,10 +21,10 @@ use abide_domain::{
 };
 use abide_ports::{
     clock::Clock,
-    engine::{Isolation, Launch, Said, Stdin},
-    processes::{Heard, Processes, Start},
-    store::{Journal, Page, Runs, Seq, Turns},
-    workspace::{Preparation, Unusable, Workspaces},
+    engine::{EngineFact, IsolationMode, ProcessSpec, ProcessStdin},
+    processes::{ProcessOutput, ProcessStart, Processes},
+    store::{Journal, JournalSeq, PageRequest, RunQueries, TurnQueries},
+    workspace::{WorkspaceError, WorkspacePreparation, Workspaces},
 };
 use abide_store::memory::{CrashPoint, MemoryStore};
 use abide_testkit::{
@@ -135,7 +135,7 @@ impl Theatre {
     }
 
     async fn told(&self, run: RunId) -> Vec<&'static str> {
-        let entries = self.store.entries_of(run, Seq(0), 100).await.expect("memory can be read");
+        let entries = self.store.entries_of(run, JournalSeq(0), 100).await.expect("memory can be read");
         entries.iter().map(|entry| entry.event.name()).collect()
     }
 }
@@ -169,14 +169,14 @@ fn new_run(run_id: RunId) -> NewRun {
     NewRun { run_id, settings, message, idempotency: None, rules: abide_domain::run::RULES }
 }
 
-fn line(text: &str) -> Heard {
-    Heard::Stdout(format!("{text}\n").into_bytes())
+fn line(text: &str) -> ProcessOutput {
+    ProcessOutput::Stdout(format!("{text}\n").into_bytes())
 }
 
 /// Asks in a new session, and is done in one that goes on.
-fn asks_once(part: Part<'_>) -> Vec<Heard> {
+fn asks_once(part: Part<'_>) -> Vec<ProcessOutput> {
     let last = if part.session.is_empty() { "ask which?" } else { "done" };
-    vec![line("session s"), line(last), Heard::Exited(ExitStatus::Code(0))]
+    vec![line("session s"), line(last), ProcessOutput::Exited(ExitStatus::Code(0))]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -193,10 +193,10 @@ async fn a_program_is_examined_once_until_it_is_replaced() {
 }
 
 /// Asks in a new session and does not leave by itself; is done in one that goes on.
-fn asks_and_lingers(part: Part<'_>) -> Vec<Heard> {
+fn asks_and_lingers(part: Part<'_>) -> Vec<ProcessOutput> {
     match part.session.is_empty() {
         true => vec![line("session s"), line("ask which?")],
-        false => vec![line("session s"), line("done"), Heard::Exited(ExitStatus::Code(0))],
+        false => vec![line("session s"), line("done"), ProcessOutput::Exited(ExitStatus::Code(0))],
     }
 }
 
@@ -209,7 +209,8 @@ async fn e6_an_answer_during_the_end_of_the_process_that_asked_leaves_no_attempt
         let waiting = theatre.when(run, |run| run.status() == RunStatus::WaitingUser).await;
         theatre.reply(&waiting).await;
         theatre.until(run, RunStatus::Succeeded).await;
-        let turns = theatre.store.turns_of(run, Page::first(10)).await.expect("memory can be read").items;
+        let turns =
+            theatre.store.turns_of(run, PageRequest::first(10)).await.expect("memory can be read").items;
         let ends: Vec<_> = turns.iter().flat_map(|turn| &turn.attempts).map(|it| it.exit).collect();
         assert_eq!(ends, [Some(ExitStatus::Code(143)), Some(ExitStatus::Code(0))]);
         assert!(turns.iter().flat_map(|turn| &turn.attempts).all(|it| it.ended_at.is_some()));
@@ -249,7 +250,7 @@ async fn an_orderly_stop_waits_for_the_processes_that_are_being_ended() {
 struct Trapdoor;
 
 impl Workspaces for Trapdoor {
-    fn prepare(&self, _: &Preparation<'_>) -> Result<(), Unusable> {
+    fn prepare(&self, _: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError> {
         panic!("the floor gives way")
     }
 }
@@ -297,11 +298,11 @@ async fn what_a_process_wants_written_is_written_after_what_it_said_before_is_du
     let (watched, log) = (store.clone(), seen.clone());
     let plays = |_: Part<'_>| {
         let together = "session s\nprogress one\nwrite first\nprogress two\nwrite second\ndone\n";
-        vec![Heard::Stdout(together.into()), Heard::Exited(ExitStatus::Code(0))]
+        vec![ProcessOutput::Stdout(together.into()), ProcessOutput::Exited(ExitStatus::Code(0))]
     };
     let watch = move |_: &str, bytes: &[u8]| {
         // The memory store answers at once, so nobody has to be waited for.
-        let entries = futures_now(watched.entries(Seq(0), 100)).expect("memory can be read");
+        let entries = futures_now(watched.entries(JournalSeq(0), 100)).expect("memory can be read");
         let progressed = entries.iter().filter(|entry| entry.event.name() == "Progressed").count();
         log.lock().unwrap().push((String::from_utf8_lossy(bytes).into_owned(), progressed));
     };
@@ -316,7 +317,7 @@ async fn what_a_process_wants_written_is_written_after_what_it_said_before_is_du
 async fn an_interpreter_that_panics_loses_its_own_run_and_no_other() {
     let plays = |part: Part<'_>| match part.prompt {
         "break" => vec![line("session s"), line("progress one"), line("break"), line("done never heard")],
-        _ => vec![line("session s"), line("done"), Heard::Exited(ExitStatus::Code(0))],
+        _ => vec![line("session s"), line("done"), ProcessOutput::Exited(ExitStatus::Code(0))],
     };
     let theatre = Theatre::open(Actors::new(plays)).await;
     let broken = RunId(theatre.clock.stamp().fresh);
@@ -347,7 +348,7 @@ async fn news_that_comes_later_is_not_waited_for() {
     tokio::time::timeout(PATIENCE, progressed).await.expect("it is committed while the actor is silent");
     let name = theatre.actors.names().remove(0);
     theatre.actors.says(&name, line("done"));
-    theatre.actors.says(&name, Heard::Exited(ExitStatus::Code(0)));
+    theatre.actors.says(&name, ProcessOutput::Exited(ExitStatus::Code(0)));
     theatre.until(run, RunStatus::Succeeded).await;
 }
 
@@ -360,18 +361,23 @@ async fn started_by_hand(desk: &Desk, actors: &Actors, run_id: RunId) {
         command: None,
     };
     desk.take(run_id, resolved).await.expect("it is taken");
-    let launch = Launch {
+    let launch = ProcessSpec {
         argv: vec!["actor".into(), String::new(), "play".into()],
         env: vec![],
         without_env: vec![],
         appended_env: vec![],
         files: vec![],
-        stdin: Stdin::Open(vec![]),
+        stdin: ProcessStdin::Open(vec![]),
         not_before: None,
         outliving: None,
     };
-    let start =
-        Start { launch: &launch, workspace: "w", private: "p", pass_env: &[], isolation: Isolation::Off };
+    let start = ProcessStart {
+        launch: &launch,
+        workspace: "w",
+        private: "p",
+        pass_env: &[],
+        isolation: IsolationMode::Off,
+    };
     let process = actors.start(&format!("{run_id}-1"), &start).expect("it starts");
     desk.take(run_id, RunEvent::AttemptStarted { attempt: Attempt(1), process }).await.expect("it is taken");
 }
@@ -382,7 +388,7 @@ async fn a_daemon_that_dies_in_a_commit_is_followed_by_one_that_comes_to_the_sam
         let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
         let plays = |_: Part<'_>| {
             let said = "session s\nprogress one\nask which?\n";
-            vec![Heard::Stdout(said.into()), Heard::Exited(ExitStatus::Code(0))]
+            vec![ProcessOutput::Stdout(said.into()), ProcessOutput::Exited(ExitStatus::Code(0))]
         };
         let actors = Arc::new(Actors::new(plays));
         // This daemon lives until it has started the process and heard some of what it said.
@@ -397,7 +403,7 @@ async fn a_daemon_that_dies_in_a_commit_is_followed_by_one_that_comes_to_the_sam
             handle_value: "s".into(),
             created_at_turn: 0,
         };
-        let (named, progressed) = (Said::position(10, 0), Said::position(23, 0));
+        let (named, progressed) = (EngineFact::position(10, 0), EngineFact::position(23, 0));
         let heard = vec![
             RunEvent::HandleAnnounced { attempt, position: named, handle },
             RunEvent::Progressed { attempt, position: progressed, text: "one".into() },
@@ -440,7 +446,7 @@ async fn a_turn_that_may_have_ended_while_nobody_listened_is_heard_out_before_it
     theatre.performer.ring().await.expect("memory can be read");
     let name = theatre.actors.names().remove(0);
     theatre.actors.says(&name, line("done"));
-    theatre.actors.says(&name, Heard::Exited(ExitStatus::Code(0)));
+    theatre.actors.says(&name, ProcessOutput::Exited(ExitStatus::Code(0)));
     theatre.until(run, RunStatus::Succeeded).await;
 }
 

@@ -17,9 +17,12 @@ use abide_domain::{
 };
 use abide_engines::registry;
 use abide_ports::{
-    catalogue::Entry,
-    engine::{Health, Signal},
-    processes::{Follow, Found, Heard, Lost, Offsets, Processes, Start, StartError, Write},
+    catalogue::InstalledEngine,
+    engine::{EngineHealth, ProcessSignal},
+    processes::{
+        OutputFollower, OutputOffsets, ProcessLookup, ProcessOutput, ProcessStart, ProcessUnreachable,
+        Processes, StartError, StdinWrite,
+    },
 };
 
 /// What becomes of one check.
@@ -53,23 +56,23 @@ impl Machine {
     }
 }
 
-struct Script(VecDeque<Heard>);
+struct Script(VecDeque<ProcessOutput>);
 
-impl Follow for Script {
+impl OutputFollower for Script {
     #[expect(
         clippy::disallowed_methods,
         reason = "a program that says nothing for a while is what is wanted"
     )]
-    fn next(&mut self, patience: Option<Duration>) -> Result<Heard, Lost> {
+    fn next(&mut self, patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         Ok(self.0.pop_front().unwrap_or_else(|| {
             std::thread::sleep(patience.unwrap_or_default());
-            Heard::Nothing
+            ProcessOutput::Nothing
         }))
     }
 }
 
 impl Processes for Machine {
-    fn start(&self, name: &str, _: &Start<'_>) -> Result<ProcessBinding, StartError> {
+    fn start(&self, name: &str, _: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
         {
             let mut started = self.started.lock().unwrap();
             assert!(!started.contains(&name.to_owned()), "every check has a name of its own");
@@ -88,34 +91,37 @@ impl Processes for Machine {
         })
     }
 
-    fn follow(&self, _: &str, _: Offsets) -> Result<Box<dyn Follow>, Lost> {
+    fn follow(&self, _: &str, _: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
         let heard = match self.next() {
-            Check::Tells(text) => vec![Heard::Stdout(text.into()), Heard::Exited(ExitStatus::Code(0))],
-            Check::Exits(code) => {
-                vec![Heard::Stderr(b"not now".to_vec()), Heard::Exited(ExitStatus::Code(code))]
+            Check::Tells(text) => {
+                vec![ProcessOutput::Stdout(text.into()), ProcessOutput::Exited(ExitStatus::Code(0))]
             }
+            Check::Exits(code) => vec![
+                ProcessOutput::Stderr(b"not now".to_vec()),
+                ProcessOutput::Exited(ExitStatus::Code(code)),
+            ],
             Check::Hangs | Check::Missing | Check::NoMemory => vec![],
         };
         Ok(Box::new(Script(heard.into())))
     }
 
-    fn find(&self, _: &str) -> Found {
-        Found::Never
+    fn find(&self, _: &str) -> ProcessLookup {
+        ProcessLookup::Never
     }
 
     fn last_heard(&self, _: &str) -> Option<Timestamp> {
         None
     }
 
-    fn write(&self, _: &str, _: &Write<'_>) -> Result<(), Lost> {
+    fn write(&self, _: &str, _: &StdinWrite<'_>) -> Result<(), ProcessUnreachable> {
         Ok(())
     }
 
-    fn signal(&self, _: &str, _: Signal) -> Result<(), Lost> {
+    fn signal(&self, _: &str, _: ProcessSignal) -> Result<(), ProcessUnreachable> {
         Ok(())
     }
 
-    fn end(&self, _: &str) -> Result<ExitStatus, Lost> {
+    fn end(&self, _: &str) -> Result<ExitStatus, ProcessUnreachable> {
         Ok(ExitStatus::Unseen)
     }
 
@@ -127,10 +133,10 @@ impl Processes for Machine {
 const VERSION: Check = Check::Tells("codex-cli 1.2.3");
 const HELP: Check = Check::Tells("Usage: codex exec resume [SESSION_ID]");
 
-fn health(machine: &Machine, patience: Option<Duration>) -> Health {
+fn health(machine: &Machine, patience: Option<Duration>) -> EngineHealth {
     let engine = registry::built_in().into_iter().find(|engine| engine.name() == "codex").unwrap();
     let installation = engine.installation();
-    let entry = Entry { engine: engine.into(), installation, own_name: None };
+    let entry = InstalledEngine { engine: engine.into(), installation, own_name: None };
     let cancel = AtomicBool::new(false);
     examine(machine, &entry, &Examination { directory: "/", unique: "u", patience, cancel: &cancel })
 }
@@ -185,5 +191,5 @@ fn a3_a_program_that_never_answers_is_not_called_missing() {
 #[test]
 fn a3_a_busy_machine_may_take_its_time_to_tell_a_version() {
     // `--version` was seen to take 25 s.
-    assert!(abide_ports::engine::Check::command([]).patience_ms >= 45_000);
+    assert!(abide_ports::engine::ProbeCommand::command([]).patience_ms >= 45_000);
 }

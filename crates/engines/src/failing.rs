@@ -6,7 +6,7 @@ use abide_domain::{
     failure::{FailureCode, RunFailure},
     process::ExitStatus,
 };
-use abide_ports::engine::{Departure, Observed};
+use abide_ports::engine::{ProbeResult, ProcessExit};
 
 /// Words by which programs say that they want a login, in lower case.
 const AUTH: [&str; 11] = [
@@ -39,10 +39,10 @@ const NOT_THERE: [i32; 2] = [126, 127];
 
 /// Why a program that was asked for its version cannot be used, if it is missing. One that is slow or fails once is not:
 /// a failed probe never rejects a run (A3).
-pub(crate) fn unusable(name: &str, version: &Observed, how_to_get_it: &str) -> Option<RunFailure> {
+pub(crate) fn unusable(name: &str, version: &ProbeResult, how_to_get_it: &str) -> Option<RunFailure> {
     let code = FailureCode::EngineNotFound;
     match version {
-        Observed::Ran { code: Some(exit), stderr, .. } if NOT_THERE.contains(exit) => {
+        ProbeResult::Ran { code: Some(exit), stderr, .. } if NOT_THERE.contains(exit) => {
             let complaint = complaint(stderr.as_bytes());
             Some(RunFailure::new(
                 code,
@@ -52,18 +52,18 @@ pub(crate) fn unusable(name: &str, version: &Observed, how_to_get_it: &str) -> O
                 ),
             ))
         }
-        Observed::NotFound { reason } => Some(RunFailure::new(
+        ProbeResult::NotFound { reason } => Some(RunFailure::new(
             code,
             format!(
                 "{name} is not installed ({reason}); get it with `{how_to_get_it}`, or set engines.{name}.command"
             ),
         )),
-        Observed::Ran { .. } | Observed::TimedOut | Observed::Unavailable { .. } => None,
+        ProbeResult::Ran { .. } | ProbeResult::TimedOut | ProbeResult::Unavailable { .. } => None,
     }
 }
 
 /// The failure of a process that went without telling how its turn ended.
-pub(crate) fn went_silently(departure: &Departure<'_>) -> RunFailure {
+pub(crate) fn went_silently(departure: &ProcessExit<'_>) -> RunFailure {
     let how = match departure.exit {
         ExitStatus::Code(code) if code > 128 => format!("was killed by signal {}", code - 128),
         ExitStatus::Code(code) => format!("exited with code {code}"),
@@ -81,7 +81,7 @@ pub(crate) fn went_silently(departure: &Departure<'_>) -> RunFailure {
 
 /// Whether a process left by its own decision, as one does that was given a session which it does not know. One that was
 /// killed says nothing about its session.
-pub(crate) fn left_by_itself(departure: &Departure<'_>) -> bool {
+pub(crate) fn left_by_itself(departure: &ProcessExit<'_>) -> bool {
     matches!(departure.exit, ExitStatus::Code(0..=128))
 }
 

@@ -1,6 +1,6 @@
 //! All engines. The one place besides the adapters that names them.
 
-use abide_ports::engine::{Engine, Installation};
+use abide_ports::engine::{Engine, EngineInstallation};
 
 use crate::{
     acp::Acp,
@@ -30,6 +30,6 @@ pub fn built_in() -> Vec<Box<dyn Engine>> {
 }
 
 /// An agent of the Agent Client Protocol that the owner has named, and how its program is called.
-pub fn acp(name: &str, installation: Installation) -> Box<dyn Engine> {
+pub fn acp(name: &str, installation: EngineInstallation) -> Box<dyn Engine> {
     Box::new(Acp::new(name, installation))
 }

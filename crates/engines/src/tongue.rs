@@ -9,8 +9,8 @@ use abide_domain::{
     failure::{FailureCode, RunFailure},
 };
 use abide_ports::engine::{
-    Ability, Answer, Departure, IncompatibleCheckpoint, Interpreter, Leave, ReaderCheckpoint, Said, Status,
-    Stop, Unsupported, What,
+    EngineAbility, EngineFact, EngineSessionStatus, FactKind, GateAnswer, IncompatibleCheckpoint,
+    InterruptMethod, ProcessExit, ProcessInterpreter, ReaderCheckpoint, ShutdownMethod, UnsupportedOperation,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -41,31 +41,31 @@ pub(crate) trait Tongue: Debug + Send + Serialize + DeserializeOwned {
     fn blank_line(&mut self) {}
 
     /// The process is over. Every turn that it was given and that has not ended must end here.
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts);
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut Facts);
 
-    /// See [`Interpreter::status`]; that the process is over is known without asking.
-    fn status(&self) -> Status;
+    /// See [`ProcessInterpreter::status`]; that the process is over is known without asking.
+    fn status(&self) -> EngineSessionStatus;
 
-    /// See [`Interpreter::say`]. Most processes are over with their turn.
-    fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Lacks { ability: Ability::Hold })
+    /// See [`ProcessInterpreter::say`]. Most processes are over with their turn.
+    fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+        Err(UnsupportedOperation::Lacks { ability: EngineAbility::Hold })
     }
 
-    /// See [`Interpreter::answer`]. Most never ask inside a turn.
-    fn answer(&mut self, _answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Lacks { ability: Ability::Gates })
+    /// See [`ProcessInterpreter::answer`]. Most never ask inside a turn.
+    fn answer(&mut self, _answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
+        Err(UnsupportedOperation::Lacks { ability: EngineAbility::Gates })
     }
 
-    /// See [`Interpreter::steer`]. Most read nothing while they work.
-    fn steer(&mut self, _text: &str) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Lacks { ability: Ability::Steer })
+    /// See [`ProcessInterpreter::steer`]. Most read nothing while they work.
+    fn steer(&mut self, _text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+        Err(UnsupportedOperation::Lacks { ability: EngineAbility::Steer })
     }
 
-    /// See [`Interpreter::interrupt`].
-    fn interrupt(&mut self) -> Stop;
+    /// See [`ProcessInterpreter::interrupt`].
+    fn interrupt(&mut self) -> InterruptMethod;
 
-    /// See [`Interpreter::leave`].
-    fn leave(&mut self) -> Leave;
+    /// See [`ProcessInterpreter::leave`].
+    fn leave(&mut self) -> ShutdownMethod;
 }
 
 /// A line of which only the beginning is kept.
@@ -101,7 +101,7 @@ impl LongLine<'_> {
 /// Collects what one line says, and gives each fact its place.
 #[derive(Debug)]
 pub(crate) struct Facts {
-    said: Vec<Said>,
+    said: Vec<EngineFact>,
     /// Where the present line ends.
     offset: u64,
     index: u8,
@@ -120,18 +120,18 @@ pub(crate) struct LineInterpreter<T> {
 
 impl Facts {
     /// Something was said.
-    pub(crate) fn say(&mut self, what: What) {
+    pub(crate) fn say(&mut self, what: FactKind) {
         // Whoever says more than fits says it at the last place; the domain then takes the first of them.
-        let at = Said::position(self.offset, self.index);
+        let at = EngineFact::position(self.offset, self.index);
         self.index = self.index.saturating_add(1);
-        self.said.push(Said { at, what });
+        self.said.push(EngineFact { at, what });
     }
 
     /// The engine has finished a turn with this answer, which may turn out to be a question.
     pub(crate) fn answered(&mut self, turn: u32, text: &str) {
         let heard = asking::recognise(text);
         if let Some(warning) = heard.warning {
-            self.say(What::Warning(warning));
+            self.say(FactKind::Warning(warning));
         }
         self.ended(turn, heard.ending);
     }
@@ -140,13 +140,13 @@ impl Facts {
     pub(crate) fn ended(&mut self, turn: u32, ending: TurnOutcome) {
         if turn > self.ended {
             self.ended = turn;
-            self.say(What::Ended { turn, ending });
+            self.say(FactKind::Ended { turn, ending });
         }
     }
 
     /// A line that nobody knows, kept whole.
     pub(crate) fn unknown(&mut self, line: &[u8]) {
-        self.say(What::Unknown(String::from_utf8_lossy(line).into_owned()));
+        self.say(FactKind::Unknown(String::from_utf8_lossy(line).into_owned()));
     }
 }
 
@@ -156,15 +156,15 @@ impl<T: Tongue> LineInterpreter<T> {
     }
 }
 
-impl<T: Tongue> Interpreter for LineInterpreter<T> {
-    fn feed(&mut self, bytes: &[u8]) -> Vec<Said> {
+impl<T: Tongue> ProcessInterpreter for LineInterpreter<T> {
+    fn feed(&mut self, bytes: &[u8]) -> Vec<EngineFact> {
         let mut facts = Facts { said: vec![], offset: 0, index: 0, ended: self.ended };
         self.lines.feed(bytes, |line| understand(&mut self.tongue, &line, &mut facts));
         self.ended = facts.ended;
         facts.said
     }
 
-    fn end(&mut self, departure: &Departure<'_>) -> Vec<Said> {
+    fn end(&mut self, departure: &ProcessExit<'_>) -> Vec<EngineFact> {
         let mut facts = Facts { said: vec![], offset: 0, index: 0, ended: self.ended };
         if std::mem::replace(&mut self.over, true) {
             return facts.said;
@@ -176,27 +176,27 @@ impl<T: Tongue> Interpreter for LineInterpreter<T> {
         facts.said
     }
 
-    fn status(&self) -> Status {
-        if self.over { Status::Over } else { self.tongue.status() }
+    fn status(&self) -> EngineSessionStatus {
+        if self.over { EngineSessionStatus::Over } else { self.tongue.status() }
     }
 
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported> {
+    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         self.tongue.say(prompt)
     }
 
-    fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+    fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         self.tongue.answer(answer)
     }
 
-    fn steer(&mut self, text: &str) -> Result<Vec<u8>, Unsupported> {
+    fn steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         self.tongue.steer(text)
     }
 
-    fn interrupt(&mut self) -> Stop {
+    fn interrupt(&mut self) -> InterruptMethod {
         self.tongue.interrupt()
     }
 
-    fn leave(&mut self) -> Leave {
+    fn leave(&mut self) -> ShutdownMethod {
         self.tongue.leave()
     }
 
@@ -248,7 +248,7 @@ fn understand<T: Tongue>(tongue: &mut T, line: &Line<'_>, facts: &mut Facts) {
     (facts.offset, facts.index) = (line.end, 0);
     if line.lost > 0 {
         let lost = line.lost;
-        facts.say(What::Warning(format!(
+        facts.say(FactKind::Warning(format!(
             "a line of the engine's output is too long; {lost} bytes of it are lost"
         )));
     }

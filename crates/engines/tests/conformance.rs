@@ -7,13 +7,13 @@
 use std::{fs, path::Path};
 
 use abide_engines::registry;
-use abide_ports::engine::Installation;
+use abide_ports::engine::EngineInstallation;
 use abide_testkit::engine::{Story, check, told};
 use expect_test::expect_file;
 
 #[test]
 fn every_engine_of_the_registry_keeps_the_contract() {
-    let configured = registry::acp("acp", Installation::named("some-agent"));
+    let configured = registry::acp("acp", EngineInstallation::named("some-agent"));
     for engine in registry::built_in().into_iter().chain([configured]) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("transcripts").join(engine.name());
         let mut stories = vec![];

@@ -11,7 +11,9 @@ use abide_domain::{
     slots::SlotOccupancy,
     turn::{ExecutionStatus, TurnTrigger},
 };
-use abide_ports::store::{Inbounds, Interactions, Journal, Page, Seq, Tables, Upkeep};
+use abide_ports::store::{
+    InboundQueries, InteractionQueries, Journal, JournalSeq, PageRequest, RunTables, StoreMaintenance,
+};
 
 use crate::{
     daemon::now,
@@ -133,13 +135,13 @@ impl World {
     }
 
     fn check_tables(&self, run: RunId) -> Result<(), Violation> {
-        let entries = now(self.store.entries_of(run, Seq(0), usize::MAX)).unwrap_or_default();
+        let entries = now(self.store.entries_of(run, JournalSeq(0), usize::MAX)).unwrap_or_default();
         let live = now(self.store.tables_of(run)).unwrap_or_default();
         // A bent rule is bent in the journal's reading too, or every fault would be caught here alone.
         if self.fault.is_some() {
             return Ok(());
         }
-        let derived = Tables::derive(&entries)
+        let derived = RunTables::derive(&entries)
             .map_err(|difference| broken("the journal adds up to the tables", difference.to_string()))?;
         let differing = derived.differing(&live);
         ensure(differing.is_empty(), "the journal adds up to the tables", || {
@@ -148,8 +150,8 @@ impl World {
     }
 
     fn check_journal(&self) -> Result<(), Violation> {
-        let entries = now(self.store.entries(Seq(0), usize::MAX)).unwrap_or_default();
-        let gapless = entries.iter().zip(1..).all(|(entry, place)| entry.seq == Seq(place));
+        let entries = now(self.store.entries(JournalSeq(0), usize::MAX)).unwrap_or_default();
+        let gapless = entries.iter().zip(1..).all(|(entry, place)| entry.seq == JournalSeq(place));
         ensure(gapless, "the journal has no gaps", || "a sequence number is missing".into())
     }
 
@@ -358,7 +360,7 @@ impl World {
     /// What happened in this history, in numbers.
     pub(crate) fn tally(&self) -> Tally {
         let runs = self.all_runs();
-        let questions = now(self.store.open_interactions(Page::first(1)));
+        let questions = now(self.store.open_interactions(PageRequest::first(1)));
         debug_assert!(questions.is_ok_and(|open| open.items.is_empty()), "at rest nothing is open");
         Tally {
             events: self.daemon.taken,

@@ -22,7 +22,7 @@ use abide_domain::{
 };
 use abide_ports::{
     clock::Clock,
-    store::{Deliveries, Effects, Page, Runs, Turns},
+    store::{DeliveryQueries, EffectQueries, PageRequest, RunQueries, TurnQueries},
 };
 use abide_store::memory::MemoryStore;
 use abide_testkit::clock::FakeClock;
@@ -401,7 +401,7 @@ impl World {
     }
 
     pub(crate) fn all_runs(&self) -> Vec<Run> {
-        now(self.store.runs(None, Page::first(usize::MAX))).map(|runs| runs.items).unwrap_or_default()
+        now(self.store.runs(None, PageRequest::first(usize::MAX))).map(|runs| runs.items).unwrap_or_default()
     }
 }
 

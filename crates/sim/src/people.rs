@@ -11,7 +11,7 @@ use abide_domain::{
 };
 use abide_ports::{
     clock::Clock,
-    store::{Interactions, Page, Runs},
+    store::{InteractionQueries, PageRequest, RunQueries},
 };
 
 use crate::{
@@ -202,12 +202,12 @@ impl World {
     }
 
     fn open_questions(&self) -> Vec<InteractionId> {
-        let open = now(self.store.open_interactions(Page::first(100)));
+        let open = now(self.store.open_interactions(PageRequest::first(100)));
         open.map(|listing| listing.items.iter().map(|it| it.interaction_id).collect()).unwrap_or_default()
     }
 
     fn some_run(&mut self) -> Option<RunId> {
-        let runs = now(self.store.runs(None, Page::first(100))).ok()?;
+        let runs = now(self.store.runs(None, PageRequest::first(100))).ok()?;
         let runs: Vec<_> = runs.items.iter().map(|run| run.run_id).collect();
         self.dice.any(&runs)
     }

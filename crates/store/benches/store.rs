@@ -22,7 +22,7 @@ use abide_domain::{
     settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     time::Seconds,
 };
-use abide_ports::store::{Commit, Store};
+use abide_ports::store::{JournalCommit, Store};
 use abide_store::registry;
 use abide_testkit::history::Author;
 
@@ -111,7 +111,7 @@ impl Subject {
             for event in beginning(run) {
                 changes.push(author.happens(run, event).expect("a run begins like this"));
             }
-            store.commit(Commit { changes }).await.expect("it is written");
+            store.commit(JournalCommit { changes }).await.expect("it is written");
             writers.push((author, run, 0));
         }
         Self { name, store, writers, alone: Rate::default(), together: Rate::default() }
@@ -155,11 +155,11 @@ impl Subject {
 }
 
 /// The most frequent commit of all: an engine gets on with its turn.
-fn progress(author: &mut Author, run: RunId, position: &mut u64) -> Commit {
+fn progress(author: &mut Author, run: RunId, position: &mut u64) -> JournalCommit {
     *position += 1;
     let text = "reading src/lib.rs, then running the tests of the crate that it belongs to".to_owned();
     let event = RunEvent::Progressed { attempt: Attempt(1), position: OutputPosition(*position), text };
-    Commit { changes: vec![author.happens(run, event).expect("a turn is at work")] }
+    JournalCommit { changes: vec![author.happens(run, event).expect("a turn is at work")] }
 }
 
 fn beginning(run_id: RunId) -> [RunEvent; 4] {

@@ -8,7 +8,7 @@ use abide_domain::{
     run::Run,
     turn::Turn,
 };
-use abide_ports::store::{StoreError, Tables};
+use abide_ports::store::{RunTables, StoreError};
 
 use crate::record::{DeliveryKeys, InteractionKeys, RunKeys, agree, value};
 
@@ -42,8 +42,8 @@ pub(crate) struct Found {
 }
 
 /// The tables that these rows are. A row whose columns and value disagree is damaged.
-pub(crate) fn tables(rows: impl IntoIterator<Item = Found>) -> Result<Tables, StoreError> {
-    let mut tables = Tables::default();
+pub(crate) fn tables(rows: impl IntoIterator<Item = Found>) -> Result<RunTables, StoreError> {
+    let mut tables = RunTables::default();
     for row in rows {
         place(&mut tables, row)?;
     }
@@ -51,7 +51,7 @@ pub(crate) fn tables(rows: impl IntoIterator<Item = Found>) -> Result<Tables, St
     Ok(tables)
 }
 
-fn place(tables: &mut Tables, row: Found) -> Result<(), StoreError> {
+fn place(tables: &mut RunTables, row: Found) -> Result<(), StoreError> {
     let (table, name) = (row.table.as_str(), row.name.as_str());
     match table {
         "runs" => {

@@ -6,7 +6,7 @@
 use std::{fmt::Display, io::Write, ops::Index};
 
 use abide_domain::{delivery::Delivery, inbound::Inbound, interaction::Interaction, turn::Turn};
-use abide_ports::store::{Change, StoreError};
+use abide_ports::store::{RunChange, StoreError};
 use serde::Serialize;
 
 use crate::record::{DeliveryKeys, EntryRow, InteractionKeys, digest, number};
@@ -82,7 +82,7 @@ impl Pen {
     }
 
     /// The entry of a change of the run that is named there.
-    pub(crate) fn entry(&mut self, run: Part, change: &Change) -> Result<EntryRow, StoreError> {
+    pub(crate) fn entry(&mut self, run: Part, change: &RunChange) -> Result<EntryRow, StoreError> {
         let (revision, at) = (number(change.run.revision), change.stamp.at.0);
         let (fresh, event) = (self.word(change.stamp.fresh), self.json(&change.event)?);
         let digest = digest(self.at(run), revision, at, self.at(fresh), self.at(event));

@@ -13,7 +13,7 @@ use abide_domain::{
     slots::SlotOccupancy,
     time::{EventStamp, Timestamp},
 };
-use abide_ports::store::{Change, Commit, Entry, Seq, StoreError, Tables};
+use abide_ports::store::{JournalCommit, JournalEntry, JournalSeq, RunChange, RunTables, StoreError};
 use crc32fast::Hasher;
 use serde::de::DeserializeOwned;
 
@@ -137,8 +137,8 @@ pub(crate) fn owed_after(
 }
 
 /// The records of a commit: one for each stretch of consecutive changes of one run.
-pub(crate) fn records(commit: &Commit) -> Result<Vec<Record>, StoreError> {
-    let goes_on = |one: &Change, next: &Change| {
+pub(crate) fn records(commit: &JournalCommit) -> Result<Vec<Record>, StoreError> {
+    let goes_on = |one: &RunChange, next: &RunChange| {
         one.run.run_id == next.run.run_id && next.run.revision == one.run.revision + 1
     };
     commit.changes.chunk_by(goes_on).map(Record::of).collect()
@@ -146,7 +146,7 @@ pub(crate) fn records(commit: &Commit) -> Result<Vec<Record>, StoreError> {
 
 impl Record {
     /// The record of consecutive changes of one run.
-    fn of(stretch: &[Change]) -> Result<Self, StoreError> {
+    fn of(stretch: &[RunChange]) -> Result<Self, StoreError> {
         let [first, ..] = stretch else { return Err(invalid("a commit of nothing")) };
         let last = &*stretch[stretch.len() - 1].run;
         let expected = first.run.revision.checked_sub(1).ok_or_else(|| invalid("revision 0"))?;
@@ -180,7 +180,7 @@ impl Record {
             }
         }
         let state = Some((RunKeys::of(last), pen.json(last)?));
-        let claims = stretch.iter().flat_map(Change::claims).collect();
+        let claims = stretch.iter().flat_map(RunChange::claims).collect();
         let rows = ledger.rows(pen.done()?, run, state, claims);
         Ok(Self { run_id: last.run_id, expected, entries, rows })
     }
@@ -194,7 +194,7 @@ impl Record {
 
 impl TableRows {
     /// All rows of a run.
-    pub(crate) fn of(run: RunId, tables: &Tables) -> Result<Self, StoreError> {
+    pub(crate) fn of(run: RunId, tables: &RunTables) -> Result<Self, StoreError> {
         let mut pen = Pen::new();
         let name = pen.word(run);
         let state = match &tables.run {
@@ -245,7 +245,7 @@ impl EntryRow {
 
 impl FoundEntry<'_> {
     /// The entry, if it is as it was written.
-    pub(crate) fn check(&self) -> Result<Entry, StoreError> {
+    pub(crate) fn check(&self) -> Result<JournalEntry, StoreError> {
         let damaged =
             |how: &str| StoreError::Damaged { what: format!("entry {} of the journal {how}", self.seq) };
         let (run, fresh, event) = (self.run_id.as_bytes(), self.fresh.as_bytes(), self.event.as_bytes());
@@ -254,8 +254,8 @@ impl FoundEntry<'_> {
             return Err(damaged("does not match its checksum"));
         }
         let unreadable = |_| damaged("has an id that is none");
-        Ok(Entry {
-            seq: Seq(self.seq as u64),
+        Ok(JournalEntry {
+            seq: JournalSeq(self.seq as u64),
             run_id: self.run_id.parse().map_err(unreadable)?,
             revision: self.revision as u64,
             stamp: EventStamp { at: Timestamp(self.at), fresh: self.fresh.parse().map_err(unreadable)? },

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use abide_ports::store::{Answer, Store, StoreError};
+use abide_ports::store::{Store, StoreError, StoreFuture};
 
 #[cfg(feature = "_records")]
 use crate::witness::Loss;
@@ -14,7 +14,7 @@ pub struct Kind {
     pub scheme: &'static str,
     /// What its URLs look like, for people.
     pub example: &'static str,
-    open: fn(String, Opening) -> Answer<'static, Opened>,
+    open: fn(String, Opening) -> StoreFuture<'static, Opened>,
 }
 
 /// How a store is opened.
@@ -77,13 +77,13 @@ pub async fn look(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     Ok(open_with(url, Opening { only_looks: true, ..Opening::default() }).await?.store)
 }
 
-fn memory(_url: String, _opening: Opening) -> Answer<'static, Opened> {
+fn memory(_url: String, _opening: Opening) -> StoreFuture<'static, Opened> {
     let store: Arc<dyn Store> = Arc::new(crate::memory::MemoryStore::new());
     Box::pin(async { Ok(Opened { store, notes: vec![] }) })
 }
 
 #[cfg(feature = "sqlite")]
-fn sqlite(url: String, opening: Opening) -> Answer<'static, Opened> {
+fn sqlite(url: String, opening: Opening) -> StoreFuture<'static, Opened> {
     use crate::sqlite::{Options, SqliteStore};
     Box::pin(async move {
         let path = url.strip_prefix("sqlite:").unwrap_or(&url);
@@ -102,7 +102,7 @@ fn sqlite(url: String, opening: Opening) -> Answer<'static, Opened> {
 }
 
 #[cfg(feature = "postgres")]
-fn postgres(url: String, opening: Opening) -> Answer<'static, Opened> {
+fn postgres(url: String, opening: Opening) -> StoreFuture<'static, Opened> {
     use crate::postgres::{Options, PostgresStore};
     Box::pin(async move {
         let Opening { home, loss, only_looks } = opening;

@@ -3,7 +3,7 @@
 //! Memory stays bounded by the largest single run: the journal is read in pages and the tables run by run.
 
 use abide_domain::id::RunId;
-use abide_ports::store::{Difference, Flaw, Seq, Store, StoreError, Tables};
+use abide_ports::store::{JournalMismatch, JournalSeq, RunTables, Store, StoreError, StoreFlaw};
 
 /// How many entries or runs are read at once.
 const PAGE: usize = 500;
@@ -54,10 +54,10 @@ pub enum Finding {
     },
     /// The tables are not what the journal adds up to.
     #[error(transparent)]
-    Difference(Difference),
+    Difference(JournalMismatch),
     /// The store as a whole is not what it must be.
     #[error(transparent)]
-    Flaw(Flaw),
+    Flaw(StoreFlaw),
 }
 
 /// How far the work has got.
@@ -93,13 +93,13 @@ pub async fn verify(
     let mut verification = Verification::default();
     let flaws = match store.inspect().await {
         Ok(flaws) => flaws,
-        Err(StoreError::Damaged { what }) => vec![Flaw::Journal { what }],
+        Err(StoreError::Damaged { what }) => vec![StoreFlaw::Journal { what }],
         Err(other) => return Err(other),
     };
     for flaw in flaws {
         match flaw {
-            Flaw::Note { what } => verification.notes.push(what),
-            Flaw::Lost { .. } | Flaw::Journal { .. } | Flaw::Derived { .. } => {
+            StoreFlaw::Note { what } => verification.notes.push(what),
+            StoreFlaw::Lost { .. } | StoreFlaw::Journal { .. } | StoreFlaw::Derived { .. } => {
                 verification.finds(Finding::Flaw(flaw));
             }
         }
@@ -156,7 +156,7 @@ async fn walk_journal(
     progress: &mut (impl FnMut(Progress) + Send),
 ) -> Result<(), StoreError> {
     let head = store.head().await?;
-    let (mut at, mut size) = (Seq(0), PAGE);
+    let (mut at, mut size) = (JournalSeq(0), PAGE);
     while at < head {
         let entries = match store.entries(at, size).await {
             Ok(entries) => entries,
@@ -167,7 +167,7 @@ async fn walk_journal(
             }
             Err(StoreError::Damaged { what }) => {
                 verification.finds(Finding::Damaged { what });
-                at = Seq(at.0 + 1);
+                at = JournalSeq(at.0 + 1);
                 continue;
             }
             Err(other) => return Err(other),
@@ -208,7 +208,7 @@ async fn compare(store: &dyn Store, run: RunId) -> Result<Option<Finding>, Store
             return Ok(None);
         }
         if store.entries_of(run, derived.last, 1).await.is_ok_and(|more| more.is_empty()) {
-            return Ok(Some(Finding::Difference(Difference::Rows { run_id: run, tables })));
+            return Ok(Some(Finding::Difference(JournalMismatch::Rows { run_id: run, tables })));
         }
     }
     Err(StoreError::Unavailable { reason: format!("run {run} changes too fast to be compared") })
@@ -217,12 +217,16 @@ async fn compare(store: &dyn Store, run: RunId) -> Result<Option<Finding>, Store
 /// What a run's entries add up to, so far.
 #[derive(Default)]
 struct Derived {
-    tables: Tables,
-    last: Seq,
+    tables: RunTables,
+    last: JournalSeq,
 }
 
 impl Derived {
-    async fn catch_up(&mut self, store: &dyn Store, run: RunId) -> Result<Option<Difference>, StoreError> {
+    async fn catch_up(
+        &mut self,
+        store: &dyn Store,
+        run: RunId,
+    ) -> Result<Option<JournalMismatch>, StoreError> {
         loop {
             let entries = store.entries_of(run, self.last, PAGE).await?;
             let Some(end) = entries.last() else { return Ok(None) };

@@ -11,7 +11,9 @@ use std::{
 };
 
 use abide_domain::id::RunId;
-use abide_ports::store::{Commit, Journal, Runs, Seq, StoreError, Tables, Upkeep};
+use abide_ports::store::{
+    Journal, JournalCommit, JournalSeq, RunQueries, RunTables, StoreError, StoreMaintenance,
+};
 use abide_store::{registry, sqlite::SqliteStore, upkeep};
 use abide_testkit::{history::Author, wait};
 
@@ -37,7 +39,7 @@ impl Busy {
                     while !stop.load(Ordering::Acquire) {
                         let change = author.create();
                         let run = change.run.run_id;
-                        let committed = store.commit(Commit { changes: vec![change] }).await.unwrap();
+                        let committed = store.commit(JournalCommit { changes: vec![change] }).await.unwrap();
                         runs.push(run);
                         acknowledged.fetch_max(committed.last.0, Ordering::AcqRel);
                     }
@@ -78,11 +80,11 @@ async fn a_copy_made_under_load_verifies_and_has_everything_acknowledged_before_
     for round in 0..3_u64 {
         busy.reaches(50 + 200 * round).await;
         let before = busy.acknowledged.load(Ordering::Acquire);
-        let known = busy.store.entries(Seq(0), usize::MAX >> 1).await.unwrap();
+        let known = busy.store.entries(JournalSeq(0), usize::MAX >> 1).await.unwrap();
         let copy = folder.path().join(format!("copy-{round}.db"));
         beside.backup(&copy).await.unwrap();
         let copied = SqliteStore::open(&copy).unwrap();
-        assert!(copied.head().await.unwrap() >= Seq(before));
+        assert!(copied.head().await.unwrap() >= JournalSeq(before));
         for entry in known.iter().filter(|entry| entry.seq.0 <= before) {
             assert!(copied.run(entry.run_id).await.unwrap().is_some(), "{} is missing", entry.run_id);
         }
@@ -103,7 +105,7 @@ async fn a_database_in_use_is_verified_beside_its_daemon_and_cannot_be_written_t
     assert!(verification.is_clean(), "{:?}", verification.findings);
     assert!(verification.entries >= 50);
     let (_store, runs) = busy.end().await;
-    let refused = beside.replace_tables(runs[0], Tables::default()).await.unwrap_err();
+    let refused = beside.replace_tables(runs[0], RunTables::default()).await.unwrap_err();
     assert!(matches!(refused, StoreError::Unsupported { .. }), "{refused}");
     assert!(refused.to_string().contains("abide down --keep"), "{refused}");
 }

@@ -8,7 +8,7 @@ mod server;
 
 use std::{fs, path::Path};
 
-use abide_ports::store::{Seq, Store, StoreError};
+use abide_ports::store::{JournalSeq, Store, StoreError};
 use abide_store::{registry, sqlite::SqliteStore, upkeep};
 use abide_testkit::history::Author;
 use rusqlite::Connection;
@@ -21,7 +21,7 @@ async fn filled(store: &dyn Store) {
     for commit in Author::new(8, 1).with_runs(8).commits(60) {
         store.commit(commit).await.unwrap();
     }
-    store.advance("reader", Seq(3)).await.unwrap();
+    store.advance("reader", JournalSeq(3)).await.unwrap();
     // Files every entry under its run, which otherwise happens after thousands.
     store.reindex().await.unwrap();
     assert_eq!(complaints(store).await, Vec::<String>::new());

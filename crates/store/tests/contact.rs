@@ -9,7 +9,7 @@ use std::sync::{
     atomic::{AtomicU8, Ordering},
 };
 
-use abide_ports::store::{Commit, ErrorKind, Journal, Seq, Store, StoreError};
+use abide_ports::store::{Journal, JournalCommit, JournalSeq, Store, StoreError, StoreErrorKind};
 use abide_store::{
     postgres::{Options, PostgresStore, Writers},
     registry, upkeep,
@@ -101,7 +101,7 @@ async fn opened(line: &Line) -> (Arc<dyn Store>, Author) {
     (store, author)
 }
 
-async fn goes_on(store: &dyn Store, commit: Commit) {
+async fn goes_on(store: &dyn Store, commit: JournalCommit) {
     store.commit(commit).await.unwrap();
     let verification = upkeep::verify(store, |_| {}).await.unwrap();
     assert!(verification.is_clean(), "{:?}", verification.findings);
@@ -131,14 +131,14 @@ async fn a_commit_whose_answer_is_lost_has_an_unknown_outcome_and_may_be_there()
         let changes = commit.changes.len() as u64;
         let error = store.commit(commit.clone()).await.unwrap_err();
         assert!(matches!(error, StoreError::OutcomeUnknown { .. }), "{error}");
-        assert_eq!(error.kind(), ErrorKind::Retry);
+        assert_eq!(error.kind(), StoreErrorKind::Retry);
         // Whoever reads before trying again finds out.
-        let expected = if written { Seq(before.0 + changes) } else { before };
+        let expected = if written { JournalSeq(before.0 + changes) } else { before };
         assert_eq!(store.head().await.unwrap(), expected);
         let again = store.commit(commit).await;
         match written {
             true => assert!(matches!(again, Err(StoreError::Conflict { .. })), "{again:?}"),
-            false => assert_eq!(again.unwrap().last, Seq(before.0 + changes)),
+            false => assert_eq!(again.unwrap().last, JournalSeq(before.0 + changes)),
         }
     }
     goes_on(&*store, author.commit()).await;

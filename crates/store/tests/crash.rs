@@ -10,7 +10,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use abide_ports::store::{Journal, Seq, StoreError};
+use abide_ports::store::{Journal, JournalSeq, StoreError};
 use abide_store::{
     sqlite::{Options, SqliteStore},
     upkeep,
@@ -152,7 +152,7 @@ async fn check(path: &Path, seed: u64, acknowledged: &Acknowledged) {
     let store = SqliteStore::open(path).expect("the next start works");
     let verification = upkeep::verify(&store, |_| {}).await.unwrap();
     assert!(verification.is_clean(), "{:?}", verification.findings);
-    let entries = store.entries(Seq(0), usize::MAX).await.unwrap();
+    let entries = store.entries(JournalSeq(0), usize::MAX).await.unwrap();
     assert_eq!(verification.entries, entries.len() as u64);
     for writer in 0..WRITERS {
         let mut author = Author::new(seed, seed as u16 * 100 + writer);

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
 use abide_domain::{id::RunId, time::Timestamp};
-use abide_ports::store::{Page, Store};
+use abide_ports::store::{PageRequest, Store};
 use abide_store::registry;
 use abide_testkit::history::Author;
 
@@ -12,7 +12,7 @@ async fn lists(store: &dyn Store) -> [Vec<RunId>; 4] {
     let due = store.due(Timestamp(i64::MAX), usize::MAX).await.unwrap();
     let occupying = store.occupying().await.unwrap();
     let owed = store.owed(None, usize::MAX).await.unwrap();
-    let listed = store.runs(None, Page::first(10_000)).await.unwrap();
+    let listed = store.runs(None, PageRequest::first(10_000)).await.unwrap();
     [
         due.into_iter().map(|(run, _)| run).collect(),
         occupying.into_iter().map(|(run, _)| run).collect(),

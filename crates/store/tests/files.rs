@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use abide_ports::store::{Journal, Seq, StoreError, Upkeep};
+use abide_ports::store::{Journal, JournalSeq, StoreError, StoreMaintenance};
 use abide_store::{sqlite::SqliteStore, upkeep};
 use abide_testkit::history::Author;
 use tempfile::TempDir;
@@ -174,7 +174,7 @@ async fn a_gap_or_a_rotten_end_of_the_journal_is_seen_at_once() {
     ];
     for (sql, expected) in rot {
         let (_folder, path, store, _) = written(20).await;
-        assert!(store.head().await.unwrap() > Seq(5));
+        assert!(store.head().await.unwrap() > JournalSeq(5));
         drop(store);
         rusqlite::Connection::open(&path).unwrap().execute(sql, []).unwrap();
         let error = refused(&path);

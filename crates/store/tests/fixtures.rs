@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-use abide_ports::store::{Seq, Store};
+use abide_ports::store::{JournalSeq, Store};
 use abide_store::{registry, upkeep};
 use abide_testkit::history::Author;
 
@@ -26,8 +26,8 @@ fn folders() -> Vec<PathBuf> {
 
 async fn check(store: Arc<dyn Store>, folder: &Path) {
     let head: u64 = fs::read_to_string(folder.join("head")).unwrap().trim().parse().unwrap();
-    assert_eq!(store.head().await.unwrap(), Seq(head));
-    assert_eq!(store.cursor("fixture").await.unwrap(), Seq(head / 2));
+    assert_eq!(store.head().await.unwrap(), JournalSeq(head));
+    assert_eq!(store.cursor("fixture").await.unwrap(), JournalSeq(head / 2));
     let verification = upkeep::verify(&*store, |_| {}).await.unwrap();
     assert!(verification.is_clean(), "{}: {:?}", folder.display(), verification.findings);
     assert_eq!(verification.entries, head);

@@ -4,7 +4,7 @@
 
 use std::{fs, path::Path};
 
-use abide_ports::store::{Cursors, ErrorKind, Journal, Seq, StoreError, Upkeep};
+use abide_ports::store::{CursorStore, Journal, JournalSeq, StoreError, StoreErrorKind, StoreMaintenance};
 use abide_store::sqlite::SqliteStore;
 use abide_testkit::{history::Author, wait};
 
@@ -68,10 +68,10 @@ async fn no_commit_is_acknowledged_after_the_files_were_harmed() {
         harm(&home.join("abide.db"), &old);
         let error = store.commit(author.commit()).await.unwrap_err();
         assert!(matches!(error, StoreError::Gone { .. }), "{name}: {error}");
-        assert_eq!(error.kind(), ErrorKind::CallOperator);
+        assert_eq!(error.kind(), StoreErrorKind::CallOperator);
         assert!(error.to_string().contains(expected), "{name}: {error}");
         assert!(store.health().is_err(), "{name}");
-        let moved = store.advance("reader", Seq(1)).await;
+        let moved = store.advance("reader", JournalSeq(1)).await;
         assert!(matches!(moved, Err(StoreError::Gone { .. })), "{name}: {moved:?}");
         store.close().await.expect("it can be left");
     }

@@ -7,7 +7,7 @@ mod server;
 
 use std::{path::Path, sync::Arc};
 
-use abide_ports::store::{ErrorKind, Store, StoreError};
+use abide_ports::store::{Store, StoreError, StoreErrorKind};
 use abide_store::{
     Loss,
     registry::{self, Opening},
@@ -55,7 +55,7 @@ async fn a_second_daemon_is_refused_with_the_name_of_the_first_and_may_look() {
     first.commit(author.commit()).await.unwrap();
     let error = open(&url, second_home.path()).await.err().expect("the schema is held");
     assert!(matches!(error, StoreError::InUse { .. }), "{error}");
-    assert_eq!(error.kind(), ErrorKind::CallOperator);
+    assert_eq!(error.kind(), StoreErrorKind::CallOperator);
     let text = error.to_string();
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     for part in [

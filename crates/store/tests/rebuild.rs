@@ -5,7 +5,7 @@ mod server;
 
 use std::sync::Arc;
 
-use abide_ports::store::{Store, Tables};
+use abide_ports::store::{RunTables, Store};
 use abide_store::{registry::KINDS, sqlite::SqliteStore, upkeep};
 use abide_testkit::{
     dice::Dice,
@@ -43,7 +43,7 @@ async fn rebuilt_tables_equal_the_live_ones() {
             assert_eq!(runs as usize, author.runs().len());
             assert_eq!(see(&*store).await, before, "{} seed {seed}", kind.scheme);
             for &run in author.runs().keys() {
-                store.replace_tables(run, Tables::default()).await.expect("it can be emptied");
+                store.replace_tables(run, RunTables::default()).await.expect("it can be emptied");
             }
             upkeep::rebuild(&*store, |_| {}).await.expect("it can be rebuilt");
             assert_eq!(see(&*store).await, before, "{} seed {seed}", kind.scheme);
@@ -79,7 +79,7 @@ async fn a_row_that_the_journal_does_not_know_is_found_and_named() {
     }
 }
 
-type Tamper = fn(&mut Tables) -> bool;
+type Tamper = fn(&mut RunTables) -> bool;
 
 /// Ways to spoil a run's tables; each says whether there was anything to spoil.
 const TAMPERINGS: [(&str, Tamper); 6] = [

@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicU16, Ordering},
 };
 
-use abide_ports::store::{ErrorKind, Journal, Runs, Seq, StoreError, Upkeep};
+use abide_ports::store::{Journal, JournalSeq, RunQueries, StoreError, StoreErrorKind, StoreMaintenance};
 use abide_store::{
     Loss,
     sqlite::{Options, SqliteStore, restore},
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 struct Killed {
     folder: TempDir,
     path: PathBuf,
-    head: Seq,
+    head: JournalSeq,
     author: Author,
 }
 
@@ -69,7 +69,7 @@ fn accepting() -> Options {
 fn refused(path: &Path) -> String {
     let error = SqliteStore::open(path).expect_err("it must not open");
     assert!(matches!(error, StoreError::Lost { .. }), "{error}");
-    assert_eq!(error.kind(), ErrorKind::CallOperator);
+    assert_eq!(error.kind(), StoreErrorKind::CallOperator);
     error.to_string()
 }
 
@@ -192,7 +192,7 @@ async fn an_accepted_loss_of_everything_starts_anew_and_keeps_the_log() {
     fs::remove_file(&killed.path).unwrap();
     assert!(SqliteStore::open(&killed.path).is_err());
     let store = SqliteStore::open_with(&killed.path, &accepting()).unwrap();
-    assert_eq!(store.head().await.unwrap(), Seq(0));
+    assert_eq!(store.head().await.unwrap(), JournalSeq(0));
     assert_eq!(fs::read(killed.file("abide.db-wal-lost-1")).unwrap(), log);
     goes_on(&store).await;
 }

@@ -11,7 +11,7 @@ use abide_domain::{
     time::Timestamp,
     turn::{AttemptRecord, Turn},
 };
-use abide_ports::store::{Page, Store, StoreError};
+use abide_ports::store::{PageRequest, Store, StoreError};
 
 use super::pages::MAX_PAGE_BYTES;
 
@@ -53,7 +53,7 @@ fn ends_of(turns: &[Turn]) -> Ends {
 
 /// How an attempt ended, if any turn says so.
 async fn find(store: &dyn Store, run: RunId, attempt: Attempt) -> Result<Ends, StoreError> {
-    let first = Page::first(TURNS_AT_ONCE).within(MAX_PAGE_BYTES);
+    let first = PageRequest::first(TURNS_AT_ONCE).within(MAX_PAGE_BYTES);
     let mut page = first.clone();
     loop {
         let listing = store.turns_of(run, page).await?;

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use abide_domain::engine::ProfileKind;
-use abide_ports::engine::Health;
+use abide_ports::engine::EngineHealth;
 use abide_wire::service as wire;
 use axum::{Json, extract::State};
 use futures_util::future::join_all;
@@ -49,7 +49,7 @@ async fn look(interface: &Interface) -> Vec<wire::EngineView> {
     names.into_iter().zip(looked).map(|(name, health)| engine(name, health)).collect()
 }
 
-fn engine(name: String, health: Option<Health>) -> wire::EngineView {
+fn engine(name: String, health: Option<EngineHealth>) -> wire::EngineView {
     let Some(health) = health else {
         let probe = "it is switched off; see the setting engines.NAME.enabled".to_owned();
         return wire::EngineView {

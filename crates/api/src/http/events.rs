@@ -6,7 +6,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use abide_domain::id::RunId;
-use abide_ports::store::Seq;
+use abide_ports::store::JournalSeq;
 use abide_wire::{event as wire, service};
 use axum::{
     body::{Body, Bytes},
@@ -165,7 +165,7 @@ fn wanted(headers: &HeaderMap) -> Result<Form, Problem> {
     Err(Problem::new(Code::NotAcceptable, "events come as text/event-stream or application/json"))
 }
 
-fn cursor(headers: &HeaderMap, from: &From) -> Result<Seq, Problem> {
+fn cursor(headers: &HeaderMap, from: &From) -> Result<JournalSeq, Problem> {
     let wrong = || Problem::new(Code::InvalidCursor, "Last-Event-ID must be the id of an event, a number");
     let last = match headers.get("last-event-id") {
         // A reader that never saw an id sends an empty one.
@@ -173,14 +173,14 @@ fn cursor(headers: &HeaderMap, from: &From) -> Result<Seq, Problem> {
         Some(id) => Some(id.to_str().ok().and_then(|id| id.parse().ok()).ok_or_else(wrong)?),
         None => None,
     };
-    Ok(Seq(last.or(from.after).or(from.cursor).unwrap_or(0)))
+    Ok(JournalSeq(last.or(from.after).or(from.cursor).unwrap_or(0)))
 }
 
 async fn page(
     interface: &Interface,
     credential: &Credential,
     run: Option<RunId>,
-    after: Seq,
+    after: JournalSeq,
     most: usize,
 ) -> Result<Response, Problem> {
     let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
@@ -198,7 +198,7 @@ async fn page(
     Ok(([(header::CONTENT_TYPE, "application/json")], budget::body(text, reservation)).into_response())
 }
 
-async fn stream(interface: &Interface, run: Option<RunId>, after: Seq) -> Result<Response, Problem> {
+async fn stream(interface: &Interface, run: Option<RunId>, after: JournalSeq) -> Result<Response, Problem> {
     let place = interface.0.streams.clone().try_acquire_owned().map_err(|_| {
         Problem::new(
             Code::TooManyConnections,
@@ -243,7 +243,7 @@ struct Reader {
     interface: Interface,
     run: Option<RunId>,
     /// Everything up to here was told or is in `pending`.
-    last: Seq,
+    last: JournalSeq,
     feed: Receiver<Told>,
     /// Whether the feed alone is enough from here on.
     caught_up: bool,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use abide_daemon::Daemon;
 use abide_domain::id::RunId;
-use abide_ports::store::{Seq, StoreError};
+use abide_ports::store::{JournalSeq, StoreError};
 use axum::body::Bytes;
 use tokio::sync::{
     OnceCell,
@@ -28,7 +28,7 @@ pub(super) struct Feed {
 /// An entry as every reader gets it, written out once for all of them.
 #[derive(Clone, Debug)]
 pub(super) struct Told {
-    pub(super) seq: Seq,
+    pub(super) seq: JournalSeq,
     pub(super) run: RunId,
     /// None if it is too large to be kept for everybody: who wants it reads it from the store.
     pub(super) frame: Option<Bytes>,
@@ -62,7 +62,7 @@ impl Feed {
     }
 }
 
-async fn pass_on(daemon: Daemon, told: Sender<Told>, mut position: Seq) {
+async fn pass_on(daemon: Daemon, told: Sender<Told>, mut position: JournalSeq) {
     let mut changes = daemon.changes();
     loop {
         changes.borrow_and_update();
@@ -75,7 +75,11 @@ async fn pass_on(daemon: Daemon, told: Sender<Told>, mut position: Seq) {
 }
 
 /// Tells everything after a position, and says how far that was.
-async fn catch_up(daemon: &Daemon, told: &Sender<Told>, mut position: Seq) -> Result<Seq, StoreError> {
+async fn catch_up(
+    daemon: &Daemon,
+    told: &Sender<Told>,
+    mut position: JournalSeq,
+) -> Result<JournalSeq, StoreError> {
     let head = daemon.store().head().await?;
     // Whoever begins to listen after this look reads the store after it too, and so finds everything up to this head.
     if told.receiver_count() == 0 {

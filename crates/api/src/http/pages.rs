@@ -2,7 +2,7 @@
 
 use abide_daemon::Daemon;
 use abide_domain::id::RunId;
-use abide_ports::store::{Entry, Seq, StoreError};
+use abide_ports::store::{JournalEntry, JournalSeq, StoreError};
 use axum::{
     http::header,
     response::{IntoResponse, Response},
@@ -33,7 +33,7 @@ pub(super) fn answer(value: &impl Serialize, reservation: Option<Reservation>) -
 /// An entry as it is written out for readers.
 #[derive(Debug)]
 pub(super) struct WrittenEntry {
-    pub(super) seq: Seq,
+    pub(super) seq: JournalSeq,
     pub(super) run: RunId,
     /// An event of the wire, as JSON.
     pub(super) json: Vec<u8>,
@@ -51,7 +51,7 @@ pub(super) struct EntryPage {
 pub(super) async fn read(
     daemon: &Daemon,
     run: Option<RunId>,
-    after: Seq,
+    after: JournalSeq,
     most: usize,
 ) -> Result<EntryPage, StoreError> {
     let (mut entries, mut bytes, mut after, mut step) = (Vec::new(), 0, after, FIRST_ENTRIES);
@@ -81,16 +81,16 @@ pub(super) async fn read(
 async fn load(
     daemon: &Daemon,
     run: Option<RunId>,
-    after: Seq,
+    after: JournalSeq,
     most: usize,
-) -> Result<Vec<Entry>, StoreError> {
+) -> Result<Vec<JournalEntry>, StoreError> {
     match run {
         Some(run) => daemon.store().entries_of(run, after, most).await,
         None => daemon.store().entries(after, most).await,
     }
 }
 
-fn write(entry: &Entry) -> Vec<u8> {
+fn write(entry: &JournalEntry) -> Vec<u8> {
     // Texts, numbers and JSON values can always be written, and JSON has no line ends of its own.
     serde_json::to_vec(&translate::event(entry)).unwrap_or_default()
 }

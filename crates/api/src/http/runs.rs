@@ -8,7 +8,7 @@ use abide_domain::{
     refused::RequestRefused,
     run::Run,
 };
-use abide_ports::{store::Page, workspace::Skill};
+use abide_ports::{store::PageRequest, workspace::RunSkill};
 use abide_wire::{run as wire, service};
 use axum::{
     Json,
@@ -63,14 +63,14 @@ pub(super) struct Part {
 }
 
 impl Part {
-    pub(super) fn page(self) -> Result<Page, Problem> {
+    pub(super) fn page(self) -> Result<PageRequest, Problem> {
         page_of(self.cursor, self.limit)
     }
 }
 
 /// A page that is bounded in items and in bytes.
-pub(super) fn page_of(cursor: Option<String>, most: Option<u32>) -> Result<Page, Problem> {
-    Ok(Page { cursor, ..Page::first(limit(most)?).within(pages::MAX_PAGE_BYTES) })
+pub(super) fn page_of(cursor: Option<String>, most: Option<u32>) -> Result<PageRequest, Problem> {
+    Ok(PageRequest { cursor, ..PageRequest::first(limit(most)?).within(pages::MAX_PAGE_BYTES) })
 }
 
 /// Starts a run.
@@ -297,7 +297,7 @@ fn check(new: &wire::CreateRunRequest) -> Result<(), Problem> {
             "options.model must not begin with a dash: it would be read as an option",
         ));
     }
-    let is_skill = |skill: &String| !skill.starts_with('-') && Skill::new(skill, "skills").is_some();
+    let is_skill = |skill: &String| !skill.starts_with('-') && RunSkill::new(skill, "skills").is_some();
     if !new.skill.as_ref().is_none_or(is_skill) {
         return Err(Problem::invalid(
             "skill must be a folder whose path does not begin with a dash and whose name begins with neither a dot nor a \

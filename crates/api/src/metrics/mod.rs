@@ -16,8 +16,8 @@ use abide_domain::{
     time::TimeSpan,
 };
 use abide_ports::{
-    store::{Page, StoreError},
-    watch::{Milestone, Sight, Watcher},
+    store::{PageRequest, StoreError},
+    watch::{CommitObserver, CommitReport, CompletedItem},
 };
 
 use families::{Families, Outcome, Removed};
@@ -97,7 +97,7 @@ impl Metrics {
             families.runs(status.name()).set(count.cast_signed());
         }
         families.interactions_open.set(store.count_open().await?.cast_signed());
-        let oldest = store.open_interactions(Page::first(1)).await?.items.into_iter().next();
+        let oldest = store.open_interactions(PageRequest::first(1)).await?.items.into_iter().next();
         let now = daemon.stamp().at;
         let age = oldest.map_or(TimeSpan(0), |oldest| oldest.opened_at.until(now));
         families.oldest_interaction_age.set(seconds(age).as_secs_f64());
@@ -115,7 +115,8 @@ impl Metrics {
 
 /// Runs whose turn has said nothing for long.
 pub async fn stalled(daemon: &Daemon) -> Result<Vec<RunId>, StoreError> {
-    let running = daemon.store().runs(Some(RunStatus::Running), Page::first(MOST_RUNNING)).await?.items;
+    let running =
+        daemon.store().runs(Some(RunStatus::Running), PageRequest::first(MOST_RUNNING)).await?.items;
     if running.is_empty() {
         return Ok(vec![]);
     }
@@ -150,8 +151,8 @@ fn seconds(span: TimeSpan) -> Duration {
     Duration::from_micros(span.0)
 }
 
-impl Watcher for Metrics {
-    fn committed(&self, sight: &Sight<'_>) {
+impl CommitObserver for Metrics {
+    fn committed(&self, sight: &CommitReport<'_>) {
         let families = &*self.0;
         families.commit_seconds.observe(sight.took.as_secs_f64());
         if sight.outcome.is_err() {
@@ -160,15 +161,15 @@ impl Watcher for Metrics {
         }
         for milestone in sight.milestones {
             match milestone {
-                Milestone::Turn(turn) => {
+                CompletedItem::Turn(turn) => {
                     families.turns(turn.status.name()).inc();
                     let took = seconds(turn.started_at.until(turn.ended_at));
                     families.turn_seconds.observe(took.as_secs_f64());
                 }
-                Milestone::Run(run) => {
+                CompletedItem::Run(run) => {
                     families.runs_finished.get_or_create(&Outcome { outcome: run.status.name() }).inc();
                 }
-                Milestone::Delivered(lag) => {
+                CompletedItem::Delivered(lag) => {
                     families.delivery_lag_seconds.observe(seconds(*lag).as_secs_f64())
                 }
             }

@@ -19,15 +19,18 @@ use abide_domain::{
     time::{Seconds, Timestamp},
 };
 use abide_ports::{
-    catalogue::{Catalogue, Entry},
+    catalogue::{EngineLookup, InstalledEngine},
     clock::Clock,
     engine::{
-        Abilities, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order, Signal,
-        Unsupported,
+        AbilitySet, Engine, EngineHealth, EngineInstallation, LaunchContext, ProbeCommand, ProbeResult,
+        ProcessInterpreter, ProcessSignal, ProcessSpec, UnsupportedOperation,
     },
-    processes::{Follow, Found, Lost, Offsets, Processes, Start, StartError, Write},
-    store::Runs,
-    workspace::{Preparation, Unusable, Workspaces},
+    processes::{
+        OutputFollower, OutputOffsets, ProcessLookup, ProcessStart, ProcessUnreachable, Processes,
+        StartError, StdinWrite,
+    },
+    store::RunQueries,
+    workspace::{WorkspaceError, WorkspacePreparation, Workspaces},
 };
 use abide_store::memory::MemoryStore;
 use abide_terminal::{Config, Launcher, Limits};
@@ -246,11 +249,11 @@ fn settings() -> RunSettings {
 #[derive(Debug)]
 struct Nobody;
 
-impl Catalogue for Nobody {
-    fn engine(&self, name: &str) -> Option<Entry> {
-        (name == "any").then(|| Entry {
+impl EngineLookup for Nobody {
+    fn engine(&self, name: &str) -> Option<InstalledEngine> {
+        (name == "any").then(|| InstalledEngine {
             engine: Arc::new(Self),
-            installation: Installation::named("any"),
+            installation: EngineInstallation::named("any"),
             own_name: None,
         })
     }
@@ -265,31 +268,31 @@ impl Engine for Nobody {
         "any"
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities::NONE
+    fn abilities(&self) -> AbilitySet {
+        AbilitySet::NONE
     }
 
-    fn installation(&self) -> Installation {
-        Installation::named("any")
+    fn installation(&self) -> EngineInstallation {
+        EngineInstallation::named("any")
     }
 
-    fn checks(&self, _: &Installation) -> Vec<Check> {
+    fn checks(&self, _: &EngineInstallation) -> Vec<ProbeCommand> {
         vec![]
     }
 
-    fn judge(&self, _: &[Observed]) -> Health {
-        Health::unseen()
+    fn judge(&self, _: &[ProbeResult]) -> EngineHealth {
+        EngineHealth::unseen()
     }
 
     fn name_session(&self, _: &str) -> Option<EngineSessionHandle> {
         None
     }
 
-    fn launch(&self, _: &Order<'_>) -> Result<Launch, Unsupported> {
+    fn launch(&self, _: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
         panic!("there are no slots")
     }
 
-    fn interpreter(&self, _: &Order<'_>) -> Box<dyn Interpreter> {
+    fn interpreter(&self, _: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         panic!("there are no slots")
     }
 
@@ -299,31 +302,31 @@ impl Engine for Nobody {
 }
 
 impl Processes for Nobody {
-    fn start(&self, name: &str, _: &Start<'_>) -> Result<ProcessBinding, StartError> {
+    fn start(&self, name: &str, _: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
         Err(StartError::System(name.to_owned()))
     }
 
-    fn find(&self, _: &str) -> Found {
-        Found::Never
+    fn find(&self, _: &str) -> ProcessLookup {
+        ProcessLookup::Never
     }
 
     fn last_heard(&self, _: &str) -> Option<Timestamp> {
         None
     }
 
-    fn follow(&self, name: &str, _: Offsets) -> Result<Box<dyn Follow>, Lost> {
-        Err(Lost { reason: name.to_owned() })
+    fn follow(&self, name: &str, _: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
+        Err(ProcessUnreachable { reason: name.to_owned() })
     }
 
-    fn write(&self, name: &str, _: &Write<'_>) -> Result<(), Lost> {
-        Err(Lost { reason: name.to_owned() })
+    fn write(&self, name: &str, _: &StdinWrite<'_>) -> Result<(), ProcessUnreachable> {
+        Err(ProcessUnreachable { reason: name.to_owned() })
     }
 
-    fn signal(&self, name: &str, _: Signal) -> Result<(), Lost> {
-        Err(Lost { reason: name.to_owned() })
+    fn signal(&self, name: &str, _: ProcessSignal) -> Result<(), ProcessUnreachable> {
+        Err(ProcessUnreachable { reason: name.to_owned() })
     }
 
-    fn end(&self, _: &str) -> Result<abide_domain::process::ExitStatus, Lost> {
+    fn end(&self, _: &str) -> Result<abide_domain::process::ExitStatus, ProcessUnreachable> {
         Ok(abide_domain::process::ExitStatus::Unseen)
     }
 
@@ -333,7 +336,7 @@ impl Processes for Nobody {
 }
 
 impl Workspaces for Nobody {
-    fn prepare(&self, _: &Preparation<'_>) -> Result<(), Unusable> {
+    fn prepare(&self, _: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError> {
         Ok(())
     }
 }

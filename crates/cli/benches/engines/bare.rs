@@ -12,9 +12,9 @@ use std::{
 
 use abide_domain::{effect::LaunchSession, engine::ProfileKind, settings::ExecutionMode};
 use abide_ports::{
-    catalogue::Entry,
+    catalogue::InstalledEngine,
     clock::Clock as _,
-    engine::{Launch, Order, Prompted, Stdin, What},
+    engine::{FactKind, LaunchContext, ProcessSpec, ProcessStdin, PromptSource},
 };
 
 use crate::{figures::now, ours::PROMPT};
@@ -32,7 +32,7 @@ pub(crate) struct Bare {
 
 /// Runs one turn.
 pub(crate) fn turn(
-    entry: &Entry,
+    entry: &InstalledEngine,
     kind: ProfileKind,
     home: &Path,
     env: &[(String, String)],
@@ -46,7 +46,7 @@ pub(crate) fn turn(
     let private = home.join(format!("runs/bare-{fresh}"));
     let (private, workspace) = (private.to_string_lossy(), home.join("workspace"));
     let workspace = workspace.to_string_lossy();
-    let order = Order {
+    let order = LaunchContext {
         installation: &entry.installation,
         kind,
         session: &session,
@@ -59,7 +59,7 @@ pub(crate) fn turn(
         isolation: Default::default(),
         session_since: None,
         resume_detail: "",
-        prompted: Prompted::ByMessage,
+        prompted: PromptSource::ByMessage,
         skill: None,
     };
     let launch = entry.engine.launch(&order).map_err(|unsupported| unsupported.to_string())?;
@@ -67,8 +67,8 @@ pub(crate) fn turn(
     let mut child = spawn(&launch, &private, &workspace, env).map_err(|error| error.to_string())?;
     let (mut stdin, mut stdout) = (child.stdin.take(), child.stdout.take().ok_or("it has no output")?);
     let (bytes, ends) = match &launch.stdin {
-        Stdin::Whole(bytes) => (bytes, true),
-        Stdin::Open(bytes) => (bytes, false),
+        ProcessStdin::Whole(bytes) => (bytes, true),
+        ProcessStdin::Open(bytes) => (bytes, false),
     };
     let held = kind == ProfileKind::StickyProcess;
     let mut tell = |bytes: &[u8]| match stdin.as_mut() {
@@ -90,23 +90,23 @@ pub(crate) fn turn(
         }
         for said in interpreter.feed(buffer.get(..count).unwrap_or_default()) {
             match said.what {
-                What::Session { .. } => named = named.or(Some(now())),
-                What::Write(bytes) => {
+                FactKind::Session { .. } => named = named.or(Some(now())),
+                FactKind::Write(bytes) => {
                     if let Some(stdin) = stdin.as_mut() {
                         stdin.write_all(&bytes).map_err(|error| error.to_string())?;
                     }
                 }
-                What::Ended { .. } => {
+                FactKind::Ended { .. } => {
                     over = Some(now());
                     drop(stdin.take());
                 }
-                What::Text(_)
-                | What::Progress(_)
-                | What::Warning(_)
-                | What::Gate { .. }
-                | What::Withdrawn { .. }
-                | What::Finishing
-                | What::Unknown(_) => {}
+                FactKind::Text(_)
+                | FactKind::Progress(_)
+                | FactKind::Warning(_)
+                | FactKind::Gate { .. }
+                | FactKind::Withdrawn { .. }
+                | FactKind::Finishing
+                | FactKind::Unknown(_) => {}
             }
         }
     }
@@ -127,7 +127,7 @@ pub(crate) fn turn(
 
 #[expect(clippy::disallowed_methods, reason = "this is what the keeper is compared with")]
 fn spawn(
-    launch: &Launch,
+    launch: &ProcessSpec,
     private: &str,
     workspace: &str,
     env: &[(String, String)],

@@ -9,7 +9,7 @@ use abide_domain::{
     effect::LaunchSession,
     engine::{EngineSessionHandle, HandleType, ProfileKind},
 };
-use abide_ports::engine::{Engine, Interpreter, Order, Prompted, Said, What};
+use abide_ports::engine::{Engine, EngineFact, FactKind, LaunchContext, ProcessInterpreter, PromptSource};
 use abide_testkit::engine::Story;
 
 /// The lengths to which lines are stretched.
@@ -49,12 +49,12 @@ impl Passage {
         let mut named = false;
         for line in stdout.split_inclusive(|byte| *byte == b'\n') {
             let said = interpreter.feed(line);
-            let has = |wanted: fn(&What) -> bool| said.iter().any(|said| wanted(&said.what));
-            if has(|what| matches!(what, What::Ended { .. } | What::Finishing)) {
+            let has = |wanted: fn(&FactKind) -> bool| said.iter().any(|said| wanted(&said.what));
+            if has(|what| matches!(what, FactKind::Ended { .. } | FactKind::Finishing)) {
                 break;
             }
-            named = named || has(|what| matches!(what, What::Session { .. }));
-            let talk = |said: &Said| matches!(said.what, What::Text(_) | What::Progress(_));
+            named = named || has(|what| matches!(what, FactKind::Session { .. }));
+            let talk = |said: &EngineFact| matches!(said.what, FactKind::Text(_) | FactKind::Progress(_));
             if named && said.iter().all(talk) && !passage.is_answer(line) {
                 passage.middle.push(line.to_vec());
             } else if passage.middle.is_empty() {
@@ -71,15 +71,15 @@ impl Passage {
     }
 
     /// A new interpreter that has heard the opening.
-    pub(crate) fn begun(&self, engine: &dyn Engine) -> Box<dyn Interpreter> {
+    pub(crate) fn begun(&self, engine: &dyn Engine) -> Box<dyn ProcessInterpreter> {
         self.interpreter(engine, |interpreter| drop(interpreter.feed(&self.opening)))
     }
 
     fn interpreter(
         &self,
         engine: &dyn Engine,
-        first: impl FnOnce(&mut dyn Interpreter),
-    ) -> Box<dyn Interpreter> {
+        first: impl FnOnce(&mut dyn ProcessInterpreter),
+    ) -> Box<dyn ProcessInterpreter> {
         let installation = engine.installation();
         let session = self.story.resumes.as_ref().map_or(LaunchSession::New, |id| {
             LaunchSession::Resumed(EngineSessionHandle {
@@ -89,7 +89,7 @@ impl Passage {
                 created_at_turn: 1,
             })
         });
-        let mut interpreter = engine.interpreter(&Order {
+        let mut interpreter = engine.interpreter(&LaunchContext {
             installation: &installation,
             kind: self.story.kind,
             session: &session,
@@ -102,7 +102,7 @@ impl Passage {
             isolation: Default::default(),
             session_since: None,
             resume_detail: "",
-            prompted: Prompted::ByMessage,
+            prompted: PromptSource::ByMessage,
             skill: None,
         });
         first(&mut *interpreter);

@@ -26,10 +26,10 @@ use abide_domain::{
 };
 use abide_keeper::launch::Launcher;
 use abide_ports::{
-    catalogue::{Catalogue, Entry},
+    catalogue::{EngineLookup, InstalledEngine},
     clock::Clock,
     processes::Processes,
-    store::{Entry as JournalEntry, Seq, Store},
+    store::{JournalEntry, JournalSeq, Store},
 };
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -47,7 +47,7 @@ const MANY: usize = 10_000;
 pub(crate) struct House {
     engine: String,
     home: PathBuf,
-    pub(crate) entry: Entry,
+    pub(crate) entry: InstalledEngine,
     pub(crate) env: Vec<(String, String)>,
     store: Arc<dyn Store>,
     desk: Arc<Desk>,
@@ -124,7 +124,7 @@ impl House {
         let clock = Arc::new(SystemClock);
         let configured = BTreeMap::from([(engine.to_owned(), config)]);
         let catalogue =
-            Arc::new(EngineCatalogue::new(&configured, &binary, abide_ports::engine::Isolation::Off));
+            Arc::new(EngineCatalogue::new(&configured, &binary, abide_ports::engine::IsolationMode::Off));
         let entry = catalogue.engine(engine).ok_or("nobody knows this engine")?;
         let (store, desk, performer) = runtime.block_on(async {
             let url = format!("sqlite:{}", ledger.path().join("abide.db").display());
@@ -165,7 +165,7 @@ impl House {
             let run = tokio::time::timeout(PATIENCE, self.over(run_id, &mut changes))
                 .await
                 .map_err(|_| "the turn does not come to an end".to_owned())??;
-            let journal = self.store.entries_of(run_id, Seq(0), MANY).await;
+            let journal = self.store.entries_of(run_id, JournalSeq(0), MANY).await;
             Ok::<_, String>((run, journal.map_err(|error| error.to_string())?))
         })?;
         if run.status() != RunStatus::Succeeded {

@@ -4,7 +4,7 @@
 //! dropped at once, as most of it is by the daemon.
 
 use abide_engines::registry;
-use abide_ports::engine::{Engine, Installation};
+use abide_ports::engine::{Engine, EngineInstallation};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{
@@ -29,7 +29,7 @@ pub(crate) fn bench(chosen: impl Fn(&str) -> bool) -> bool {
         "{:<14} {:>8} {:>8}  {:<5} {:>22} {:>8}",
         "", "x json", "MB/s", "", "lines as recorded: x", "MB/s"
     );
-    let acp = registry::acp("acp", Installation::named("some-agent"));
+    let acp = registry::acp("acp", EngineInstallation::named("some-agent"));
     let mut passed = true;
     for engine in registry::built_in().into_iter().chain([acp]).filter(|engine| chosen(engine.name())) {
         let all = Passage::all(&*engine);

@@ -16,8 +16,11 @@ use abide_domain::{
 };
 use abide_keeper::{launch::Keeper, place::Place};
 use abide_ports::{
-    engine::{Installation, Signal},
-    processes::{FileIdentity, Follow, Found, Heard, Lost, Offsets, Processes, Start, StartError, Write},
+    engine::{EngineInstallation, ProcessSignal},
+    processes::{
+        FileIdentity, OutputFollower, OutputOffsets, ProcessLookup, ProcessOutput, ProcessStart,
+        ProcessUnreachable, Processes, StartError, StdinWrite,
+    },
 };
 
 use crate::figures::now;
@@ -82,7 +85,7 @@ impl Watched {
 }
 
 impl Processes for Watched {
-    fn start(&self, name: &str, start: &Start<'_>) -> Result<ProcessBinding, StartError> {
+    fn start(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
         let called = now();
         let started = self.keepers.start(name, start);
         let returned = now();
@@ -90,7 +93,7 @@ impl Processes for Watched {
         started
     }
 
-    fn find(&self, name: &str) -> Found {
+    fn find(&self, name: &str) -> ProcessLookup {
         self.keepers.find(name)
     }
 
@@ -98,20 +101,20 @@ impl Processes for Watched {
         self.keepers.last_heard(name)
     }
 
-    fn follow(&self, name: &str, from: Offsets) -> Result<Box<dyn Follow>, Lost> {
+    fn follow(&self, name: &str, from: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
         let inner = self.keepers.follow(name, from)?;
         Ok(Box::new(Watching { inner, name: name.to_owned(), log: self.log.clone() }))
     }
 
-    fn write(&self, name: &str, write: &Write<'_>) -> Result<(), Lost> {
+    fn write(&self, name: &str, write: &StdinWrite<'_>) -> Result<(), ProcessUnreachable> {
         self.keepers.write(name, write)
     }
 
-    fn signal(&self, name: &str, signal: Signal) -> Result<(), Lost> {
+    fn signal(&self, name: &str, signal: ProcessSignal) -> Result<(), ProcessUnreachable> {
         self.keepers.signal(name, signal)
     }
 
-    fn end(&self, name: &str) -> Result<ExitStatus, Lost> {
+    fn end(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable> {
         let called = now();
         let status = Keeper::attach(Place::new(&self.keepers.directory.join("runs"), name))
             .and_then(|mut keeper| keeper.status(PATIENCE_MS))
@@ -131,26 +134,28 @@ impl Processes for Watched {
         self.keepers.names()
     }
 
-    fn files_of(&self, command: &Installation) -> Option<Vec<FileIdentity>> {
+    fn files_of(&self, command: &EngineInstallation) -> Option<Vec<FileIdentity>> {
         self.keepers.files_of(command)
     }
 }
 
 struct Watching {
-    inner: Box<dyn Follow>,
+    inner: Box<dyn OutputFollower>,
     name: String,
     log: Log,
 }
 
-impl Follow for Watching {
-    fn next(&mut self, patience: Option<Duration>) -> Result<Heard, Lost> {
+impl OutputFollower for Watching {
+    fn next(&mut self, patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         let called = now();
         let heard = self.inner.next(patience);
         let returned = now();
         let kind = match &heard {
-            Ok(Heard::Stdout(_)) => Kind::Stdout,
-            Ok(Heard::Exited(_)) => Kind::Exited,
-            Ok(Heard::Stderr(_) | Heard::Missing(_) | Heard::Nothing) | Err(_) => Kind::Other,
+            Ok(ProcessOutput::Stdout(_)) => Kind::Stdout,
+            Ok(ProcessOutput::Exited(_)) => Kind::Exited,
+            Ok(ProcessOutput::Stderr(_) | ProcessOutput::Missing(_) | ProcessOutput::Nothing) | Err(_) => {
+                Kind::Other
+            }
         };
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = log.entry(self.name.clone()).or_default();

@@ -15,7 +15,7 @@ use abide_domain::{
     inbound::Inbound,
     run::{Run, RunStatus},
 };
-use abide_ports::store::{Answer, Change, Commit, Committed, Store};
+use abide_ports::store::{CommitReceipt, JournalCommit, RunChange, Store, StoreFuture};
 use abide_store::wrapped::{Wrapped, Wrapper};
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -97,7 +97,7 @@ impl Counted {
 }
 
 /// The rows that a commit has to write at the least: every event, what the run is in the end, and each ledger row once.
-fn lengths(changes: &[Change]) -> Vec<usize> {
+fn lengths(changes: &[RunChange]) -> Vec<usize> {
     let mut rows = Vec::new();
     let mut named: BTreeMap<String, usize> = BTreeMap::new();
     for change in changes {
@@ -131,7 +131,7 @@ impl Wrapper for Counted {
         self.counts.reads.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn commit(&self, commit: Commit) -> Answer<'_, Committed> {
+    fn commit(&self, commit: JournalCommit) -> StoreFuture<'_, CommitReceipt> {
         self.counts.commits.fetch_add(1, Ordering::Relaxed);
         if let Some(rows) = lock(&self.counts.rows).as_mut() {
             rows.push(lengths(&commit.changes));

@@ -14,7 +14,7 @@ use abide_domain::{
     settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     time::Seconds,
 };
-use abide_ports::{clock::Clock, processes::Heard};
+use abide_ports::{clock::Clock, processes::ProcessOutput};
 use abide_store::wrapped::Wrapped;
 use abide_testkit::actor::{Actors, BareStage, OnlyActor, Part};
 
@@ -99,14 +99,14 @@ impl House {
 }
 
 /// Asks in a new session, and is done in one that goes on.
-fn asks_once(part: Part<'_>) -> Vec<Heard> {
+fn asks_once(part: Part<'_>) -> Vec<ProcessOutput> {
     let last = if part.session.is_empty() {
         "ask Which of the two places shall the new test go to?"
     } else {
         "done The test is written and passes."
     };
     let said = format!("session 01890a5d-ac96-774b-bcce-b302099a8057\n{last}\n");
-    vec![Heard::Stdout(said.into_bytes()), Heard::Exited(ExitStatus::Code(0))]
+    vec![ProcessOutput::Stdout(said.into_bytes()), ProcessOutput::Exited(ExitStatus::Code(0))]
 }
 
 pub(crate) fn new_run(run_id: RunId) -> NewRun {

@@ -20,7 +20,7 @@ use abide_domain::{
 };
 use abide_ports::{
     clock::Clock,
-    store::{Change, Commit, Page, Seq, Store},
+    store::{JournalCommit, JournalSeq, PageRequest, RunChange, Store},
 };
 
 use crate::{cycles::new_run, now, verdict};
@@ -142,12 +142,12 @@ impl Place {
                 place.finished.push(run.run_id);
             }
             left -= left.min(TOGETHER);
-            store.commit(Commit { changes }).await.expect("it is written");
+            store.commit(JournalCommit { changes }).await.expect("it is written");
         }
         for _ in 0..WAITING {
             let (changes, run) = life(false);
             place.questions.extend(run.pending_interaction_id());
-            store.commit(Commit { changes }).await.expect("it is written");
+            store.commit(JournalCommit { changes }).await.expect("it is written");
         }
         drop(store);
         place.open().await;
@@ -177,7 +177,7 @@ impl Place {
         let replies = matches!(operation, Operation::Reply);
         let question = if replies { self.questions.pop() } else { None };
         let head = store.head().await.expect("it answers");
-        let (start, page) = (now(), Page::first(PAGE));
+        let (start, page) = (now(), PageRequest::first(PAGE));
         match operation {
             Operation::Create => {
                 let run_id = RunId(SystemClock.stamp().fresh);
@@ -199,7 +199,7 @@ impl Place {
             }
             Operation::Owed => drop(store.owed(None, PAGE).await.expect("it answers")),
             Operation::EventsPage => {
-                drop(store.entries(Seq(head.0 / 2), PAGE).await.expect("it answers"));
+                drop(store.entries(JournalSeq(head.0 / 2), PAGE).await.expect("it answers"));
             }
             Operation::Open => {}
         }
@@ -215,14 +215,14 @@ fn quickest(mut times: Vec<Duration>) -> Duration {
 }
 
 /// Everything that happens to a run until it is finished, or waits for an answer.
-fn life(finishes: bool) -> (Vec<Change>, Run) {
+fn life(finishes: bool) -> (Vec<RunChange>, Run) {
     let run_id = RunId(SystemClock.stamp().fresh);
     let mut told = Vec::new();
     let mut happens = |event: RunEvent| {
-        let before = told.last().map(|change: &Change| &*change.run);
+        let before = told.last().map(|change: &RunChange| &*change.run);
         let stamp = SystemClock.stamp();
         let step = run::apply(before, &stamp, &event).expect("this is how a run goes");
-        let change = Change::new(before, stamp, event, step);
+        let change = RunChange::new(before, stamp, event, step);
         let run = Run::clone(&change.run);
         told.push(change);
         run

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use abide_ports::engine::{Isolation, Sandbox};
+use abide_ports::engine::{IsolationMode, SandboxMode};
 use clap::{
     Args, Subcommand, ValueHint,
     builder::{PossibleValuesParser, TypedValueParser},
@@ -110,10 +110,10 @@ pub(crate) struct AgentRun {
     pub(crate) resume: bool,
     /// What tools may touch [default: everything]
     #[arg(long, value_parser = sandbox())]
-    pub(crate) sandbox: Option<Sandbox>,
+    pub(crate) sandbox: Option<SandboxMode>,
     /// How tools are kept from Abide's own files
     #[arg(long, value_parser = isolation(), default_value = "auto")]
-    pub(crate) isolation: Isolation,
+    pub(crate) isolation: IsolationMode,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -139,13 +139,14 @@ pub(crate) struct AgentPlace {
     pub(crate) session: Option<String>,
 }
 
-fn sandbox() -> impl TypedValueParser<Value = Sandbox> {
-    PossibleValuesParser::new(Sandbox::NAMES).map(|name| Sandbox::named(&name).unwrap_or(Sandbox::ReadOnly))
+fn sandbox() -> impl TypedValueParser<Value = SandboxMode> {
+    PossibleValuesParser::new(SandboxMode::NAMES)
+        .map(|name| SandboxMode::named(&name).unwrap_or(SandboxMode::ReadOnly))
 }
 
-fn isolation() -> impl TypedValueParser<Value = Isolation> {
-    let names = PossibleValuesParser::new(Isolation::NAMES);
-    names.map(|name| Isolation::named(&name).unwrap_or(Isolation::Namespace))
+fn isolation() -> impl TypedValueParser<Value = IsolationMode> {
+    let names = PossibleValuesParser::new(IsolationMode::NAMES);
+    names.map(|name| IsolationMode::named(&name).unwrap_or(IsolationMode::Namespace))
 }
 
 /// It is the name of a folder.

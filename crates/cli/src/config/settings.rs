@@ -11,7 +11,7 @@ use std::{
 
 use abide_domain::deadline::RECOVERY_BOUND;
 use abide_engines::asking::patch::ARTIFACTS;
-use abide_ports::engine::Isolation as Mechanism;
+use abide_ports::engine::IsolationMode as Mechanism;
 use abide_terminal::Limits as TerminalLimits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,7 @@ use std::{
 };
 
 use abide_daemon::SpaceLimit;
-use abide_ports::{crash_log::Suspect, engine::Isolation, space::Space};
+use abide_ports::{crash_log::CrashSuspect, engine::IsolationMode, space::DiskSpace};
 use anyhow::Context;
 use rustix::fs::{Access, access};
 
@@ -136,8 +136,8 @@ fn git() -> Check {
 
 /// What daemons of this home have died of again and again.
 fn set_aside(home: &Path) -> Vec<Check> {
-    let check = |suspect: Suspect| {
-        let Suspect { item, deaths, retry_at } = suspect;
+    let check = |suspect: CrashSuspect| {
+        let CrashSuspect { item, deaths, retry_at } = suspect;
         let in_seconds = retry_at / 1_000_000 - when::now();
         let at = if in_seconds > 0 { format!("in {}", when::span(in_seconds)) } else { "soon".to_owned() };
         let detail = format!(
@@ -167,23 +167,25 @@ fn isolation(config: &Config, home: &Path) -> anyhow::Result<Check> {
     };
     let wanted = config.isolation();
     let (state, detail) = match (wanted, namespace) {
-        (Isolation::Off, _) => (State::Lacking, "off: agents can read the token and the database".to_owned()),
-        (Isolation::Auto | Isolation::Namespace, Ok(namespace)) => {
+        (IsolationMode::Off, _) => {
+            (State::Lacking, "off: agents can read the token and the database".to_owned())
+        }
+        (IsolationMode::Auto | IsolationMode::Namespace, Ok(namespace)) => {
             let state = if support.landlock.is_ok() { State::Well } else { State::Lacking };
             (state, format!("{namespace}, {landlock}"))
         }
-        (Isolation::Auto, Err(reason)) => {
+        (IsolationMode::Auto, Err(reason)) => {
             let detail = format!(
                 "agents can read the token and the database: {reason}; allow user namespaces or install bubblewrap"
             );
             (State::Lacking, detail)
         }
-        (Isolation::Namespace, Err(reason)) => (
+        (IsolationMode::Namespace, Err(reason)) => (
             State::Broken,
             format!("runs are refused: {reason}; allow user namespaces or install bubblewrap"),
         ),
-        (Isolation::Landlock, _) if support.landlock.is_ok() => (State::Well, landlock),
-        (Isolation::Landlock, _) => (State::Broken, format!("runs are refused: {landlock}")),
+        (IsolationMode::Landlock, _) if support.landlock.is_ok() => (State::Well, landlock),
+        (IsolationMode::Landlock, _) => (State::Broken, format!("runs are refused: {landlock}")),
     };
     Ok(Check { name: "isolation", state, detail })
 }

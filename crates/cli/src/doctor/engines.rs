@@ -14,8 +14,8 @@ use std::{
 
 use abide_daemon::probe::{self, Examination};
 use abide_ports::{
-    catalogue::Entry,
-    engine::{Evidence, Health, Installation},
+    catalogue::InstalledEngine,
+    engine::{AdapterBasis, EngineHealth, EngineInstallation},
     processes::Processes,
 };
 use anyhow::Context;
@@ -35,7 +35,7 @@ pub(super) struct Engine {
     /// Where its program lies.
     pub(super) program: Option<PathBuf>,
     /// What its adapter was made from.
-    pub(super) evidence: Evidence,
+    pub(super) evidence: AdapterBasis,
     pub(super) state: State,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Engine {
 #[derive(Debug)]
 pub(super) enum State {
     /// It was looked at.
-    Seen(Health),
+    Seen(EngineHealth),
     /// The owner has switched it off.
     Off,
 }
@@ -58,22 +58,28 @@ pub(super) enum Ended {
 impl Engine {
     pub(super) fn off(name: &str) -> Self {
         let state = State::Off;
-        Self { name: name.to_owned(), command: vec![], program: None, evidence: Evidence::Recorded, state }
+        Self {
+            name: name.to_owned(),
+            command: vec![],
+            program: None,
+            evidence: AdapterBasis::Recorded,
+            state,
+        }
     }
 
     pub(super) fn is_usable(&self) -> bool {
-        matches!(&self.state, State::Seen(Health { trouble: None, .. }))
+        matches!(&self.state, State::Seen(EngineHealth { trouble: None, .. }))
     }
 }
 
 /// What the one who waits hears.
 enum News {
-    Examined(usize, Health),
+    Examined(usize, EngineHealth),
     Interrupted,
 }
 
 /// Examines all of them at once; none takes longer than its checks may, or each of them than `patience`.
-pub(super) fn examine(entries: Vec<Entry>, patience: Option<Duration>) -> anyhow::Result<Ended> {
+pub(super) fn examine(entries: Vec<InstalledEngine>, patience: Option<Duration>) -> anyhow::Result<Ended> {
     // An empty directory: what lies where we were called from is none of the checks' business.
     let folder = tempfile::Builder::new().prefix("abide-doctor-").tempdir();
     let folder = folder.context("cannot make a temporary directory")?;
@@ -124,13 +130,13 @@ fn reap(keepers: &Keepers) {
 const RETENTION: u64 = 8 << 20;
 
 fn collect(
-    entries: &[Entry],
+    entries: &[InstalledEngine],
     keepers: &Keepers,
     news: &Receiver<News>,
     cancel: &AtomicBool,
     all_over: &dyn Fn() -> bool,
 ) -> anyhow::Result<Ended> {
-    let mut seen: Vec<Option<Health>> = entries.iter().map(|_| None).collect();
+    let mut seen: Vec<Option<EngineHealth>> = entries.iter().map(|_| None).collect();
     let mut interrupted = false;
     let mut progress = Progress::new();
     while seen.contains(&None) {
@@ -175,7 +181,7 @@ fn collect(
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Where the program lies that the system would start.
-fn program(installation: &Installation) -> Option<PathBuf> {
+fn program(installation: &EngineInstallation) -> Option<PathBuf> {
     let search = installation.env.get("PATH").cloned().or_else(|| home::variable("PATH"));
     machine::program(installation.command.first()?, &search.unwrap_or_default())
 }

@@ -9,7 +9,7 @@ mod print;
 
 use std::{collections::BTreeSet, process::ExitCode, time::Duration};
 
-use abide_ports::catalogue::Catalogue;
+use abide_ports::catalogue::EngineLookup;
 use anyhow::Context;
 
 use crate::{

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use abide_domain::engine::ProfileKind;
-use abide_ports::engine::{Ability, Evidence, Health};
+use abide_ports::engine::{AdapterBasis, EngineAbility, EngineHealth};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -59,7 +59,7 @@ fn engines(report: &Report) -> Vec<Vec<Cell>> {
         let nothing = || "-".to_owned();
         let (version, abilities) = match &engine.state {
             State::Seen(health) => {
-                let names: Vec<_> = health.abilities.iter().map(Ability::name).collect();
+                let names: Vec<_> = health.abilities.iter().map(EngineAbility::name).collect();
                 (health.version.clone(), names.join(", "))
             }
             State::Off => (None, String::new()),
@@ -69,8 +69,8 @@ fn engines(report: &Report) -> Vec<Vec<Cell>> {
         let program = engine.program.as_ref().map(|path| path.display().to_string());
         let program = program.map(|path| path + &arguments.collect::<String>());
         let name = match engine.evidence {
-            Evidence::Recorded => engine.name.clone(),
-            Evidence::Documented => format!("{} (unverified)", engine.name),
+            AdapterBasis::Recorded => engine.name.clone(),
+            AdapterBasis::Documented => format!("{} (unverified)", engine.name),
         };
         vec![
             Look::Plain.cell(name),
@@ -92,8 +92,10 @@ fn heads(titles: &[&str]) -> Vec<Cell> {
 fn state(engine: &Engine) -> Cell {
     match &engine.state {
         State::Off => Look::Faint.cell("off"),
-        State::Seen(Health { trouble: Some(_), .. }) if engine.program.is_none() => Look::Bad.cell("missing"),
-        State::Seen(Health { trouble: Some(_), .. }) => Look::Bad.cell("unusable"),
+        State::Seen(EngineHealth { trouble: Some(_), .. }) if engine.program.is_none() => {
+            Look::Bad.cell("missing")
+        }
+        State::Seen(EngineHealth { trouble: Some(_), .. }) => Look::Bad.cell("unusable"),
         State::Seen(health) => match health.profile_kind() {
             ProfileKind::Resumable => Look::Good.cell("resumable"),
             ProfileKind::StickyProcess => Look::Careful.cell("sticky"),
@@ -105,7 +107,7 @@ fn state(engine: &Engine) -> Cell {
 fn reason(engine: &Engine) -> String {
     match &engine.state {
         State::Off => format!("switched off by engines.{}.enabled", engine.name),
-        State::Seen(Health { trouble: Some(trouble), .. }) => trouble.message.clone(),
+        State::Seen(EngineHealth { trouble: Some(trouble), .. }) => trouble.message.clone(),
         State::Seen(health) => match health.profile_kind() {
             ProfileKind::Resumable => {
                 format!("waits for a person without a process: {}", health.resume.detail)
@@ -119,8 +121,8 @@ fn reason(engine: &Engine) -> String {
 
 fn note(engine: &Engine) -> Vec<Cell> {
     let doubt = match engine.evidence {
-        Evidence::Recorded => "",
-        Evidence::Documented => {
+        AdapterBasis::Recorded => "",
+        AdapterBasis::Documented => {
             "; unverified: its adapter is made from what is documented, and was never tried on the program itself"
         }
     };
@@ -131,7 +133,7 @@ fn note(engine: &Engine) -> Vec<Cell> {
 fn abilities(engine: &Engine, colour: Colour) -> Vec<String> {
     let mut lines = table::lines(&[note(engine)], colour);
     if let (State::Seen(health), true) = (&engine.state, engine.is_usable()) {
-        let rows = Ability::ALL.into_iter().map(|ability| {
+        let rows = EngineAbility::ALL.into_iter().map(|ability| {
             let (look, word, without) = if health.abilities.has(ability) {
                 (Look::Good, "yes", "")
             } else {
@@ -163,10 +165,11 @@ fn as_json(report: &Report) -> Value {
         let mut told = json!({
             "name": engine.name, "available": usable, "state": state(engine).text, "reason": reason(engine),
             "command": engine.command, "program": engine.program,
-            "verified": matches!(engine.evidence, Evidence::Recorded),
+            "verified": matches!(engine.evidence, AdapterBasis::Recorded),
         });
         if let State::Seen(health) = &engine.state {
-            let lacks = Ability::ALL.into_iter().filter(|ability| usable && !health.abilities.has(*ability));
+            let lacks =
+                EngineAbility::ALL.into_iter().filter(|ability| usable && !health.abilities.has(*ability));
             let without: Map<_, _> =
                 lacks.map(|ability| (ability.name().to_owned(), Value::from(ability.without()))).collect();
             told["version"] = json!(health.version);

@@ -15,7 +15,7 @@ use abide_keeper::{
     protocol::{Act, Answer, News, Order, Stream},
     spool::{Remaining, Remains},
 };
-use abide_ports::processes::{Follow, Heard, Lost, Offsets};
+use abide_ports::processes::{OutputFollower, OutputOffsets, ProcessOutput, ProcessUnreachable};
 
 use super::lost;
 
@@ -33,37 +33,45 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(mut keeper: Keeper, protocol: u32, from: Offsets) -> Result<Self, Lost> {
+    pub(super) fn new(
+        mut keeper: Keeper,
+        protocol: u32,
+        from: OutputOffsets,
+    ) -> Result<Self, ProcessUnreachable> {
         let next = [from.stdout, from.stderr];
         keeper.link.send(&Order { tag: 1, act: Act::Follow { job: 0, from: next } }).map_err(lost)?;
         Ok(Self { keeper, releases: protocol >= 1, next })
     }
 }
 
-impl Follow for Reader {
-    fn next(&mut self, patience: Option<Duration>) -> Result<Heard, Lost> {
+impl OutputFollower for Reader {
+    fn next(&mut self, patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         let milliseconds = patience.map_or(u64::MAX / 2_000, |patience| patience.as_millis() as u64);
         loop {
             match self.keeper.link.wait::<Answer>(milliseconds).map_err(lost)? {
                 None if self.keeper.link.is_closed() => return Err(lost("its keeper is gone")),
-                None => return Ok(Heard::Nothing),
+                None => return Ok(ProcessOutput::Nothing),
                 Some(Answer { news: News::Output(output), .. }) => {
                     let next = &mut self.next[output.stream.index()];
                     if output.offset != *next {
-                        return Ok(Heard::Missing(missing(*next, output.offset)));
+                        return Ok(ProcessOutput::Missing(missing(*next, output.offset)));
                     }
                     *next += output.bytes.len() as u64;
                     return Ok(heard(output.stream, output.bytes));
                 }
                 Some(Answer { news: News::Ended(outcome), .. }) => {
-                    return Ok(Heard::Exited(ExitStatus::Code(outcome.code)));
+                    return Ok(ProcessOutput::Exited(ExitStatus::Code(outcome.code)));
                 }
                 Some(_) => {}
             }
         }
     }
 
-    fn store_checkpoint(&mut self, checkpoint: &[u8], before: Offsets) -> Result<(), Lost> {
+    fn store_checkpoint(
+        &mut self,
+        checkpoint: &[u8],
+        before: OutputOffsets,
+    ) -> Result<(), ProcessUnreachable> {
         store(&self.keeper.place, checkpoint).map_err(lost)?;
         if self.releases {
             let act = Act::Release { job: 0, before: [before.stdout, before.stderr] };
@@ -83,41 +91,41 @@ pub(super) struct FileReader {
 }
 
 impl FileReader {
-    pub(super) fn new(place: &Place, record: Option<FinalRecord>, from: Offsets) -> io::Result<Self> {
+    pub(super) fn new(place: &Place, record: Option<FinalRecord>, from: OutputOffsets) -> io::Result<Self> {
         let remains = Remains::open(place.path(), [from.stdout, from.stderr])?;
         Ok(Self { remains, record, path: place.path().to_owned() })
     }
 }
 
-impl Follow for FileReader {
-    fn next(&mut self, _patience: Option<Duration>) -> Result<Heard, Lost> {
+impl OutputFollower for FileReader {
+    fn next(&mut self, _patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         Ok(match self.remains.next_piece().map_err(lost)? {
             Remaining::Output(stream, bytes) => heard(stream, bytes),
             Remaining::Missing(_, offset) => {
-                Heard::Missing(format!("the process's output is not kept from byte {offset} on"))
+                ProcessOutput::Missing(format!("the process's output is not kept from byte {offset} on"))
             }
             Remaining::End(ends) => match &self.record {
                 // The record vouches for what was printed before the end.
                 Some(FinalRecord { exit, printed: Some(printed) })
                     if ends[0] < printed[0] || ends[1] < printed[1] =>
                 {
-                    Heard::Missing(format!(
+                    ProcessOutput::Missing(format!(
                         "the process ended with code {}, but the end of its output is missing in {}",
                         exit.code,
                         self.path.display()
                     ))
                 }
-                Some(record) => Heard::Exited(ExitStatus::Code(record.exit.code)),
-                None => Heard::Exited(ExitStatus::Unseen),
+                Some(record) => ProcessOutput::Exited(ExitStatus::Code(record.exit.code)),
+                None => ProcessOutput::Exited(ExitStatus::Unseen),
             },
         })
     }
 }
 
-fn heard(stream: Stream, bytes: Vec<u8>) -> Heard {
+fn heard(stream: Stream, bytes: Vec<u8>) -> ProcessOutput {
     match stream {
-        Stream::Stdout => Heard::Stdout(bytes),
-        Stream::Stderr => Heard::Stderr(bytes),
+        Stream::Stdout => ProcessOutput::Stdout(bytes),
+        Stream::Stderr => ProcessOutput::Stderr(bytes),
     }
 }
 

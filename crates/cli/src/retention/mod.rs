@@ -28,7 +28,7 @@ use abide_keeper::group::Groups;
 use abide_ports::{
     clock::Clock,
     processes::Processes,
-    store::{Page, Store, StoreError},
+    store::{PageRequest, Store, StoreError},
 };
 
 use crate::{config::settings::Retention, made::Purpose};
@@ -217,7 +217,7 @@ impl Keeping {
     async fn workspaces_in_use(&self) -> Result<BTreeSet<PathBuf>, StoreError> {
         let mut used = BTreeSet::new();
         for status in [RunStatus::Queued, RunStatus::Running, RunStatus::WaitingUser, RunStatus::Idle] {
-            let mut page = Page::first(PAGE).within(PAGE_BYTES);
+            let mut page = PageRequest::first(PAGE).within(PAGE_BYTES);
             loop {
                 let listed = self.store.runs(Some(status), page.clone()).await?;
                 for run in listed.items {

@@ -10,8 +10,11 @@ use abide_domain::{
     settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
 };
 use abide_ports::{
-    processes::{Follow, Found, Lost, Offsets, Start, StartError, Write},
-    store::{Change, Commit, Journal},
+    processes::{
+        OutputFollower, OutputOffsets, ProcessLookup, ProcessStart, ProcessUnreachable, StartError,
+        StdinWrite,
+    },
+    store::{Journal, JournalCommit, RunChange},
 };
 use abide_store::memory::MemoryStore;
 use abide_testkit::clock::FakeClock;
@@ -27,25 +30,29 @@ const DAY_MICROS: i64 = 86_400 * 1_000_000;
 struct Leftovers(Mutex<Vec<String>>);
 
 impl Processes for Leftovers {
-    fn start(&self, _: &str, _: &Start<'_>) -> Result<abide_domain::process::ProcessBinding, StartError> {
+    fn start(
+        &self,
+        _: &str,
+        _: &ProcessStart<'_>,
+    ) -> Result<abide_domain::process::ProcessBinding, StartError> {
         Err(StartError::Gone)
     }
-    fn find(&self, _: &str) -> Found {
-        Found::Never
+    fn find(&self, _: &str) -> ProcessLookup {
+        ProcessLookup::Never
     }
     fn last_heard(&self, _: &str) -> Option<Timestamp> {
         None
     }
-    fn follow(&self, _: &str, _: Offsets) -> Result<Box<dyn Follow>, Lost> {
-        Err(Lost { reason: String::new() })
+    fn follow(&self, _: &str, _: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
+        Err(ProcessUnreachable { reason: String::new() })
     }
-    fn write(&self, _: &str, _: &Write<'_>) -> Result<(), Lost> {
+    fn write(&self, _: &str, _: &StdinWrite<'_>) -> Result<(), ProcessUnreachable> {
         Ok(())
     }
-    fn signal(&self, _: &str, _: abide_ports::engine::Signal) -> Result<(), Lost> {
+    fn signal(&self, _: &str, _: abide_ports::engine::ProcessSignal) -> Result<(), ProcessUnreachable> {
         Ok(())
     }
-    fn end(&self, name: &str) -> Result<ExitStatus, Lost> {
+    fn end(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|held| held != name);
         Ok(ExitStatus::Unseen)
     }
@@ -54,7 +61,7 @@ impl Processes for Leftovers {
     }
     fn files_of(
         &self,
-        _: &abide_ports::engine::Installation,
+        _: &abide_ports::engine::EngineInstallation,
     ) -> Option<Vec<abide_ports::processes::FileIdentity>> {
         None
     }
@@ -129,11 +136,11 @@ impl House {
     }
 
     async fn take(&self, run: RunId, event: RunEvent) {
-        let before = abide_ports::store::Runs::run(&*self.store, run).await.expect("memory answers");
+        let before = abide_ports::store::RunQueries::run(&*self.store, run).await.expect("memory answers");
         let stamp = self.clock.stamp();
         let step = run::apply(before.as_ref(), &stamp, &event).expect("the rules allow it");
-        let change = Change::new(before.as_ref(), stamp, event, step);
-        self.store.commit(Commit { changes: vec![change] }).await.expect("memory takes it");
+        let change = RunChange::new(before.as_ref(), stamp, event, step);
+        self.store.commit(JournalCommit { changes: vec![change] }).await.expect("memory takes it");
     }
 
     async fn ends(&self, run: RunId) {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io::IsTerminal, path::Path, process::ExitCode};
 
-use abide_ports::catalogue::Catalogue;
+use abide_ports::catalogue::EngineLookup;
 use abide_wire::run::{CreateRunRequest, ExecutionModeValue, RunOptions};
 use anyhow::Context;
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 use abide_api::metrics::Metrics;
-use abide_ports::watch::{Milestone, Sight, Watcher};
+use abide_ports::watch::{CommitObserver, CommitReport, CompletedItem};
 use ureq::Agent;
 
 /// Who sends traces.
@@ -26,7 +26,7 @@ pub(crate) struct Traces {
 /// What the thread is given.
 enum Item {
     /// Something ended.
-    Ended(Milestone),
+    Ended(CompletedItem),
     /// Send what is there, and say so.
     Flush(SyncSender<()>),
 }
@@ -75,8 +75,8 @@ impl Traces {
     }
 }
 
-impl Watcher for Traces {
-    fn committed(&self, sight: &Sight<'_>) {
+impl CommitObserver for Traces {
+    fn committed(&self, sight: &CommitReport<'_>) {
         for milestone in sight.milestones {
             match self.queue.try_send(Item::Ended(milestone.clone())) {
                 Ok(()) => {}

@@ -10,18 +10,18 @@ use abide_domain::{
     time::Timestamp,
     turn::ExecutionStatus,
 };
-use abide_ports::watch::{AttemptSeen, Milestone, RunEnded, TurnEnded};
+use abide_ports::watch::{AttemptSummary, CompletedItem, CompletedRun, CompletedTurn};
 use serde_json::{Value, json};
 
 /// The spans that tell of something that ended.
-pub(super) fn of(milestone: &Milestone) -> Vec<Value> {
+pub(super) fn of(milestone: &CompletedItem) -> Vec<Value> {
     match milestone {
-        Milestone::Run(run) => vec![of_run(run)],
-        Milestone::Turn(turn) => {
+        CompletedItem::Run(run) => vec![of_run(run)],
+        CompletedItem::Turn(turn) => {
             let attempts = turn.attempts.iter().map(|attempt| of_attempt(turn, attempt));
             std::iter::once(of_turn(turn)).chain(attempts).collect()
         }
-        Milestone::Delivered(_) => vec![],
+        CompletedItem::Delivered(_) => vec![],
     }
 }
 
@@ -34,7 +34,7 @@ pub(super) fn request(spans: Vec<Value>) -> Value {
     }] })
 }
 
-fn of_run(run: &RunEnded) -> Value {
+fn of_run(run: &CompletedRun) -> Value {
     let attributes = vec![
         text("abide.run", &run.run_id.to_string()),
         text("abide.engine", &run.engine),
@@ -53,7 +53,7 @@ fn of_run(run: &RunEnded) -> Value {
     })
 }
 
-fn of_turn(turn: &TurnEnded) -> Value {
+fn of_turn(turn: &CompletedTurn) -> Value {
     let attributes = vec![
         text("abide.run", &turn.run_id.to_string()),
         text("abide.engine", &turn.engine),
@@ -73,7 +73,7 @@ fn of_turn(turn: &TurnEnded) -> Value {
     })
 }
 
-fn of_attempt(turn: &TurnEnded, seen: &AttemptSeen) -> Value {
+fn of_attempt(turn: &CompletedTurn, seen: &AttemptSummary) -> Value {
     let mut attributes = vec![
         text("abide.run", &turn.run_id.to_string()),
         text("abide.engine", &turn.engine),

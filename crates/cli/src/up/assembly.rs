@@ -8,7 +8,7 @@ use std::{
 use abide_api::metrics::Metrics;
 use abide_daemon::{CrashGuard, Daemon, Desk, GuardPauses, Habits, SpaceLimit, World};
 use abide_domain::time::Seconds;
-use abide_ports::{store::Store, watch::Watcher};
+use abide_ports::{store::Store, watch::CommitObserver};
 use abide_store::{
     Loss,
     registry::{self, Opened, Opening},
@@ -38,7 +38,7 @@ pub(super) async fn daemon(
     home: &Path,
     loss: Loss,
     metrics: &Metrics,
-    watchers: Vec<Arc<dyn Watcher>>,
+    watchers: Vec<Arc<dyn CommitObserver>>,
 ) -> anyhow::Result<(Daemon, Keeping)> {
     let opening = Opening { home: Some(home.to_owned()), loss, only_looks: false };
     let Opened { store, notes } =

@@ -17,7 +17,7 @@ use abide_api::{
     http::{self, LocalListener, Service, Stop},
     metrics::Metrics,
 };
-use abide_ports::watch::Watcher;
+use abide_ports::watch::CommitObserver;
 use abide_store::Loss;
 use anyhow::Context;
 use tokio::{
@@ -140,9 +140,9 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     let local = LocalListener { listener: local, refusal: socket::refusal };
     let address = Address::new(listener.local_addr().context("the listener has no address")?);
     let metrics = Metrics::new();
-    let mut watchers: Vec<Arc<dyn Watcher>> = vec![Arc::new(metrics.clone())];
+    let mut watchers: Vec<Arc<dyn CommitObserver>> = vec![Arc::new(metrics.clone())];
     let traces = Traces::start(&config.otel.endpoint, &metrics)?;
-    watchers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn Watcher>));
+    watchers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn CommitObserver>));
     let (daemon, keeping) = assembly::daemon(config, &home, loss(arguments), &metrics, watchers).await?;
     let terminals = Arc::new(assembly::terminals(config)?);
     address.publish(&home)?;

@@ -31,7 +31,7 @@ use abide_os::{
     beneath::{Directory, FileKind},
     remove::remove,
 };
-use abide_ports::workspace::{Preparation, Skill, Unusable, Workspaces};
+use abide_ports::workspace::{RunSkill, WorkspaceError, WorkspacePreparation, Workspaces};
 
 use crate::{
     made::{self, Purpose},
@@ -63,7 +63,7 @@ const FILE_MODE: u32 = 0o666;
 const LOOKS: u32 = 5;
 
 impl Workspaces for Folders {
-    fn prepare(&self, preparation: &Preparation<'_>) -> Result<(), Unusable> {
+    fn prepare(&self, preparation: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError> {
         let named = Path::new(preparation.workspace);
         // A directory with the run's own name is the run's own, and made for it.
         if named.file_name().is_some_and(|name| name == preparation.run) {
@@ -90,8 +90,8 @@ fn make_own(workspace: &Path, run: &str) -> io::Result<()> {
     }
 }
 
-fn unusable(workspace: &str) -> Unusable {
-    Unusable(format!("the workspace {workspace} is not there or cannot be entered"))
+fn unusable(workspace: &str) -> WorkspaceError {
+    WorkspaceError(format!("the workspace {workspace} is not there or cannot be entered"))
 }
 
 fn make_artifacts(workspace: &Directory) -> Result<(), OsError> {
@@ -118,10 +118,14 @@ fn write_new(folder: &Directory, name: &str, bytes: &[u8]) -> Result<File, OsErr
 }
 
 /// Sees to it that the run's copy of its skill is in its place.
-fn place(workspace: &Directory, preparation: &Preparation<'_>, skill: &Skill) -> Result<(), Unusable> {
+fn place(
+    workspace: &Directory,
+    preparation: &WorkspacePreparation<'_>,
+    skill: &RunSkill,
+) -> Result<(), WorkspaceError> {
     let (folder, name) = skill.copy.rsplit_once('/').unwrap_or(("", &skill.copy));
     let folder = workspace.create_directories(folder, FOLDER_MODE).map_err(|error| {
-        Unusable(format!("cannot make the folder {folder} for skills in the workspace: {error}"))
+        WorkspaceError(format!("cannot make the folder {folder} for skills in the workspace: {error}"))
     })?;
     if found(&folder, name, preparation.run) == There::ForThisRun {
         return Ok(());
@@ -139,7 +143,7 @@ fn place(workspace: &Directory, preparation: &Preparation<'_>, skill: &Skill) ->
             }
             There::OwnersOwn => {
                 let (copy, source) = (&skill.copy, &skill.source);
-                return Err(Unusable(format!(
+                return Err(WorkspaceError(format!(
                     "the workspace has a {copy} of its own, which is not overwritten; start the run without the \
                      skill to use that one, or rename the folder {source}"
                 )));
@@ -150,13 +154,16 @@ fn place(workspace: &Directory, preparation: &Preparation<'_>, skill: &Skill) ->
                     Ok(()) => return Ok(()),
                     Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
                     Err(error) => {
-                        return Err(Unusable(format!("cannot put the skill at {}: {error}", skill.copy)));
+                        return Err(WorkspaceError(format!(
+                            "cannot put the skill at {}: {error}",
+                            skill.copy
+                        )));
                     }
                 }
             }
         }
     }
-    Err(Unusable(format!("other runs keep changing {} in the workspace; try again later", skill.copy)))
+    Err(WorkspaceError(format!("other runs keep changing {} in the workspace; try again later", skill.copy)))
 }
 
 /// What is in a copy's place.
@@ -215,9 +222,13 @@ impl Drop for Staged {
     }
 }
 
-fn stage(workspace: &Directory, preparation: &Preparation<'_>, skill: &Skill) -> Result<Staged, Unusable> {
+fn stage(
+    workspace: &Directory,
+    preparation: &WorkspacePreparation<'_>,
+    skill: &RunSkill,
+) -> Result<Staged, WorkspaceError> {
     let named = workspace.path().join(&skill.source);
-    let wrong = |what: &str| Unusable(format!("the skill {} {what}", named.display()));
+    let wrong = |what: &str| WorkspaceError(format!("the skill {} {what}", named.display()));
     let source = open_source(workspace, &named).map_err(|error| {
         if error.kind() == io::ErrorKind::NotADirectory {
             wrong(&format!("is not a folder; name the folder in which the {SKILL_FILE} lies"))
@@ -239,7 +250,10 @@ fn stage(workspace: &Directory, preparation: &Preparation<'_>, skill: &Skill) ->
         Err(error) => return Err(wrong(&format!("has no {SKILL_FILE} that can be read: {error}"))),
     }
     let not_written = |error: OsError| {
-        Unusable(format!("cannot copy the skill into the workspace {}: {error}", workspace.path().display()))
+        WorkspaceError(format!(
+            "cannot copy the skill into the workspace {}: {error}",
+            workspace.path().display()
+        ))
     };
     let staging = workspace.create_directories(STAGING, FOLDER_MODE).map_err(not_written)?;
     let run = preparation.run;

@@ -55,11 +55,11 @@ impl Place {
     }
 
     fn prepare_from(&self, source: &str, run: &str, mode: ExecutionMode) -> Result<(), String> {
-        let skill = Skill::new(source, ".agents/skills").expect("it has a name");
+        let skill = RunSkill::new(source, ".agents/skills").expect("it has a name");
         let workspace = self.workspace();
         let workspace = workspace.to_str().expect("it is UTF-8");
-        let preparation = Preparation { run, workspace, mode, skill: Some(&skill) };
-        Folders.prepare(&preparation).map_err(|Unusable(reason)| reason)
+        let preparation = WorkspacePreparation { run, workspace, mode, skill: Some(&skill) };
+        Folders.prepare(&preparation).map_err(|WorkspaceError(reason)| reason)
     }
 
     fn nothing_is_staged(&self) -> bool {
@@ -439,10 +439,10 @@ fn make_fifo(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
 }
 
-fn plain(place: &Place) -> Result<(), Unusable> {
+fn plain(place: &Place) -> Result<(), WorkspaceError> {
     let workspace = place.workspace();
     let workspace = workspace.to_str().expect("it is UTF-8");
-    Folders.prepare(&Preparation { run: "run_1", workspace, mode: Auto, skill: None })
+    Folders.prepare(&WorkspacePreparation { run: "run_1", workspace, mode: Auto, skill: None })
 }
 
 #[test]

@@ -30,9 +30,9 @@ use abide_domain::{
 use abide_keeper::launch::Launcher;
 use abide_ports::{
     clock::Clock,
-    engine::Isolation,
+    engine::IsolationMode,
     processes::Processes,
-    store::{Page, Store},
+    store::{PageRequest, Store},
 };
 use abide_store::memory::MemoryStore;
 use abide_testkit::model::{ModelServer, Script};
@@ -112,7 +112,7 @@ impl Stage {
                 desk: desk.clone(),
                 store: store.clone(),
                 clock,
-                catalogue: Arc::new(EngineCatalogue::new(&configured, &binary, Isolation::Auto)),
+                catalogue: Arc::new(EngineCatalogue::new(&configured, &binary, IsolationMode::Auto)),
                 processes: processes.clone(),
                 workspaces: Arc::new(Folders),
                 private: home.path().join("runs").to_string_lossy().into_owned(),
@@ -253,20 +253,20 @@ impl Stage {
 
     /// The open question of a run.
     pub(crate) fn question(&self, run: RunId) -> Interaction {
-        let open = self.runtime.block_on(self.store.open_interactions(Page::first(100)));
+        let open = self.runtime.block_on(self.store.open_interactions(PageRequest::first(100)));
         let open = open.expect("memory can be read").items;
         open.into_iter().find(|question| question.run_id == run).expect("the run has an open question")
     }
 
     /// The open questions of all runs.
     pub(crate) fn open_questions(&self) -> usize {
-        let open = self.runtime.block_on(self.store.open_interactions(Page::first(100)));
+        let open = self.runtime.block_on(self.store.open_interactions(PageRequest::first(100)));
         open.expect("memory can be read").items.len()
     }
 
     /// What the ledger says of a run's turns.
     pub(crate) fn turns(&self, run: RunId) -> Vec<Turn> {
-        let turns = self.runtime.block_on(self.store.turns_of(run, Page::first(100)));
+        let turns = self.runtime.block_on(self.store.turns_of(run, PageRequest::first(100)));
         turns.expect("memory can be read").items
     }
 

@@ -13,9 +13,9 @@ use abide_domain::{
     effect::Effect, engine::EngineInteractiveProfile, event::RunEvent, run::Run, settings::RunSettings,
 };
 use abide_ports::{
-    catalogue::{Catalogue, Entry},
+    catalogue::{EngineLookup, InstalledEngine},
     clock::Clock,
-    engine::{Health, Installation},
+    engine::{EngineHealth, EngineInstallation},
     processes::{FileIdentity, Processes},
 };
 
@@ -26,23 +26,23 @@ const MOST: usize = 64;
 
 /// Programs that were examined and found well.
 pub(super) struct Examined {
-    catalogue: Arc<dyn Catalogue>,
+    catalogue: Arc<dyn EngineLookup>,
     processes: Arc<dyn Processes>,
     clock: Arc<dyn Clock>,
-    seen: Mutex<VecDeque<(Program, Health)>>,
+    seen: Mutex<VecDeque<(Program, EngineHealth)>>,
 }
 
 /// A program, in a way that another or a changed one is another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Program {
     engine: String,
-    installation: Installation,
+    installation: EngineInstallation,
     files: Vec<FileIdentity>,
 }
 
 impl Examined {
     pub(super) fn new(
-        catalogue: Arc<dyn Catalogue>,
+        catalogue: Arc<dyn EngineLookup>,
         processes: Arc<dyn Processes>,
         clock: Arc<dyn Clock>,
     ) -> Self {
@@ -51,7 +51,7 @@ impl Examined {
 
     /// The program as it is now, if its files can be told. To be asked before it is examined: what is replaced
     /// meanwhile is then not mistaken for what was seen.
-    pub(super) fn program(&self, entry: &Entry) -> Option<Program> {
+    pub(super) fn program(&self, entry: &InstalledEngine) -> Option<Program> {
         let files = self.processes.files_of(&entry.installation)?;
         Some(Program {
             engine: entry.engine.name().to_owned(),
@@ -60,7 +60,7 @@ impl Examined {
         })
     }
 
-    pub(super) fn remember(&self, program: Program, health: Health) {
+    pub(super) fn remember(&self, program: Program, health: EngineHealth) {
         let mut seen = lock(&self.seen);
         // Of one command there is one memory, however often its program was replaced.
         seen.retain(|(known, _)| {
@@ -73,7 +73,7 @@ impl Examined {
     }
 
     /// What is known of an engine's program as it is now.
-    pub(super) fn known(&self, entry: &Entry) -> Option<Health> {
+    pub(super) fn known(&self, entry: &InstalledEngine) -> Option<EngineHealth> {
         let program = self.program(entry)?;
         let seen = lock(&self.seen);
         seen.iter().find(|(known, _)| *known == program).map(|(_, health)| health.clone())
@@ -88,7 +88,12 @@ impl Examined {
     }
 
     /// What a healthy engine means for a run.
-    pub(super) fn resolved(&self, entry: &Entry, health: &Health, settings: &RunSettings) -> RunEvent {
+    pub(super) fn resolved(
+        &self,
+        entry: &InstalledEngine,
+        health: &EngineHealth,
+        settings: &RunSettings,
+    ) -> RunEvent {
         let fresh = uuid_of(self.clock.stamp().fresh.0);
         RunEvent::ProfileResolved {
             profile: EngineInteractiveProfile {

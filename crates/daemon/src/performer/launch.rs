@@ -17,12 +17,13 @@ use abide_domain::{
     turn::{Turn, TurnTrigger},
 };
 use abide_ports::{
-    catalogue::Entry,
+    catalogue::InstalledEngine,
     engine::{
-        Engine, Installation, Interpreter, Isolation, IsolationScope, Launch, Order, Prompted, Said, Sandbox,
+        Engine, EngineFact, EngineInstallation, IsolationMode, IsolationScope, LaunchContext,
+        ProcessInterpreter, ProcessSpec, PromptSource, SandboxMode,
     },
-    processes::{Found, Processes, Start, StartError},
-    workspace::{Preparation, Skill, Unusable, Workspaces},
+    processes::{ProcessLookup, ProcessStart, Processes, StartError},
+    workspace::{RunSkill, WorkspaceError, WorkspacePreparation, Workspaces},
 };
 
 use super::{Carried, Performer, listen::contained, name};
@@ -36,13 +37,13 @@ pub(super) struct Launched {
     workspace: String,
     mode: ExecutionMode,
     model: Option<String>,
-    sandbox: Option<Sandbox>,
+    sandbox: Option<SandboxMode>,
     /// Of the run itself; none if it goes by the configuration.
-    isolation: Option<Isolation>,
-    skill: Option<Skill>,
+    isolation: Option<IsolationMode>,
+    skill: Option<RunSkill>,
     session_since: Option<Timestamp>,
     resume_detail: String,
-    prompted: Prompted,
+    prompted: PromptSource,
 }
 
 impl Launched {
@@ -60,21 +61,28 @@ impl Launched {
             workspace: settings.workspace.clone(),
             mode: settings.execution_mode,
             model: settings.model.clone(),
-            sandbox: Sandbox::of(settings),
-            isolation: settings.isolation.as_ref().map(|_| Isolation::of(settings, Isolation::Namespace)),
-            skill: settings.skill.as_deref().and_then(|source| Skill::new(source, skills_folder)),
+            sandbox: SandboxMode::of(settings),
+            isolation: settings
+                .isolation
+                .as_ref()
+                .map(|_| IsolationMode::of(settings, IsolationMode::Namespace)),
+            skill: settings.skill.as_deref().and_then(|source| RunSkill::new(source, skills_folder)),
             // A session is no older than its run's first process.
             session_since: (turn.turn_index > 1).then_some(run.created_at),
             prompted: match turn.cause {
-                TurnTrigger::Message(_) => Prompted::ByMessage,
-                TurnTrigger::Reply(_) => Prompted::ByReply,
+                TurnTrigger::Message(_) => PromptSource::ByMessage,
+                TurnTrigger::Reply(_) => PromptSource::ByReply,
             },
         })
     }
 
     /// The same in the engine's words.
-    pub(super) fn order<'a>(&'a self, installation: &'a Installation, private: &'a str) -> Order<'a> {
-        Order {
+    pub(super) fn order<'a>(
+        &'a self,
+        installation: &'a EngineInstallation,
+        private: &'a str,
+    ) -> LaunchContext<'a> {
+        LaunchContext {
             installation,
             kind: self.kind,
             session: &self.session,
@@ -92,13 +100,13 @@ impl Launched {
         }
     }
 
-    fn isolation(&self, installation: &Installation) -> Isolation {
+    fn isolation(&self, installation: &EngineInstallation) -> IsolationMode {
         self.isolation.unwrap_or(installation.isolation)
     }
 
     /// What has to be in the workspace before.
-    fn preparation<'a>(&'a self, run: &'a str) -> Preparation<'a> {
-        Preparation { run, workspace: &self.workspace, mode: self.mode, skill: self.skill.as_ref() }
+    fn preparation<'a>(&'a self, run: &'a str) -> WorkspacePreparation<'a> {
+        WorkspacePreparation { run, workspace: &self.workspace, mode: self.mode, skill: self.skill.as_ref() }
     }
 }
 
@@ -106,9 +114,9 @@ impl Launched {
 pub(super) struct Starting {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) attempt: Attempt,
-    installation: Installation,
+    installation: EngineInstallation,
     launched: Launched,
-    launch: Launch,
+    launch: ProcessSpec,
     private: String,
     run: String,
     name: String,
@@ -116,7 +124,7 @@ pub(super) struct Starting {
 
 impl Starting {
     /// Who understands what it will say.
-    pub(super) fn interpreter(&self) -> Box<dyn Interpreter> {
+    pub(super) fn interpreter(&self) -> Box<dyn ProcessInterpreter> {
         self.engine.interpreter(&self.launched.order(&self.installation, &self.private))
     }
 
@@ -129,10 +137,10 @@ impl Starting {
     ) -> Result<ProcessBinding, Trouble> {
         catch_unwind(AssertUnwindSafe(|| self.start(processes, workspaces))).unwrap_or_else(|_| {
             match processes.find(&self.name) {
-                Found::Held(process) => Ok(process),
-                Found::Silent => Err(Trouble::Process(StartError::Silent)),
-                Found::Gone => Err(Trouble::Process(StartError::Gone)),
-                Found::Never => Err(Trouble::Process(StartError::System(BROKE.to_owned()))),
+                ProcessLookup::Held(process) => Ok(process),
+                ProcessLookup::Silent => Err(Trouble::Process(StartError::Silent)),
+                ProcessLookup::Gone => Err(Trouble::Process(StartError::Gone)),
+                ProcessLookup::Never => Err(Trouble::Process(StartError::System(BROKE.to_owned()))),
             }
         })
     }
@@ -144,7 +152,7 @@ impl Starting {
         workspaces: &dyn Workspaces,
     ) -> Result<ProcessBinding, Trouble> {
         // What was started before a crash has its workspace, and is not to be lost over a skill that went since.
-        if processes.find(&self.name) == Found::Never {
+        if processes.find(&self.name) == ProcessLookup::Never {
             workspaces.prepare(&self.launched.preparation(&self.run)).map_err(Trouble::Workspace)?;
         }
         processes.start(&self.name, &self.order_to_start()).map_err(Trouble::Process)
@@ -154,22 +162,22 @@ impl Starting {
     pub(super) fn warning(&self, processes: &dyn Processes) -> Option<RunEvent> {
         let isolation = match self.engine.isolation_scope() {
             IsolationScope::Process | IsolationScope::Tools => self.launched.isolation(&self.installation),
-            IsolationScope::Nothing => Isolation::Off,
+            IsolationScope::Nothing => IsolationMode::Off,
         };
-        let text = processes.warning(&Start { isolation, ..self.order_to_start() })?;
+        let text = processes.warning(&ProcessStart { isolation, ..self.order_to_start() })?;
         // Before everything that it says.
-        Some(RunEvent::Progressed { attempt: self.attempt, position: Said::position(0, 1), text })
+        Some(RunEvent::Progressed { attempt: self.attempt, position: EngineFact::position(0, 1), text })
     }
 
-    fn order_to_start(&self) -> Start<'_> {
-        Start {
+    fn order_to_start(&self) -> ProcessStart<'_> {
+        ProcessStart {
             launch: &self.launch,
             workspace: &self.launched.workspace,
             private: &self.private,
             pass_env: &self.installation.pass_env,
             isolation: match self.engine.isolation_scope() {
                 IsolationScope::Process => self.launched.isolation(&self.installation),
-                IsolationScope::Tools | IsolationScope::Nothing => Isolation::Off,
+                IsolationScope::Tools | IsolationScope::Nothing => IsolationMode::Off,
             },
         }
     }
@@ -179,7 +187,7 @@ const BROKE: &str = "starting it broke an assumption of Abide's own; the log say
 
 /// Why there is no process.
 pub(super) enum Trouble {
-    Workspace(Unusable),
+    Workspace(WorkspaceError),
     Process(StartError),
 }
 
@@ -188,7 +196,7 @@ impl Trouble {
     pub(super) fn told(self, attempt: Attempt) -> Option<RunEvent> {
         Some(match self {
             Self::Process(StartError::Silent) => return None,
-            Self::Workspace(Unusable(reason)) => never(attempt, FailureCode::WorkspaceUnusable, reason),
+            Self::Workspace(WorkspaceError(reason)) => never(attempt, FailureCode::WorkspaceUnusable, reason),
             Self::Process(StartError::Program(program)) => {
                 let message = format!(
                     "cannot start {program}, with which this run was begun; install it again, or start a new run with \
@@ -227,7 +235,7 @@ impl Performer {
         let never = |code, message| Box::new(Carried::Told(never(attempt, code, message)));
         let entry = self.world.catalogue.engine(&run.settings.engine);
         let entry = entry.map(|entry| entry.called_as(run.command.as_ref()));
-        let Some(Entry { engine, installation, .. }) = entry else {
+        let Some(InstalledEngine { engine, installation, .. }) = entry else {
             let message = format!("there is no engine {} any more; see `abide doctor`", run.settings.engine);
             return Err(never(FailureCode::EngineNotFound, message));
         };

@@ -19,8 +19,8 @@ use abide_domain::{
     turn::Turn,
 };
 use abide_ports::{
-    processes::{Follow, Heard, Lost, Offsets, Write},
-    store::{Page, StoreError},
+    processes::{OutputFollower, OutputOffsets, ProcessOutput, ProcessUnreachable, StdinWrite},
+    store::{PageRequest, StoreError},
 };
 use tokio::sync::OwnedMutexGuard;
 
@@ -69,7 +69,7 @@ pub(super) fn contained<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// How many bytes lie between two places.
-fn beyond(from: Offsets, to: Offsets) -> u64 {
+fn beyond(from: OutputOffsets, to: OutputOffsets) -> u64 {
     to.stdout.saturating_sub(from.stdout) + to.stderr.saturating_sub(from.stderr)
 }
 
@@ -174,7 +174,7 @@ impl Performer {
     /// The first turn that an attempt's process was given, and the names of all of them.
     async fn turns_given(&self, run: RunId, attempt: Attempt) -> Option<(Turn, Vec<TurnId>)> {
         let (mut first, mut names) = (None, Vec::new());
-        let mut page = Page::first(TURNS_AT_ONCE).within(TURN_BYTES_AT_ONCE);
+        let mut page = PageRequest::first(TURNS_AT_ONCE).within(TURN_BYTES_AT_ONCE);
         loop {
             let listed = self.world.store.turns_of(run, page.clone()).await.ok()?;
             let given = |turn: &Turn| turn.attempts.iter().any(|record| record.attempt == attempt);
@@ -214,7 +214,7 @@ struct News {
 /// Why a process could not be heard to its end.
 enum Unheard {
     /// It cannot be reached.
-    Lost(Lost),
+    Lost(ProcessUnreachable),
     /// A part of what it said is gone for good.
     Missing(String),
 }
@@ -228,8 +228,8 @@ impl Unheard {
     }
 }
 
-impl From<Lost> for Unheard {
-    fn from(lost: Lost) -> Self {
+impl From<ProcessUnreachable> for Unheard {
+    fn from(lost: ProcessUnreachable) -> Self {
         Self::Lost(lost)
     }
 }
@@ -313,7 +313,7 @@ impl Listener {
     }
 
     /// Listens until the process is over. What it says last is left to be committed.
-    fn hear_out(&self, follow: &mut dyn Follow, news: &mut News) -> Result<(), Unheard> {
+    fn hear_out(&self, follow: &mut dyn OutputFollower, news: &mut News) -> Result<(), Unheard> {
         let mut patience = None;
         let every = CHECKPOINT_EVERY.min(self.performer.world.processes.kept_bytes() / 4);
         let mut stored = lock(&self.talk).fed();
@@ -327,30 +327,30 @@ impl Listener {
                 false => Some(Duration::ZERO),
             };
             let deeds = match follow.next(waits)? {
-                Heard::Stdout(bytes) => self.understand(|talk| talk.heard(&bytes))?,
-                Heard::Stderr(bytes) => {
+                ProcessOutput::Stdout(bytes) => self.understand(|talk| talk.heard(&bytes))?,
+                ProcessOutput::Stderr(bytes) => {
                     lock(&self.talk).complained(&bytes);
                     vec![]
                 }
-                Heard::Exited(exit) => {
+                ProcessOutput::Exited(exit) => {
                     let deeds = self.understand(|talk| talk.departed(exit))?;
                     self.perform(deeds, news);
                     return Ok(());
                 }
-                Heard::Missing(reason) => return Err(Unheard::Missing(reason)),
-                Heard::Nothing if !news.events.is_empty() => {
+                ProcessOutput::Missing(reason) => return Err(Unheard::Missing(reason)),
+                ProcessOutput::Nothing if !news.events.is_empty() => {
                     self.commit(news);
                     continue;
                 }
-                Heard::Nothing if behind => {
+                ProcessOutput::Nothing if behind => {
                     lock(&self.talk).caught_up();
                     continue;
                 }
-                Heard::Nothing => {
+                ProcessOutput::Nothing => {
                     lock(&self.talk).dismiss();
                     patience = None;
                     let name = name(self.run, self.attempt);
-                    let signal = abide_ports::engine::Signal::Terminate;
+                    let signal = abide_ports::engine::ProcessSignal::Terminate;
                     let _it_may_have_gone = self.performer.world.processes.signal(&name, signal);
                     continue;
                 }
@@ -379,7 +379,7 @@ impl Listener {
 
     /// Stores how far the process has been heard, when everything up to there is committed, so that the output before it
     /// need not be kept any more. Says up to where it is stored now.
-    fn store_checkpoint(&self, follow: &mut dyn Follow, stored: Offsets) -> Offsets {
+    fn store_checkpoint(&self, follow: &mut dyn OutputFollower, stored: OutputOffsets) -> OutputOffsets {
         let performer = &self.performer;
         let committed = performer.runtime.block_on(performer.world.desk.latest(self.run));
         let live = committed.ok().flatten().and_then(|run| run.live().cloned());
@@ -421,7 +421,7 @@ impl Listener {
                 Deed::Write { key, bytes } => {
                     self.commit(news);
                     let name = name(self.run, self.attempt);
-                    let write = Write { key, bytes: &bytes, ends: false };
+                    let write = StdinWrite { key, bytes: &bytes, ends: false };
                     // A process that cannot be written to is about to be heard of.
                     let _noticed_by_its_exit = self.performer.world.processes.write(&name, &write);
                 }

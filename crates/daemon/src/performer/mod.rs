@@ -34,10 +34,10 @@ use abide_domain::{
     time::{Seconds, Timestamp},
 };
 use abide_ports::{
-    catalogue::Catalogue,
+    catalogue::EngineLookup,
     clock::Clock,
-    contents::Contents,
-    processes::{Found, Processes},
+    contents::ContentStore,
+    processes::{ProcessLookup, Processes},
     store::{Store, StoreError},
     workspace::Workspaces,
 };
@@ -68,7 +68,7 @@ pub struct World {
     /// What time it is.
     pub clock: Arc<dyn Clock>,
     /// Which engines there are.
-    pub catalogue: Arc<dyn Catalogue>,
+    pub catalogue: Arc<dyn EngineLookup>,
     /// Who holds processes.
     pub processes: Arc<dyn Processes>,
     /// Who prepares the directories that runs work in.
@@ -78,7 +78,7 @@ pub struct World {
     /// How long a turn that is out of contact is searched for, over all losses of its process (E8).
     pub recovery_max: Seconds,
     /// Where texts are kept that are too long for a question.
-    pub contents: Arc<dyn Contents>,
+    pub contents: Arc<dyn ContentStore>,
     /// How much disk space must be free for something new.
     pub space: SpaceLimit,
 }
@@ -515,12 +515,12 @@ impl Performer {
             .await
         {
             // What it said before its keeper died counts (E7).
-            Found::Held(_) | Found::Gone => self.listen(&run).await,
-            Found::Silent => {
+            ProcessLookup::Held(_) | ProcessLookup::Gone => self.listen(&run).await,
+            ProcessLookup::Silent => {
                 let within = Some(self.world.recovery_max);
                 self.take(run.run_id, RunEvent::ContactLost { attempt, within }).await?;
             }
-            Found::Never => {
+            ProcessLookup::Never => {
                 self.take(run.run_id, RunEvent::ProcessExited { attempt, exit: ExitStatus::Unseen }).await?;
             }
         }

@@ -15,8 +15,8 @@ use abide_domain::{
     time::{TimeSpan, Timestamp},
 };
 use abide_ports::{
-    engine::{Answer, Leave, Signal, Stop, Unsupported},
-    processes::{Found, Heard, Offsets, Processes, Write},
+    engine::{GateAnswer, InterruptMethod, ProcessSignal, ShutdownMethod, UnsupportedOperation},
+    processes::{OutputOffsets, ProcessLookup, ProcessOutput, Processes, StdinWrite},
 };
 
 use super::{Carried, Performer, key, listen::contained, lock, name};
@@ -50,7 +50,7 @@ impl Performer {
             Effect::Answer { attempt, gate, text, verdict, .. } => {
                 let (gate, text, verdict) = (gate.clone(), text.clone(), *verdict);
                 let answer =
-                    move |talk: &mut Talk| talk.answer(&Answer { gate: &gate, text: &text, verdict });
+                    move |talk: &mut Talk| talk.answer(&GateAnswer { gate: &gate, text: &text, verdict });
                 match self.write(run, *attempt, owed, answer).await {
                     Written::Yes => performed,
                     Written::Gone | Written::Unsupported => missed,
@@ -77,10 +77,10 @@ impl Performer {
             Effect::Recover { attempt, .. } => {
                 let (processes, name) = (self.world.processes.clone(), name(run_id, *attempt));
                 match self.blocking(move || processes.find(&name)).await {
-                    Found::Held(process) => RunEvent::ContactRestored { attempt: *attempt, process },
+                    ProcessLookup::Held(process) => RunEvent::ContactRestored { attempt: *attempt, process },
                     // It may answer again at any time; how long it is searched for is the domain's to say.
-                    Found::Silent => return Carried::NotBefore(self.next_look(owed.due_at)),
-                    Found::Gone | Found::Never => RunEvent::RecoveryFailed {
+                    ProcessLookup::Silent => return Carried::NotBefore(self.next_look(owed.due_at)),
+                    ProcessLookup::Gone | ProcessLookup::Never => RunEvent::RecoveryFailed {
                         attempt: *attempt,
                         reason: "the process and its output are gone".to_owned(),
                     },
@@ -129,7 +129,7 @@ impl Performer {
         run: &Run,
         attempt: Attempt,
         owed: &PendingEffect,
-        make: impl FnOnce(&mut Talk) -> Result<Vec<u8>, Unsupported>,
+        make: impl FnOnce(&mut Talk) -> Result<Vec<u8>, UnsupportedOperation>,
     ) -> Written {
         let Some(talk) = self.talk_of(run.run_id, attempt) else { return Written::Gone };
         let made = contained(|| make(&mut lock(&talk)));
@@ -137,19 +137,22 @@ impl Performer {
         let (processes, name, key) =
             (self.world.processes.clone(), name(run.run_id, attempt), key(owed.number));
         let written =
-            self.blocking(move || processes.write(&name, &Write { key, bytes: &bytes, ends: false }));
+            self.blocking(move || processes.write(&name, &StdinWrite { key, bytes: &bytes, ends: false }));
         if written.await.is_ok() { Written::Yes } else { Written::Gone }
     }
 
     async fn interrupt(&self, run: RunId, attempt: Attempt, key: u64) {
         let Some(talk) = self.talk_of(run, attempt) else { return };
-        let stop = contained(|| lock(&talk).interrupt()).unwrap_or(Stop::Signal(Signal::Interrupt));
+        let stop = contained(|| lock(&talk).interrupt())
+            .unwrap_or(InterruptMethod::Signal(ProcessSignal::Interrupt));
         let (processes, name) = (self.world.processes.clone(), name(run, attempt));
         // A process that cannot be told has its end coming; the domain has a deadline for the rest.
         let _noticed_by_its_exit = self
             .blocking(move || match stop {
-                Stop::Write(bytes) => processes.write(&name, &Write { key, bytes: &bytes, ends: false }),
-                Stop::Signal(signal) => processes.signal(&name, signal),
+                InterruptMethod::Write(bytes) => {
+                    processes.write(&name, &StdinWrite { key, bytes: &bytes, ends: false })
+                }
+                InterruptMethod::Signal(signal) => processes.signal(&name, signal),
             })
             .await;
     }
@@ -161,13 +164,13 @@ impl Performer {
         let ended = self
             .blocking(move || {
                 match leave {
-                    Some(Leave::CloseInput) => {
-                        let write = Write { key: LAST_INPUT, bytes: &[], ends: true };
+                    Some(ShutdownMethod::CloseInput) => {
+                        let write = StdinWrite { key: LAST_INPUT, bytes: &[], ends: true };
                         if processes.write(&name, &write).is_ok() {
                             wait_for_exit(&*processes, &name);
                         }
                     }
-                    Some(Leave::Signal(signal)) => {
+                    Some(ShutdownMethod::Signal(signal)) => {
                         let _ended_below = processes.signal(&name, signal);
                     }
                     None => {}
@@ -208,11 +211,13 @@ const LAST_INPUT: u64 = (1 << 63) | (1 << 40);
 const LEAVING: Duration = Duration::from_secs(5);
 
 fn wait_for_exit(processes: &dyn Processes, name: &str) {
-    let Ok(mut follow) = processes.follow(name, Offsets::END) else { return };
+    let Ok(mut follow) = processes.follow(name, OutputOffsets::END) else { return };
     loop {
         match follow.next(Some(LEAVING)) {
-            Ok(Heard::Exited(_) | Heard::Missing(_) | Heard::Nothing) | Err(_) => return,
-            Ok(Heard::Stdout(_) | Heard::Stderr(_)) => {}
+            Ok(ProcessOutput::Exited(_) | ProcessOutput::Missing(_) | ProcessOutput::Nothing) | Err(_) => {
+                return;
+            }
+            Ok(ProcessOutput::Stdout(_) | ProcessOutput::Stderr(_)) => {}
         }
     }
 }

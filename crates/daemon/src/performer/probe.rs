@@ -16,8 +16,8 @@ use abide_domain::{
     run::Run,
 };
 use abide_ports::{
-    catalogue::Entry,
-    engine::{Health, Installation},
+    catalogue::InstalledEngine,
+    engine::{EngineHealth, EngineInstallation},
 };
 
 use super::{Carried, Performer, lock};
@@ -35,7 +35,7 @@ pub(super) struct Examinations {
 #[derive(Debug, Default)]
 struct Latest {
     ended: u64,
-    result: Option<(Installation, Health)>,
+    result: Option<(EngineInstallation, EngineHealth)>,
 }
 
 /// How long the engines are left alone after a start: turns that wait for the daemon come first.
@@ -99,7 +99,7 @@ impl Performer {
     }
 
     /// What is known of an engine, or found out while somebody waits.
-    pub(crate) async fn health(&self, entry: &Entry) -> Option<Health> {
+    pub(crate) async fn health(&self, entry: &InstalledEngine) -> Option<EngineHealth> {
         match self.shared.examined.known(entry) {
             Some(known) => Some(known),
             None => self.examine(entry, Some(SHOWN_WITHIN)).await,
@@ -108,7 +108,7 @@ impl Performer {
 
     /// Runs an engine's checks and judges them. A result that came while this waited for another examination of the same
     /// engine is taken as it is. None if the daemon is about to go.
-    async fn examine(&self, entry: &Entry, patience: Option<Duration>) -> Option<Health> {
+    async fn examine(&self, entry: &InstalledEngine, patience: Option<Duration>) -> Option<EngineHealth> {
         let name = entry.engine.name();
         let latest = lock(&self.shared.examinations.engines).entry(name.to_owned()).or_default().clone();
         let ended_before = latest.try_lock().map(|latest| latest.ended).ok();
@@ -131,7 +131,7 @@ impl Performer {
         Some(health)
     }
 
-    async fn examine_now(&self, entry: &Entry, patience: Option<Duration>) -> Option<Health> {
+    async fn examine_now(&self, entry: &InstalledEngine, patience: Option<Duration>) -> Option<EngineHealth> {
         let (processes, shared, entry) = (self.world.processes.clone(), self.shared.clone(), entry.clone());
         let stamp = self.world.clock.stamp().fresh;
         let under_way = UnderWay::begin(&shared);

@@ -13,7 +13,7 @@ use abide_domain::{
     context::visible::EscapedLabel,
     interaction::{InteractionOption, Question},
 };
-use abide_ports::engine::{Answer, Unsupported};
+use abide_ports::engine::{GateAnswer, UnsupportedOperation};
 use serde_json::value::RawValue;
 
 use super::{
@@ -98,9 +98,11 @@ impl Gates {
     }
 
     /// The bytes that answer a request.
-    pub(super) fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+    pub(super) fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         let gate = self.known.iter_mut().find(|gate| gate.name == answer.gate).ok_or_else(|| {
-            Unsupported::Refused { reason: format!("no request {:?} waits for an answer", answer.gate) }
+            UnsupportedOperation::Refused {
+                reason: format!("no request {:?} waits for an answer", answer.gate),
+            }
         })?;
         gate.answered = true;
         let option = match answer.verdict {

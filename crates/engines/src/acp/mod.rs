@@ -21,8 +21,8 @@ use abide_domain::{
     failure::{FailureCode, RunFailure},
 };
 use abide_ports::engine::{
-    Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
-    Unsupported,
+    AbilitySet, Engine, EngineAbility, EngineHealth, EngineInstallation, LaunchContext, ProbeCommand,
+    ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
 use native::Reopening;
@@ -32,7 +32,7 @@ use reader::Conversation;
 use crate::{failing::complaint, tongue::LineInterpreter};
 
 /// The conversation with an agent that was started by this order and reads [`launch::opening`] first.
-pub(crate) fn interpreter(order: &Order<'_>) -> Box<dyn Interpreter> {
+pub(crate) fn interpreter(order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
     Box::new(LineInterpreter::new(Conversation::new(order)))
 }
 
@@ -40,37 +40,37 @@ pub(crate) fn interpreter(order: &Order<'_>) -> Box<dyn Interpreter> {
 #[derive(Debug)]
 pub(crate) struct Acp {
     name: String,
-    installation: Installation,
+    installation: EngineInstallation,
 }
 
 impl Acp {
     /// The agent of this name, started so.
-    pub(crate) fn new(name: &str, installation: Installation) -> Self {
+    pub(crate) fn new(name: &str, installation: EngineInstallation) -> Self {
         Self { name: name.to_owned(), installation }
     }
 
     /// What is known of an agent that did not answer. Only a missing one is rejected (A3).
-    fn unanswered(&self, observed: &Observed) -> Health {
+    fn unanswered(&self, observed: &ProbeResult) -> EngineHealth {
         let name = &self.name;
         let detail = match observed {
-            Observed::Ran { stderr, .. } => {
+            ProbeResult::Ran { stderr, .. } => {
                 let complaint = complaint(stderr.as_bytes());
                 format!(
                     "{name} does not answer as an agent of the protocol acp; look at engines.{name}.command: \
                      {complaint}"
                 )
             }
-            Observed::NotFound { reason } | Observed::Unavailable { reason } => reason.clone(),
-            Observed::TimedOut => format!(
+            ProbeResult::NotFound { reason } | ProbeResult::Unavailable { reason } => reason.clone(),
+            ProbeResult::TimedOut => format!(
                 "{name} does not answer in time; look whether engines.{name}.command starts it as an agent of the \
                  protocol acp"
             ),
         };
-        Health {
+        EngineHealth {
             version: None,
             trouble: missing(name, observed),
             resume: EngineResumeCapability { supported: false, probe_method: ProbeMethod::Api, detail },
-            abilities: self.abilities().except(Ability::Resume),
+            abilities: self.abilities().except(EngineAbility::Resume),
         }
     }
 }
@@ -80,27 +80,32 @@ impl Engine for Acp {
         &self.name
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities::of(&[Ability::Resume, Ability::Hold, Ability::Progress, Ability::Gates])
+    fn abilities(&self) -> AbilitySet {
+        AbilitySet::of(&[
+            EngineAbility::Resume,
+            EngineAbility::Hold,
+            EngineAbility::Progress,
+            EngineAbility::Gates,
+        ])
     }
 
-    fn installation(&self) -> Installation {
+    fn installation(&self) -> EngineInstallation {
         self.installation.clone()
     }
 
-    fn checks(&self, installation: &Installation) -> Vec<Check> {
+    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let argv = installation.command.iter().chain(&installation.args).cloned();
-        vec![Check {
+        vec![ProbeCommand {
             env: installation.env.clone().into_iter().collect(),
             stdin: words::initialize(),
             // The end of the first line that is an object.
             until: Some("}\n".to_owned()),
-            ..Check::command(argv)
+            ..ProbeCommand::command(argv)
         }]
     }
 
-    fn judge(&self, observed: &[Observed]) -> Health {
-        let [answer] = observed else { return Health::unseen() };
+    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
+        let [answer] = observed else { return EngineHealth::unseen() };
         let lines = answer.success().unwrap_or_default().lines();
         let Some(greeted) = lines.filter_map(greeting).next() else {
             return self.unanswered(answer);
@@ -113,11 +118,15 @@ impl Engine for Acp {
         let logins = greeted.auth_methods.iter().flatten().filter_map(|method| method.name.as_deref());
         let logins = logins.collect::<Vec<_>>().join(", ");
         let detail = if logins.is_empty() { how.to_owned() } else { format!("{how}; logins: {logins}") };
-        Health {
+        EngineHealth {
             version: greeted.agent_info.and_then(|agent| agent.version).map(String::from),
             trouble: None,
             resume: EngineResumeCapability { supported, probe_method: ProbeMethod::Api, detail },
-            abilities: if supported { self.abilities() } else { self.abilities().except(Ability::Resume) },
+            abilities: if supported {
+                self.abilities()
+            } else {
+                self.abilities().except(EngineAbility::Resume)
+            },
         }
     }
 
@@ -125,11 +134,11 @@ impl Engine for Acp {
         None
     }
 
-    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
         launch::launch(order)
     }
 
-    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
+    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         interpreter(order)
     }
 
@@ -139,8 +148,8 @@ impl Engine for Acp {
 }
 
 /// Why the agent cannot be used, if its program is missing.
-fn missing(name: &str, observed: &Observed) -> Option<RunFailure> {
-    let Observed::NotFound { reason } = observed else { return None };
+fn missing(name: &str, observed: &ProbeResult) -> Option<RunFailure> {
+    let ProbeResult::NotFound { reason } = observed else { return None };
     let message =
         format!("{name} is not installed ({reason}); set engines.{name}.command to the agent's program");
     Some(RunFailure::new(FailureCode::EngineNotFound, message))

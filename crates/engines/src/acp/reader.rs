@@ -14,7 +14,10 @@ use abide_domain::{
     event::TurnOutcome,
     failure::{FailureCode, RunFailure},
 };
-use abide_ports::engine::{Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What};
+use abide_ports::engine::{
+    EngineSessionStatus, ExitCause, FactKind, GateAnswer, InterruptMethod, LaunchContext, ProcessExit,
+    ProcessSignal, ShutdownMethod, UnsupportedOperation,
+};
 use serde_json::value::RawValue;
 
 use super::{
@@ -108,7 +111,7 @@ struct Turn {
 }
 
 impl Conversation {
-    pub(super) fn new(order: &Order<'_>) -> Self {
+    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         Self {
             workspace: order.workspace.to_owned(),
             resumes: match order.session {
@@ -148,7 +151,7 @@ impl Conversation {
             (Some(method), None) if method == "$/cancel_request" => {
                 let cancelled: RequestCancelled<'_> = part(message.params)?;
                 let gate = self.gates.withdraw(cancelled.request_id)?;
-                facts.say(What::Withdrawn { gate });
+                facts.say(FactKind::Withdrawn { gate });
             }
             (Some(_) | None, None) => return None,
             (None, Some(id)) => {
@@ -259,7 +262,7 @@ impl Conversation {
             }
         };
         self.phase = Phase::Opening { replays };
-        facts.say(What::Write(words::open(method, self.resumes.as_deref(), &self.workspace)));
+        facts.say(FactKind::Write(words::open(method, self.resumes.as_deref(), &self.workspace)));
     }
 
     fn opened(&mut self, opened: &Opened<'_>, replays: bool, facts: &mut Facts) {
@@ -270,7 +273,7 @@ impl Conversation {
             return self.give_up(RunFailure::new(FailureCode::EngineFailed, message), facts);
         };
         self.session = Some(session.clone());
-        facts.say(What::Session { handle_type: HandleType::SessionId, value: session.clone() });
+        facts.say(FactKind::Session { handle_type: HandleType::SessionId, value: session.clone() });
         match self.wishes.settings(&session, opened, replays) {
             Ok(settings) => {
                 self.phase = Phase::Setting(settings, 0);
@@ -287,12 +290,12 @@ impl Conversation {
             Phase::Greeting | Phase::Opening { .. } | Phase::Talking | Phase::Broken => return,
         };
         if let Some(setting) = next {
-            facts.say(What::Write(setting.request.clone()));
+            facts.say(FactKind::Write(setting.request.clone()));
         } else {
             self.phase = Phase::Talking;
             let prompt = std::mem::take(&mut self.prompt);
             let session = self.session.as_deref().unwrap_or_default();
-            facts.say(What::Write(words::prompt(1, session, &prompt)));
+            facts.say(FactKind::Write(words::prompt(1, session, &prompt)));
         }
     }
 
@@ -344,19 +347,19 @@ impl Conversation {
     /// The agent asks for something.
     fn asked(&mut self, method: &str, id: &RawValue, params: Option<&RawValue>, facts: &mut Facts) {
         if method != "session/request_permission" {
-            return facts.say(What::Write(words::not_offered(id)));
+            return facts.say(FactKind::Write(words::not_offered(id)));
         }
         match (&self.phase, params, part::<PermissionAsked<'_>>(params)) {
             (Phase::Talking, Some(params), Some(asked)) => {
                 self.turn.heard = true;
                 let purpose = abide_domain::interaction::GatePurpose::Approval;
                 match self.gates.open(self.ended + 1, id, params, &asked) {
-                    Ok((gate, question)) => facts.say(What::Gate { gate, purpose, question }),
+                    Ok((gate, question)) => facts.say(FactKind::Gate { gate, purpose, question }),
                     Err(Missing) => {
                         let why = "a request for permission was declined: the agent told what it is about in \
                                    an earlier message that was too long to be kept, and did not repeat it";
-                        facts.say(What::Warning(why.to_owned()));
-                        facts.say(What::Write(words::permission(id, rejecting(&asked).as_deref())));
+                        facts.say(FactKind::Warning(why.to_owned()));
+                        facts.say(FactKind::Write(words::permission(id, rejecting(&asked).as_deref())));
                     }
                 }
             }
@@ -364,7 +367,7 @@ impl Conversation {
             (
                 Phase::Talking | Phase::Greeting | Phase::Opening { .. } | Phase::Setting(..) | Phase::Broken,
                 ..,
-            ) => facts.say(What::Write(words::permission(id, None))),
+            ) => facts.say(FactKind::Write(words::permission(id, None))),
         }
     }
 
@@ -438,7 +441,7 @@ impl Turn {
     fn told(&mut self, update: &Update<'_>, facts: &mut Facts) {
         let thinks = update.session_update == "agent_thought_chunk";
         if thinks && !self.thinks {
-            facts.say(What::Progress("thinks".to_owned()));
+            facts.say(FactKind::Progress("thinks".to_owned()));
         }
         self.thinks = thinks;
         match &*update.session_update {
@@ -449,7 +452,7 @@ impl Turn {
             "tool_call" | "tool_call_update" => {
                 self.interrupted = true;
                 if let Some(progress) = self.tool(update) {
-                    facts.say(What::Progress(progress));
+                    facts.say(FactKind::Progress(progress));
                 }
             }
             "plan" => {
@@ -457,7 +460,7 @@ impl Turn {
                 let entries = entries.into_iter().filter_map(|raw| part::<PlanEntry<'_>>(Some(raw)));
                 let present = entries.filter(|entry| entry.status.as_deref() == Some("in_progress"));
                 if let Some(text) = present.filter_map(|entry| entry.content).next() {
-                    facts.say(What::Progress(text.into_owned()));
+                    facts.say(FactKind::Progress(text.into_owned()));
                 }
             }
             _ => {}
@@ -477,7 +480,7 @@ impl Turn {
             self.message = message.map(str::to_owned);
         }
         extend(&mut self.answer, &text);
-        facts.say(What::Text(text.into_owned()));
+        facts.say(FactKind::Text(text.into_owned()));
     }
 
     /// What is new about a tool.
@@ -520,12 +523,12 @@ impl Tongue for Conversation {
         self.skipped(line, facts);
     }
 
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut Facts) {
         if self.ended > 0 && !self.turn.heard {
             return;
         }
         let turn = self.ended + 1;
-        if departure.cause == Cause::Interrupted {
+        if departure.cause == ExitCause::Interrupted {
             return facts.ended(turn, TurnOutcome::Interrupted);
         }
         let mut failure = went_silently(departure);
@@ -536,51 +539,51 @@ impl Tongue for Conversation {
         facts.ended(turn, TurnOutcome::Failed { failure });
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> EngineSessionStatus {
         match self.phase {
-            Phase::Greeting | Phase::Opening { .. } => Status::Starting,
-            Phase::Setting(..) => Status::Working,
-            Phase::Talking if self.gates.any_open() => Status::AtGate,
-            Phase::Talking if self.turn.heard || self.said > self.ended => Status::Working,
-            Phase::Talking | Phase::Broken => Status::BetweenTurns,
+            Phase::Greeting | Phase::Opening { .. } => EngineSessionStatus::Starting,
+            Phase::Setting(..) => EngineSessionStatus::Working,
+            Phase::Talking if self.gates.any_open() => EngineSessionStatus::AtGate,
+            Phase::Talking if self.turn.heard || self.said > self.ended => EngineSessionStatus::Working,
+            Phase::Talking | Phase::Broken => EngineSessionStatus::BetweenTurns,
         }
     }
 
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported> {
+    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         match (&self.phase, &self.session) {
             (Phase::Talking, Some(session)) if self.ended > 0 => {
                 self.said = self.ended + 1;
                 Ok(words::prompt(self.said, session, prompt))
             }
             (Phase::Greeting | Phase::Opening { .. } | Phase::Setting(..) | Phase::Talking, _) => {
-                Err(Unsupported::Refused { reason: "the first turn is not over yet".to_owned() })
+                Err(UnsupportedOperation::Refused { reason: "the first turn is not over yet".to_owned() })
             }
             (Phase::Broken, _) => {
-                Err(Unsupported::Refused { reason: "the agent could not be talked to".to_owned() })
+                Err(UnsupportedOperation::Refused { reason: "the agent could not be talked to".to_owned() })
             }
         }
     }
 
-    fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+    fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         self.gates.answer(answer)
     }
 
-    fn interrupt(&mut self) -> Stop {
+    fn interrupt(&mut self) -> InterruptMethod {
         match (&self.phase, &self.session) {
             (Phase::Talking, Some(session)) => {
                 let mut bytes = words::cancel(session);
                 bytes.extend(self.gates.cancel());
-                Stop::Write(bytes)
+                InterruptMethod::Write(bytes)
             }
             // There is no turn yet that could be cancelled, and the prompt would still be sent.
             (
                 Phase::Greeting | Phase::Opening { .. } | Phase::Setting(..) | Phase::Talking | Phase::Broken,
                 _,
-            ) => Stop::Signal(Signal::Terminate),
+            ) => InterruptMethod::Signal(ProcessSignal::Terminate),
         }
     }
 
-    fn leave(&mut self) -> Leave {
-        Leave::CloseInput
+    fn leave(&mut self) -> ShutdownMethod {
+        ShutdownMethod::CloseInput
     }
 }

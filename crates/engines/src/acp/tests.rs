@@ -12,7 +12,8 @@ use abide_domain::{
     time::Timestamp,
 };
 use abide_ports::engine::{
-    Answer, Cause, Departure, Installation, Interpreter, Order, Prompted, Said, Signal, Stop, What,
+    EngineFact, EngineInstallation, ExitCause, FactKind, GateAnswer, InterruptMethod, LaunchContext,
+    ProcessExit, ProcessInterpreter, ProcessSignal, PromptSource,
 };
 
 use super::{interpreter, launch::not_before};
@@ -21,8 +22,8 @@ const GREETED: &str =
     r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}}"#;
 const OPENED: &str = r#"{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}"#;
 
-fn order<'a>(installation: &'a Installation, session: &'a LaunchSession) -> Order<'a> {
-    Order {
+fn order<'a>(installation: &'a EngineInstallation, session: &'a LaunchSession) -> LaunchContext<'a> {
+    LaunchContext {
         installation,
         kind: ProfileKind::StickyProcess,
         session,
@@ -36,7 +37,7 @@ fn order<'a>(installation: &'a Installation, session: &'a LaunchSession) -> Orde
         skill: None,
         session_since: None,
         resume_detail: "",
-        prompted: Prompted::ByMessage,
+        prompted: PromptSource::ByMessage,
     }
 }
 
@@ -50,8 +51,8 @@ fn resumed() -> LaunchSession {
 }
 
 /// A conversation in which these lines were heard, and what they said.
-fn heard(session: &LaunchSession, lines: &[&str]) -> (Box<dyn Interpreter>, Vec<Said>) {
-    let mut interpreter = interpreter(&order(&Installation::named("agent"), session));
+fn heard(session: &LaunchSession, lines: &[&str]) -> (Box<dyn ProcessInterpreter>, Vec<EngineFact>) {
+    let mut interpreter = interpreter(&order(&EngineInstallation::named("agent"), session));
     let said = lines.iter().flat_map(|line| interpreter.feed(format!("{line}\n").as_bytes())).collect();
     (interpreter, said)
 }
@@ -60,16 +61,16 @@ fn heard(session: &LaunchSession, lines: &[&str]) -> (Box<dyn Interpreter>, Vec<
 fn endings(lines: &[&str]) -> Vec<TurnOutcome> {
     let (_, said) = heard(&LaunchSession::New, &[&[GREETED, OPENED], lines].concat());
     let endings = said.into_iter().filter_map(|said| match said.what {
-        What::Ended { ending, .. } => Some(ending),
-        What::Session { .. }
-        | What::Text(_)
-        | What::Progress(_)
-        | What::Warning(_)
-        | What::Gate { .. }
-        | What::Withdrawn { .. }
-        | What::Write(_)
-        | What::Finishing
-        | What::Unknown(_) => None,
+        FactKind::Ended { ending, .. } => Some(ending),
+        FactKind::Session { .. }
+        | FactKind::Text(_)
+        | FactKind::Progress(_)
+        | FactKind::Warning(_)
+        | FactKind::Gate { .. }
+        | FactKind::Withdrawn { .. }
+        | FactKind::Write(_)
+        | FactKind::Finishing
+        | FactKind::Unknown(_) => None,
     });
     endings.collect()
 }
@@ -86,18 +87,18 @@ fn permission(id: &str, call: &str) -> String {
     )
 }
 
-fn gates(said: &[Said]) -> Vec<(String, Question)> {
+fn gates(said: &[EngineFact]) -> Vec<(String, Question)> {
     let gates = said.iter().filter_map(|said| match &said.what {
-        What::Gate { gate, question, .. } => Some((gate.clone(), question.clone())),
-        What::Session { .. }
-        | What::Text(_)
-        | What::Progress(_)
-        | What::Warning(_)
-        | What::Withdrawn { .. }
-        | What::Write(_)
-        | What::Finishing
-        | What::Ended { .. }
-        | What::Unknown(_) => None,
+        FactKind::Gate { gate, question, .. } => Some((gate.clone(), question.clone())),
+        FactKind::Session { .. }
+        | FactKind::Text(_)
+        | FactKind::Progress(_)
+        | FactKind::Warning(_)
+        | FactKind::Withdrawn { .. }
+        | FactKind::Write(_)
+        | FactKind::Finishing
+        | FactKind::Ended { .. }
+        | FactKind::Unknown(_) => None,
     });
     gates.collect()
 }
@@ -112,7 +113,7 @@ fn history_is_never_the_answer_even_if_it_is_told_late() {
     let lines = [GREETED, &history[0], &history[1], loaded, &history[0], &history[1], &echo, &answer, end];
     let (_, said) = heard(&resumed(), &lines);
     let ending = TurnOutcome::Completed { text: "new answer".to_owned() };
-    assert_eq!(said.last().map(|said| &said.what), Some(&What::Ended { turn: 1, ending }));
+    assert_eq!(said.last().map(|said| &said.what), Some(&FactKind::Ended { turn: 1, ending }));
 }
 
 #[test]
@@ -151,7 +152,7 @@ fn an_agent_that_wants_a_login_says_so() {
     let (_, said) =
         heard(&resumed(), &[GREETED, r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32000,"message":"no"}}"#]);
     let ended = said.last().map(|said| said.what.clone());
-    let Some(What::Ended { ending: TurnOutcome::Failed { failure }, .. }) = ended else {
+    let Some(FactKind::Ended { ending: TurnOutcome::Failed { failure }, .. }) = ended else {
         panic!("it failed: {ended:?}")
     };
     assert_eq!(failure.code, FailureCode::EngineAuthRequired);
@@ -175,21 +176,21 @@ fn permission_is_given_for_this_once_or_not_at_all() {
     assert_eq!(labels, ["Yes, Proceed", "Reject"]);
     for (option, expected) in question.options.iter().zip(["y", "n"]) {
         let verdict = verdict_of(&question, option);
-        let answer = interpreter.answer(&Answer { gate: &gate, text: &option.label, verdict }).unwrap();
+        let answer = interpreter.answer(&GateAnswer { gate: &gate, text: &option.label, verdict }).unwrap();
         let answer = String::from_utf8(answer).unwrap();
         assert!(answer.contains("\"id\":\"q\"") && answer.contains(&format!("\"optionId\":\"{expected}\"")));
     }
-    let unknown = Answer { gate: "other", text: "yes", verdict: Some(ApprovalVerdict::Approved) };
+    let unknown = GateAnswer { gate: "other", text: "yes", verdict: Some(ApprovalVerdict::Approved) };
     assert!(interpreter.answer(&unknown).is_err());
 }
 
 #[test]
 fn a_turn_that_has_not_begun_is_stopped_by_a_signal_and_one_at_work_by_the_protocol() {
     let (mut interpreter, _) = heard(&LaunchSession::New, &[GREETED]);
-    assert_eq!(interpreter.interrupt(), Stop::Signal(Signal::Terminate));
+    assert_eq!(interpreter.interrupt(), InterruptMethod::Signal(ProcessSignal::Terminate));
     let request = permission("0", "c");
     let (mut interpreter, _) = heard(&LaunchSession::New, &[GREETED, OPENED, &request]);
-    let Stop::Write(bytes) = interpreter.interrupt() else { panic!("it is told") };
+    let InterruptMethod::Write(bytes) = interpreter.interrupt() else { panic!("it is told") };
     let lines = String::from_utf8(bytes).unwrap();
     assert!(lines.contains("session/cancel") && lines.contains("\"cancelled\""), "{lines}");
 }
@@ -198,7 +199,7 @@ fn a_turn_that_has_not_begun_is_stopped_by_a_signal_and_one_at_work_by_the_proto
 fn what_we_do_not_offer_is_refused_under_the_same_id() {
     let request = r#"{"jsonrpc":"2.0","id":0,"method":"fs/read_text_file","params":{"path":"/etc/passwd"}}"#;
     let (_, said) = heard(&LaunchSession::New, &[GREETED, OPENED, request]);
-    let Some(What::Write(bytes)) = said.last().map(|said| &said.what) else { panic!("it is answered") };
+    let Some(FactKind::Write(bytes)) = said.last().map(|said| &said.what) else { panic!("it is answered") };
     let answer = String::from_utf8_lossy(bytes);
     assert!(answer.contains("\"id\":0") && answer.contains("-32601"), "{answer}");
 }
@@ -214,7 +215,7 @@ fn a11_a_session_that_turns_out_to_be_missing_at_the_first_prompt_could_not_be_r
     let code = |session: &LaunchSession, line: &str| {
         let (_, said) =
             heard(session, &[GREETED, if *session == LaunchSession::New { OPENED } else { reopened }, line]);
-        let Some(What::Ended { ending: TurnOutcome::Failed { failure }, .. }) =
+        let Some(FactKind::Ended { ending: TurnOutcome::Failed { failure }, .. }) =
             said.last().map(|it| &it.what)
         else {
             panic!("it ends with a failure: {said:?}");
@@ -246,22 +247,25 @@ fn a11_a_session_that_turns_out_to_be_missing_at_the_first_prompt_could_not_be_r
 #[test]
 fn a_held_process_that_goes_between_turns_fails_nobody() {
     let end = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn"}}"#;
-    let departure = Departure { exit: ExitStatus::Code(1), stderr: b"", cause: Cause::Itself };
+    let departure = ProcessExit { exit: ExitStatus::Code(1), stderr: b"", cause: ExitCause::Itself };
     let (mut interpreter, _) = heard(&LaunchSession::New, &[GREETED, OPENED, end]);
     assert_eq!(interpreter.end(&departure), []);
     let begun = update("agent_message_chunk", "half");
     let (mut interpreter, _) = heard(&LaunchSession::New, &[GREETED, OPENED, end, &begun]);
     let ended = interpreter.end(&departure);
     assert!(
-        matches!(ended[..], [Said { what: What::Ended { turn: 2, ending: TurnOutcome::Failed { .. } }, .. }]),
+        matches!(
+            ended[..],
+            [EngineFact { what: FactKind::Ended { turn: 2, ending: TurnOutcome::Failed { .. } }, .. }]
+        ),
         "{ended:?}"
     );
 }
 
 #[test]
 fn a_session_is_not_loaded_in_the_minute_of_its_birth() {
-    let (installation, session) = (Installation::named("agent"), resumed());
-    let begun = |second: i64| Order {
+    let (installation, session) = (EngineInstallation::named("agent"), resumed());
+    let begun = |second: i64| LaunchContext {
         session_since: Some(Timestamp(second * 1_000_000)),
         ..order(&installation, &session)
     };
@@ -269,7 +273,7 @@ fn a_session_is_not_loaded_in_the_minute_of_its_birth() {
     assert_eq!(not_before(&begun(179)), Some(Timestamp(241_000_000)), "its file may be made a minute later");
     assert_eq!(not_before(&order(&installation, &session)), None);
     // It would hold its slot for nothing (A8).
-    let resumes = Order { resume_detail: "it offers session/resume; logins: none", ..begun(125) };
+    let resumes = LaunchContext { resume_detail: "it offers session/resume; logins: none", ..begun(125) };
     assert_eq!(not_before(&resumes), None);
 }
 
@@ -289,7 +293,7 @@ fn asked_about(updates: &[&str], call: &str) -> Option<String> {
     let (_, said) = heard(&LaunchSession::New, &lines);
     let declined = said.iter().any(|said| {
         let rejects = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(r#""optionId":"n""#);
-        matches!(&said.what, What::Write(bytes) if rejects(bytes))
+        matches!(&said.what, FactKind::Write(bytes) if rejects(bytes))
     });
     let gate = gates(&said).pop().map(|(_, question)| {
         assert_eq!(question.options[1].label, "No\\ncwd: x");
@@ -365,8 +369,11 @@ fn a_request_that_is_too_long_is_refused_under_its_id() {
             format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"session/request_permission","params":{{"x":""#);
         let (_, said) =
             heard(&LaunchSession::New, &[GREETED, OPENED, &update("agent_message_chunk", "a"), &long(&head)]);
-        let [.., Said { what: What::Warning(_), .. }, Said { what: What::Write(answer), .. }] =
-            said.as_slice()
+        let [
+            ..,
+            EngineFact { what: FactKind::Warning(_), .. },
+            EngineFact { what: FactKind::Write(answer), .. },
+        ] = said.as_slice()
         else {
             panic!("{said:?}")
         };
@@ -393,5 +400,8 @@ fn a_turn_fails_that_cannot_go_on_without_a_line_that_is_too_long() {
     }
     // Before the first prompt is sent, it is known as a failure too.
     let (_, said) = heard(&LaunchSession::New, &[&long(r#"{"jsonrpc":"2.0","id":1,"result":{"x":""#)]);
-    assert!(matches!(said.last(), Some(Said { what: What::Ended { turn: 1, .. }, .. })), "{said:?}");
+    assert!(
+        matches!(said.last(), Some(EngineFact { what: FactKind::Ended { turn: 1, .. }, .. })),
+        "{said:?}"
+    );
 }

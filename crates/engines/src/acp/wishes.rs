@@ -16,7 +16,7 @@
 //! nobody ever hears of it. Only a person approves, so a run that may ask leaves them for a mode that does.
 
 use abide_domain::settings::ExecutionMode;
-use abide_ports::engine::{Order, Sandbox};
+use abide_ports::engine::{LaunchContext, SandboxMode};
 
 use super::{
     native::{ConfigOption, ConfigValue, Model, Opened},
@@ -66,7 +66,7 @@ const A_MODEL_APPROVES: [&str; 2] = ["agent", "auto"];
 /// What a run wants.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Wishes {
-    sandbox: Option<Sandbox>,
+    sandbox: Option<SandboxMode>,
     model: Option<String>,
     may_ask: bool,
 }
@@ -95,7 +95,7 @@ struct Listed<'a> {
 }
 
 impl Wishes {
-    pub(super) fn of(order: &Order<'_>) -> Self {
+    pub(super) fn of(order: &LaunchContext<'_>) -> Self {
         Self {
             sandbox: order.sandbox,
             model: order.model.map(str::to_owned),
@@ -137,7 +137,7 @@ impl Wishes {
         let listed = |signs: &[Sign]| {
             signs.iter().find_map(|sign| modes.iter().find(|mode| mode.has(*sign))).map(|mode| mode.id)
         };
-        let needed = |signs: &[Sign], sandbox: Sandbox| {
+        let needed = |signs: &[Sign], sandbox: SandboxMode| {
             listed(signs).map(Some).ok_or_else(|| {
                 let ids: Vec<&str> = modes.iter().map(|mode| mode.id).collect();
                 format!(
@@ -149,9 +149,9 @@ impl Wishes {
             })
         };
         let wanted = match self.sandbox {
-            Some(Sandbox::ReadOnly) => needed(READ_ONLY, Sandbox::ReadOnly)?,
-            Some(Sandbox::WorkspaceWrite) => needed(WORKSPACE_WRITE, Sandbox::WorkspaceWrite)?,
-            Some(Sandbox::FullAccess) => listed(FULL_ACCESS),
+            Some(SandboxMode::ReadOnly) => needed(READ_ONLY, SandboxMode::ReadOnly)?,
+            Some(SandboxMode::WorkspaceWrite) => needed(WORKSPACE_WRITE, SandboxMode::WorkspaceWrite)?,
+            Some(SandboxMode::FullAccess) => listed(FULL_ACCESS),
             None if self.may_ask && current.is_some_and(|id| A_MODEL_APPROVES.contains(&&*plain(id))) => {
                 listed(A_PERSON_IS_ASKED)
             }
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     /// The mode that a run with this sandbox sets with an agent that lists these modes, the first being the present.
-    fn check(sandbox: Option<Sandbox>, modes: &[(&str, &str)]) -> Result<Option<String>, String> {
+    fn check(sandbox: Option<SandboxMode>, modes: &[(&str, &str)]) -> Result<Option<String>, String> {
         let wishes = Wishes { sandbox, model: None, may_ask: true };
         let modes: Vec<_> = modes.iter().map(|(id, description)| Listed { id, description }).collect();
         let list = ModeList { config_id: None, current: modes.first().map(|mode| mode.id), modes };
@@ -300,14 +300,14 @@ mod tests {
     #[test]
     fn each_sandbox_becomes_the_nearest_mode_that_is_not_wider() {
         let set = |mode: &str| Ok(Some(mode.to_owned()));
-        assert_eq!(check(Some(Sandbox::ReadOnly), &CODEX), set("read-only"));
-        assert_eq!(check(Some(Sandbox::WorkspaceWrite), &CODEX), set("workspace-write"));
-        assert_eq!(check(Some(Sandbox::FullAccess), &CODEX), set("agent-full-access"));
-        assert_eq!(check(Some(Sandbox::ReadOnly), &CLAUDE), Ok(None), "the present mode asks");
-        assert_eq!(check(Some(Sandbox::WorkspaceWrite), &CLAUDE), set("acceptEdits"));
-        assert_eq!(check(Some(Sandbox::ReadOnly), &QWEN), set("plan"));
-        assert_eq!(check(Some(Sandbox::WorkspaceWrite), &QWEN), set("auto-edit"));
-        assert_eq!(check(Some(Sandbox::FullAccess), &QWEN), Ok(None), "there is none");
+        assert_eq!(check(Some(SandboxMode::ReadOnly), &CODEX), set("read-only"));
+        assert_eq!(check(Some(SandboxMode::WorkspaceWrite), &CODEX), set("workspace-write"));
+        assert_eq!(check(Some(SandboxMode::FullAccess), &CODEX), set("agent-full-access"));
+        assert_eq!(check(Some(SandboxMode::ReadOnly), &CLAUDE), Ok(None), "the present mode asks");
+        assert_eq!(check(Some(SandboxMode::WorkspaceWrite), &CLAUDE), set("acceptEdits"));
+        assert_eq!(check(Some(SandboxMode::ReadOnly), &QWEN), set("plan"));
+        assert_eq!(check(Some(SandboxMode::WorkspaceWrite), &QWEN), set("auto-edit"));
+        assert_eq!(check(Some(SandboxMode::FullAccess), &QWEN), Ok(None), "there is none");
     }
 
     #[test]
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn a_mode_that_nobody_knows_is_not_trusted_with_a_sandbox() {
         let unknown = [("build", "Executes tools"), ("plan", "Disallows all edit tools."), ("default", "")];
-        for sandbox in [Sandbox::ReadOnly, Sandbox::WorkspaceWrite] {
+        for sandbox in [SandboxMode::ReadOnly, SandboxMode::WorkspaceWrite] {
             let refused = check(Some(sandbox), &unknown).unwrap_err();
             assert!(refused.contains(sandbox.name()) && refused.contains("build, plan"), "{refused}");
         }

@@ -10,7 +10,7 @@ use abide_domain::{
     context::{ApprovalContext, ApprovalSubject, ChangeKind, CommandLine, FieldValue, FileChange},
     interaction::{DecisionPolicy, GatePurpose, InteractionKind, InteractionOption, Question},
 };
-use abide_ports::engine::{Answer, Unsupported, What};
+use abide_ports::engine::{FactKind, GateAnswer, UnsupportedOperation};
 use serde_json::{Map, Value, value::RawValue};
 
 use super::native::{Asked, AskedQuestion, ControlRequest, Permission, Request, response, shown};
@@ -38,13 +38,13 @@ struct Gate {
 
 impl Gates {
     /// A tool wants to be used.
-    pub(super) fn raise(&mut self, control: ControlRequest) -> What {
+    pub(super) fn raise(&mut self, control: ControlRequest) -> FactKind {
         let ControlRequest { request_id, mut request } = control;
         let input = request.input.take().unwrap_or_else(empty);
         let held: usize = self.0.values().map(|gate| gate.input.get().len()).sum();
         if held + input.get().len() > MAX_HELD_BYTES {
             let message = "Declined without asking anybody: too much waits for an answer already.";
-            return What::Write(response(&request_id, &Permission::Deny { message }));
+            return FactKind::Write(response(&request_id, &Permission::Deny { message }));
         }
         let asked = (request.tool_name == "AskUserQuestion" && input.get().len() <= MAX_QUESTIONS_BYTES)
             .then(|| serde_json::from_str::<Asked>(input.get()).ok())
@@ -56,7 +56,7 @@ impl Gates {
         };
         let gate = Gate { tool_use_id: request.tool_use_id, input, asked, answered: false };
         self.0.insert(request_id.clone(), gate);
-        What::Gate { gate: request_id, purpose, question }
+        FactKind::Gate { gate: request_id, purpose, question }
     }
 
     /// The program no longer wants that answer. Whether it was waiting for it.
@@ -84,10 +84,10 @@ impl Gates {
     }
 
     /// The bytes that answer a request.
-    pub(super) fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+    pub(super) fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         let Some(gate) = self.0.get_mut(answer.gate) else {
             let reason = format!("there is no open request {:?}", answer.gate);
-            return Err(Unsupported::Refused { reason });
+            return Err(UnsupportedOperation::Refused { reason });
         };
         gate.answered = true;
         let permission = match (&gate.asked, answer.verdict) {
@@ -256,7 +256,7 @@ mod tests {
         {"question":"Which colour?","options":[{"label":"Red"},{"label":"Blue","description":"as the sky"}]},
         {"question":"Which sizes?","multiSelect":true,"options":[{"label":"S"},{"label":"L"}]}]}"#;
 
-    fn raised(tool: &str, input: &str) -> (Gates, What) {
+    fn raised(tool: &str, input: &str) -> (Gates, FactKind) {
         let line = format!(
             r#"{{"request_id":"r1","request":{{"subtype":"can_use_tool","tool_name":"{tool}","input":{input}}}}}"#
         );
@@ -267,7 +267,7 @@ mod tests {
 
     fn check(tool: &str, input: &str, text: &str, verdict: Option<ApprovalVerdict>, expected: &str) {
         let (mut gates, _) = raised(tool, input);
-        let bytes = gates.answer(&Answer { gate: "r1", text, verdict }).expect("the request is open");
+        let bytes = gates.answer(&GateAnswer { gate: "r1", text, verdict }).expect("the request is open");
         let line: Value = serde_json::from_slice(&bytes).expect("an answer is a line of JSON");
         let expected: Value = serde_json::from_str(expected).expect("the expectation is JSON");
         assert_eq!(line["response"]["response"], expected, "{text:?}");
@@ -275,7 +275,8 @@ mod tests {
 
     fn answered(input: &str, text: &str, expected: &str) {
         let (mut gates, _) = raised("AskUserQuestion", input);
-        let bytes = gates.answer(&Answer { gate: "r1", text, verdict: None }).expect("the request is open");
+        let bytes =
+            gates.answer(&GateAnswer { gate: "r1", text, verdict: None }).expect("the request is open");
         let line: Value = serde_json::from_slice(&bytes).expect("an answer is a line of JSON");
         let updated = &line["response"]["response"]["updatedInput"];
         let expected: Value = serde_json::from_str(expected).expect("the expectation is JSON");
@@ -292,7 +293,7 @@ mod tests {
 
     fn asked_for(tool: &str, input: &str) -> Question {
         let (_, what) = raised(tool, input);
-        let What::Gate { purpose: GatePurpose::Approval, question, .. } = what else {
+        let FactKind::Gate { purpose: GatePurpose::Approval, question, .. } = what else {
             panic!("{what:?} is no approval")
         };
         question
@@ -349,7 +350,7 @@ mod tests {
             );
             gates.raise(serde_json::from_str(&line).expect("the request is well-formed"))
         });
-        let declined = raises.filter(|what| matches!(what, What::Write(_))).count();
+        let declined = raises.filter(|what| matches!(what, FactKind::Write(_))).count();
         assert_eq!(declined, 1, "30 MiB are held, and not 40");
     }
 
@@ -381,7 +382,7 @@ mod tests {
     #[test]
     fn several_questions_are_one_gate_that_lists_them() {
         let (_, what) = raised("AskUserQuestion", TWO);
-        let What::Gate { purpose, question, .. } = what else { panic!("{what:?} is no gate") };
+        let FactKind::Gate { purpose, question, .. } = what else { panic!("{what:?} is no gate") };
         assert_eq!(purpose, GatePurpose::Input);
         assert_eq!(
             question.prompt,
@@ -396,7 +397,7 @@ mod tests {
         let (mut gates, _) = raised("Bash", "{}");
         assert!(gates.withdraw("r1"));
         let late =
-            gates.answer(&Answer { gate: "r1", text: "yes", verdict: Some(ApprovalVerdict::Approved) });
-        assert!(matches!(late, Err(Unsupported::Refused { .. })), "{late:?}");
+            gates.answer(&GateAnswer { gate: "r1", text: "yes", verdict: Some(ApprovalVerdict::Approved) });
+        assert!(matches!(late, Err(UnsupportedOperation::Refused { .. })), "{late:?}");
     }
 }

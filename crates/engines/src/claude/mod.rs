@@ -18,8 +18,8 @@ use abide_domain::{
     settings::ExecutionMode,
 };
 use abide_ports::engine::{
-    Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
-    Unsupported,
+    AbilitySet, Engine, EngineAbility, EngineHealth, EngineInstallation, LaunchContext, ProbeCommand,
+    ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
 use crate::{failing::unusable, tongue::LineInterpreter};
@@ -44,7 +44,7 @@ enum Form {
 }
 
 impl Form {
-    fn of(order: &Order<'_>) -> Self {
+    fn of(order: &LaunchContext<'_>) -> Self {
         match (order.kind, order.mode) {
             (ProfileKind::Resumable, ExecutionMode::Auto) => Self::Print,
             (ProfileKind::StickyProcess, ExecutionMode::Auto) => Self::Stream { asks: false },
@@ -61,39 +61,40 @@ impl Engine for Claude {
         NAME
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities::of(&[
-            Ability::Resume,
-            Ability::Hold,
-            Ability::NamedSessions,
-            Ability::Progress,
-            Ability::Gates,
+    fn abilities(&self) -> AbilitySet {
+        AbilitySet::of(&[
+            EngineAbility::Resume,
+            EngineAbility::Hold,
+            EngineAbility::NamedSessions,
+            EngineAbility::Progress,
+            EngineAbility::Gates,
         ])
     }
 
-    fn installation(&self) -> Installation {
-        Installation::named("claude").passing(&["ANTHROPIC_*", "CLAUDE_*"])
+    fn installation(&self) -> EngineInstallation {
+        EngineInstallation::named("claude").passing(&["ANTHROPIC_*", "CLAUDE_*"])
     }
 
-    fn checks(&self, installation: &Installation) -> Vec<Check> {
+    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let call = |argument: &str| {
-            let mut check = Check::command(installation.command.iter().cloned().chain([argument.to_owned()]));
+            let mut check =
+                ProbeCommand::command(installation.command.iter().cloned().chain([argument.to_owned()]));
             check.env = launch::quiet(installation);
             check
         };
         vec![call("--version"), call("--help")]
     }
 
-    fn judge(&self, observed: &[Observed]) -> Health {
-        let [version, help] = observed else { return Health::unseen() };
+    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
+        let [version, help] = observed else { return EngineHealth::unseen() };
         let shows = |option: &str| help.success().is_some_and(|help| help.contains(option));
         let resumes = shows("--resume");
         let mut abilities = self.abilities();
         for (ability, option) in [
-            (Ability::Resume, "--resume"),
-            (Ability::NamedSessions, "--session-id"),
-            (Ability::Hold, "--input-format"),
-            (Ability::Gates, "--input-format"),
+            (EngineAbility::Resume, "--resume"),
+            (EngineAbility::NamedSessions, "--session-id"),
+            (EngineAbility::Hold, "--input-format"),
+            (EngineAbility::Gates, "--input-format"),
         ] {
             if !shows(option) {
                 abilities = abilities.except(ability);
@@ -104,7 +105,7 @@ impl Engine for Claude {
         } else {
             "`claude --help` shows no `--resume`"
         };
-        Health {
+        EngineHealth {
             // "2.1.325 (Claude Code)"
             version: version.version(),
             trouble: unusable(NAME, version, "npm install -g @anthropic-ai/claude-code"),
@@ -126,11 +127,11 @@ impl Engine for Claude {
         })
     }
 
-    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
         launch::launch(order)
     }
 
-    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
+    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         Box::new(LineInterpreter::new(reader::Reader::new(order)))
     }
 

@@ -3,7 +3,7 @@
 //! `subtype` is not read: an error of the model's service is called a success there. What counts is `is_error`.
 
 use abide_domain::failure::{FailureCode, RunFailure};
-use abide_ports::engine::Departure;
+use abide_ports::engine::ProcessExit;
 
 use super::native;
 use crate::failing::{complaint, engine_failed, went_silently};
@@ -44,7 +44,7 @@ pub(super) fn of(line: &native::Outcome<'_>) -> Outcome {
 }
 
 /// Why a process that said no result failed.
-pub(super) fn of_departure(departure: &Departure<'_>) -> RunFailure {
+pub(super) fn of_departure(departure: &ProcessExit<'_>) -> RunFailure {
     let complaint = complaint(departure.stderr);
     if about_the_session(&complaint) {
         unusable_session(&complaint)

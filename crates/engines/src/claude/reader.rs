@@ -12,7 +12,10 @@ use abide_domain::{
     process::ExitStatus,
     settings::ExecutionMode,
 };
-use abide_ports::engine::{Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What};
+use abide_ports::engine::{
+    EngineSessionStatus, ExitCause, FactKind, GateAnswer, InterruptMethod, LaunchContext, ProcessExit,
+    ProcessSignal, ShutdownMethod, UnsupportedOperation,
+};
 
 use super::{
     Form,
@@ -47,7 +50,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(order: &Order<'_>) -> Self {
+    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         Self {
             form: Form::of(order),
             mode: order.mode,
@@ -95,7 +98,7 @@ impl Reader {
             "control_cancel_request" => {
                 let cancel: ControlCancel = serde_json::from_slice(line).ok()?;
                 if self.gates.withdraw(&cancel.request_id) {
-                    facts.say(What::Withdrawn { gate: cancel.request_id });
+                    facts.say(FactKind::Withdrawn { gate: cancel.request_id });
                 }
             }
             // The echo of what we sent, and pieces of what comes whole later.
@@ -114,12 +117,12 @@ impl Reader {
                 if self.session.as_deref() != Some(id) {
                     self.session = Some(id.to_owned());
                     let value = id.to_owned();
-                    facts.say(What::Session { handle_type: HandleType::SessionId, value });
+                    facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
                 }
             }
             "api_retry" => {
                 let status = system.error_status.map_or_else(String::new, |status| format!(" {status}"));
-                facts.say(What::Warning(format!(
+                facts.say(FactKind::Warning(format!(
                     "the model's service failed ({}{status}); retry {} of {}",
                     system.error.get().unwrap_or("unknown"),
                     system.attempt.unwrap_or_default(),
@@ -128,17 +131,17 @@ impl Reader {
             }
             "permission_denied" => {
                 let (tool, message) = (system.tool_name.or_empty(), system.message.or_empty());
-                facts.say(What::Progress(format!("was refused {tool}: {message}")));
+                facts.say(FactKind::Progress(format!("was refused {tool}: {message}")));
             }
-            "informational" => facts.say(What::Warning(system.content.or_empty().to_owned())),
+            "informational" => facts.say(FactKind::Warning(system.content.or_empty().to_owned())),
             "task_started" | "task_progress" if !self.stray => {
                 if let Some(description) = system.description.get() {
-                    facts.say(What::Progress(description.to_owned()));
+                    facts.say(FactKind::Progress(description.to_owned()));
                 }
             }
             "task_notification" => self.stray |= matches!(self.form, Form::Stream { .. }) && !self.at_work,
             "background_tasks_changed" => self.busy_behind = !system.tasks.is_empty(),
-            "compact_boundary" => facts.say(What::Progress("summarised the conversation".to_owned())),
+            "compact_boundary" => facts.say(FactKind::Progress("summarised the conversation".to_owned())),
             "status" | "task_started" | "task_progress" | "task_updated" | "hook_started"
             | "hook_progress" | "hook_response" => {}
             _ => return None,
@@ -155,7 +158,7 @@ impl Reader {
                 .iter()
                 .map(|denial| called(denial.tool_name.or_empty(), &denial.tool_input));
             let denied: Vec<String> = denied.collect();
-            facts.say(What::Warning(format!(
+            facts.say(FactKind::Warning(format!(
                 "refused, because a run in auto mode asks nobody and its sandbox does not allow it: {}",
                 denied.join("; ")
             )));
@@ -165,7 +168,7 @@ impl Reader {
             Form::Print => {
                 self.outcome = Some(outcome);
                 if !self.busy_behind {
-                    facts.say(What::Finishing);
+                    facts.say(FactKind::Finishing);
                 }
             }
             Form::Stream { .. } => {
@@ -195,12 +198,12 @@ impl Reader {
         if control.request.subtype != "can_use_tool" {
             // Nobody here can do that. Unanswered, it would hold up the turn for ever.
             let error = format!("{} is not supported by this client", control.request.subtype);
-            facts.say(What::Write(native::refusal(id, &error)));
+            facts.say(FactKind::Write(native::refusal(id, &error)));
             return None;
         }
         if self.stray || !self.at_work || self.session.is_none() {
             let message = "No turn is at work that a person could be asked for.";
-            facts.say(What::Write(native::response(id, &Permission::Deny { message })));
+            facts.say(FactKind::Write(native::response(id, &Permission::Deny { message })));
             return Some(());
         }
         facts.say(self.gates.raise(control));
@@ -211,10 +214,10 @@ impl Reader {
 /// What a part of the model's message shows to people who watch. What a subagent says is no part of the answer.
 fn said(block: &Block<'_>, by_subagent: bool, facts: &mut Facts) {
     match (block.kind.as_ref(), block.text.get()) {
-        ("text", Some(text)) if !by_subagent => facts.say(What::Text(text.to_owned())),
-        ("thinking", _) => facts.say(What::Progress("thinks".to_owned())),
+        ("text", Some(text)) if !by_subagent => facts.say(FactKind::Text(text.to_owned())),
+        ("thinking", _) => facts.say(FactKind::Progress("thinks".to_owned())),
         ("tool_use" | "server_tool_use", _) => {
-            facts.say(What::Progress(called(block.name.or_empty(), &block.input)));
+            facts.say(FactKind::Progress(called(block.name.or_empty(), &block.input)));
         }
         _ => {}
     }
@@ -225,12 +228,12 @@ fn called(tool: &str, input: &native::ToolInput<'_>) -> String {
 }
 
 /// The end of a one-shot turn.
-fn ending(outcome: Option<Outcome>, departure: &Departure<'_>) -> Result<String, TurnOutcome> {
-    let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == Cause::Dismissed;
+fn ending(outcome: Option<Outcome>, departure: &ProcessExit<'_>) -> Result<String, TurnOutcome> {
+    let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
     match outcome {
         Some(Outcome::Answered(text)) if left_well => Ok(text),
         Some(Outcome::Stopped) => Err(TurnOutcome::Interrupted),
-        _ if departure.cause == Cause::Interrupted => Err(TurnOutcome::Interrupted),
+        _ if departure.cause == ExitCause::Interrupted => Err(TurnOutcome::Interrupted),
         Some(Outcome::Answered(_)) => {
             let how = match departure.exit {
                 ExitStatus::Code(code) => format!("left with code {code}"),
@@ -258,7 +261,7 @@ impl Tongue for Reader {
         let kind = members.text("type");
         let failure = match (kind.as_deref(), self.form) {
             (Some("control_request"), Form::Stream { .. }) => match members.text("request_id") {
-                Some(id) => return facts.say(What::Write(native::refusal(&id, &LongLine::refusal()))),
+                Some(id) => return facts.say(FactKind::Write(native::refusal(&id, &LongLine::refusal()))),
                 None => line.failure("a request"),
             },
             (Some("result"), _) => line.failure("its answer"),
@@ -279,7 +282,7 @@ impl Tongue for Reader {
         }
     }
 
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut Facts) {
         if self.at_work {
             let turn = self.ended + 1;
             match ending(self.outcome.take(), departure) {
@@ -289,20 +292,20 @@ impl Tongue for Reader {
         }
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> EngineSessionStatus {
         match self.session {
-            None => Status::Starting,
-            Some(_) if self.gates.wait() => Status::AtGate,
-            Some(_) if self.at_work => Status::Working,
-            Some(_) => Status::BetweenTurns,
+            None => EngineSessionStatus::Starting,
+            Some(_) if self.gates.wait() => EngineSessionStatus::AtGate,
+            Some(_) if self.at_work => EngineSessionStatus::Working,
+            Some(_) => EngineSessionStatus::BetweenTurns,
         }
     }
 
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported> {
+    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         match self.form {
-            Form::Print => {
-                Err(Unsupported::Refused { reason: "this process was started for one turn".to_owned() })
-            }
+            Form::Print => Err(UnsupportedOperation::Refused {
+                reason: "this process was started for one turn".to_owned(),
+            }),
             Form::Stream { .. } => {
                 self.at_work = true;
                 Ok(native::prompt(prompt))
@@ -310,24 +313,24 @@ impl Tongue for Reader {
         }
     }
 
-    fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+    fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         self.gates.answer(answer)
     }
 
-    fn interrupt(&mut self) -> Stop {
+    fn interrupt(&mut self) -> InterruptMethod {
         match self.form {
             // It notes the interruption in the session; SIGTERM would leave the turn looking unfinished.
-            Form::Print => Stop::Signal(Signal::Interrupt),
+            Form::Print => InterruptMethod::Signal(ProcessSignal::Interrupt),
             Form::Stream { .. } => {
-                Stop::Write(native::interruption(&format!("interrupt-{}", self.ended + 1)))
+                InterruptMethod::Write(native::interruption(&format!("interrupt-{}", self.ended + 1)))
             }
         }
     }
 
-    fn leave(&mut self) -> Leave {
+    fn leave(&mut self) -> ShutdownMethod {
         match self.form {
-            Form::Print => Leave::Signal(Signal::Terminate),
-            Form::Stream { .. } => Leave::CloseInput,
+            Form::Print => ShutdownMethod::Signal(ProcessSignal::Terminate),
+            Form::Stream { .. } => ShutdownMethod::CloseInput,
         }
     }
 }
@@ -335,7 +338,7 @@ impl Tongue for Reader {
 #[cfg(test)]
 mod tests {
     use abide_domain::{approval::ApprovalVerdict, effect::LaunchSession, engine::ProfileKind};
-    use abide_ports::engine::{Engine, Installation, Interpreter, Said};
+    use abide_ports::engine::{Engine, EngineFact, EngineInstallation, ProcessInterpreter};
 
     use super::*;
     use crate::claude::Claude;
@@ -344,9 +347,9 @@ mod tests {
     const BASH: &str = r#"{"type":"control_request","request_id":"r1","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"ls"},"tool_use_id":"t1"}}"#;
     const DONE: &str = r#"{"is_error":false,"result":"done","type":"result"}"#;
 
-    fn interpreter() -> Box<dyn Interpreter> {
-        let installation = Installation::named("claude");
-        Claude.interpreter(&Order {
+    fn interpreter() -> Box<dyn ProcessInterpreter> {
+        let installation = EngineInstallation::named("claude");
+        Claude.interpreter(&LaunchContext {
             installation: &installation,
             kind: ProfileKind::StickyProcess,
             session: &LaunchSession::New,
@@ -360,18 +363,18 @@ mod tests {
             skill: None,
             session_since: None,
             resume_detail: "",
-            prompted: abide_ports::engine::Prompted::ByMessage,
+            prompted: abide_ports::engine::PromptSource::ByMessage,
         })
     }
 
-    fn fed(interpreter: &mut dyn Interpreter, lines: &[&str]) -> Vec<What> {
+    fn fed(interpreter: &mut dyn ProcessInterpreter, lines: &[&str]) -> Vec<FactKind> {
         let bytes: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        interpreter.feed(bytes.as_bytes()).into_iter().map(|Said { what, .. }| what).collect()
+        interpreter.feed(bytes.as_bytes()).into_iter().map(|EngineFact { what, .. }| what).collect()
     }
 
-    fn written(what: Option<&What>) -> String {
+    fn written(what: Option<&FactKind>) -> String {
         match what {
-            Some(What::Write(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+            Some(FactKind::Write(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
             other => panic!("{other:?} is no order to write"),
         }
     }
@@ -382,7 +385,7 @@ mod tests {
         let facts = fed(&mut *interpreter(), &[INIT, odd]);
         let refused = r#"{"type":"control_response","response":{"subtype":"error","request_id":"r9","error":"hook_callback is not supported by this client"}}"#;
         assert_eq!(written(facts.get(1)).trim_end(), refused);
-        assert_eq!(facts.get(2), Some(&What::Unknown(odd.to_owned())));
+        assert_eq!(facts.get(2), Some(&FactKind::Unknown(odd.to_owned())));
     }
 
     #[test]
@@ -394,19 +397,19 @@ mod tests {
         let facts = fed(&mut *interpreter, &[INIT, DONE, notified, INIT, BASH, foreign]);
         assert_eq!(facts.len(), 3, "a session, an end and an answer: {facts:?}");
         assert!(written(facts.last()).contains(r#""behavior":"deny""#), "{facts:?}");
-        assert_eq!(interpreter.status(), Status::BetweenTurns);
+        assert_eq!(interpreter.status(), EngineSessionStatus::BetweenTurns);
         let ended = fed(&mut *interpreter, &[INIT, DONE]);
-        assert!(matches!(ended.as_slice(), [What::Ended { turn: 2, .. }]), "{ended:?}");
+        assert!(matches!(ended.as_slice(), [FactKind::Ended { turn: 2, .. }]), "{ended:?}");
     }
 
     #[test]
     fn a_reader_that_never_saw_the_answer_can_still_give_it() {
         let (mut first, mut second) = (interpreter(), interpreter());
-        let answer = Answer { gate: "r1", text: "yes", verdict: Some(ApprovalVerdict::Approved) };
+        let answer = GateAnswer { gate: "r1", text: "yes", verdict: Some(ApprovalVerdict::Approved) };
         assert_eq!(fed(&mut *first, &[INIT, BASH]), fed(&mut *second, &[INIT, BASH]));
-        assert_eq!(first.status(), Status::AtGate);
+        assert_eq!(first.status(), EngineSessionStatus::AtGate);
         assert_eq!(first.answer(&answer), second.answer(&answer));
-        assert_eq!(first.status(), Status::Working);
+        assert_eq!(first.status(), EngineSessionStatus::Working);
         let result = r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t1"}]}}"#;
         assert_eq!(fed(&mut *first, &[result]), []);
         assert!(first.answer(&answer).is_err(), "the call is over");
@@ -428,7 +431,7 @@ mod tests {
     fn a_request_that_is_too_long_is_refused_under_its_id() {
         let asked = long(r#"{"type":"control_request","request_id":"r7","request":{"input":""#);
         let facts = fed(&mut *interpreter(), &[INIT, &asked]);
-        let [_, What::Warning(warning), answer] = facts.as_slice() else { panic!("{facts:?}") };
+        let [_, FactKind::Warning(warning), answer] = facts.as_slice() else { panic!("{facts:?}") };
         assert!(warning.contains("too long"), "{warning}");
         let answer = written(Some(answer));
         assert!(answer.contains(r#""subtype":"error","request_id":"r7""#) && answer.contains("16 MiB"));
@@ -441,8 +444,9 @@ mod tests {
         for head in [result, nameless, r#"{"is_error":false,"result":""#] {
             let mut interpreter = interpreter();
             let facts = fed(&mut *interpreter, &[INIT, &long(head), DONE]);
-            let ended: Vec<_> = facts.iter().filter(|what| matches!(what, What::Ended { .. })).collect();
-            let Some(What::Ended { turn: 1, ending: TurnOutcome::Failed { failure } }) = ended.first() else {
+            let ended: Vec<_> = facts.iter().filter(|what| matches!(what, FactKind::Ended { .. })).collect();
+            let Some(FactKind::Ended { turn: 1, ending: TurnOutcome::Failed { failure } }) = ended.first()
+            else {
                 panic!("{head}: {ended:?}")
             };
             assert!(failure.message.contains("claude") && failure.message.contains("16 MiB"), "{failure:?}");
@@ -451,7 +455,7 @@ mod tests {
             let facts = fed(&mut *interpreter(), &[INIT, &long(harmless), DONE]);
             let ended = facts.last();
             let is_answer =
-                matches!(ended, Some(What::Ended { turn: 1, ending: TurnOutcome::Completed { .. } }));
+                matches!(ended, Some(FactKind::Ended { turn: 1, ending: TurnOutcome::Completed { .. } }));
             assert!(is_answer, "{harmless}: {ended:?}");
         }
     }
@@ -459,6 +463,6 @@ mod tests {
     #[test]
     fn an_odd_field_does_not_cost_the_line() {
         let odd = r#"{"type":"assistant","parent_tool_use_id":null,"message":{"content":[{"type":"tool_use","name":"mcp","input":{"query":{"a":[1]},"path":7,"url":"u"}}]}}"#;
-        assert_eq!(fed(&mut *interpreter(), &[odd]), [What::Progress("mcp: u".to_owned())]);
+        assert_eq!(fed(&mut *interpreter(), &[odd]), [FactKind::Progress("mcp: u".to_owned())]);
     }
 }

@@ -10,7 +10,10 @@ use abide_domain::{
     failure::{FailureCode, RunFailure},
     process::ExitStatus,
 };
-use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, What};
+use abide_ports::engine::{
+    EngineSessionStatus, ExitCause, FactKind, InterruptMethod, LaunchContext, ProcessExit, ProcessSignal,
+    ShutdownMethod,
+};
 
 use super::native::{ItemLine, ThreadStarted, Trouble, TurnFailed};
 use crate::{
@@ -42,7 +45,7 @@ enum Verdict {
 }
 
 impl Reader {
-    pub(super) fn new(order: &Order<'_>) -> Self {
+    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         Self {
             resumes: matches!(order.session, LaunchSession::Resumed(_)),
             has_session: false,
@@ -63,7 +66,7 @@ impl Reader {
                 }
                 self.has_session = true;
                 let value = started.thread_id.into_owned();
-                facts.say(What::Session { handle_type: HandleType::SessionId, value });
+                facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
             }
             "turn.started" => kind::is_whole(line)?,
             "item.started" | "item.updated" | "item.completed" => {
@@ -72,44 +75,44 @@ impl Reader {
                 match (item.kind.as_ref(), item.text, item.command) {
                     ("agent_message", Some(text), _) if whole => {
                         self.answer = text.into_owned();
-                        facts.say(What::Text(self.answer.clone()));
+                        facts.say(FactKind::Text(self.answer.clone()));
                     }
                     ("command_execution", _, Some(command)) => {
-                        facts.say(What::Progress(match item.exit_code {
+                        facts.say(FactKind::Progress(match item.exit_code {
                             Some(code) => format!("{command} ended with {code}"),
                             None => format!("runs {command}"),
                         }));
                     }
                     ("error", ..) => {
                         let message = item.message.unwrap_or_default();
-                        facts.say(What::Warning(message.into_owned()));
+                        facts.say(FactKind::Warning(message.into_owned()));
                     }
-                    (kind, ..) if whole => facts.say(What::Progress(kind.replace('_', " "))),
+                    (kind, ..) if whole => facts.say(FactKind::Progress(kind.replace('_', " "))),
                     _ => {}
                 }
             }
             "turn.completed" => {
                 kind::is_whole(line)?;
                 self.verdict = Some(Verdict::Completed);
-                facts.say(What::Finishing);
+                facts.say(FactKind::Finishing);
             }
             "turn.failed" => {
                 let failed: TurnFailed<'_> = serde_json::from_slice(line).ok()?;
                 self.trouble = Some(failed.error.message.into_owned());
                 self.verdict = Some(Verdict::Failed);
-                facts.say(What::Finishing);
+                facts.say(FactKind::Finishing);
             }
             "error" => {
                 let trouble: Trouble<'_> = serde_json::from_slice(line).ok()?;
                 self.trouble = Some(trouble.message.into_owned());
-                facts.say(What::Warning(self.trouble.clone().unwrap_or_default()));
+                facts.say(FactKind::Warning(self.trouble.clone().unwrap_or_default()));
             }
             _ => return None,
         }
         Some(())
     }
 
-    fn failure(&self, departure: &Departure<'_>) -> RunFailure {
+    fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
         let said = self.trouble.as_deref();
         match (said, self.resumes && !self.has_session && left_by_itself(departure)) {
             (_, true) => RunFailure::new(
@@ -131,25 +134,25 @@ impl Tongue for Reader {
         }
     }
 
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
-        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == Cause::Dismissed;
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut Facts) {
+        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
         match self.verdict {
             Some(Verdict::Completed) if left_well => facts.answered(TURN, &self.answer),
-            _ if departure.cause == Cause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
+            _ if departure.cause == ExitCause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
             _ => facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) }),
         }
     }
 
-    fn status(&self) -> Status {
-        if self.has_session { Status::Working } else { Status::Starting }
+    fn status(&self) -> EngineSessionStatus {
+        if self.has_session { EngineSessionStatus::Working } else { EngineSessionStatus::Starting }
     }
 
-    fn interrupt(&mut self) -> Stop {
+    fn interrupt(&mut self) -> InterruptMethod {
         // It notes the interruption in the thread; SIGTERM would leave the turn looking unfinished.
-        Stop::Signal(Signal::Interrupt)
+        InterruptMethod::Signal(ProcessSignal::Interrupt)
     }
 
-    fn leave(&mut self) -> Leave {
-        Leave::Signal(Signal::Terminate)
+    fn leave(&mut self) -> ShutdownMethod {
+        ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 }

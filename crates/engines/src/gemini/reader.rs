@@ -12,7 +12,10 @@ use abide_domain::{
     failure::{FailureCode, RunFailure},
     process::ExitStatus,
 };
-use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, What};
+use abide_ports::engine::{
+    EngineSessionStatus, ExitCause, FactKind, InterruptMethod, LaunchContext, ProcessExit, ProcessSignal,
+    ShutdownMethod,
+};
 
 use super::native::{Init, Message, Outcome, ToolResult, ToolUse, Trouble};
 use crate::{
@@ -58,7 +61,7 @@ enum Verdict {
 }
 
 impl Reader {
-    pub(super) fn new(order: &Order<'_>) -> Self {
+    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         Self {
             resumes: matches!(order.session, LaunchSession::Resumed(_)),
             has_session: false,
@@ -80,7 +83,7 @@ impl Reader {
                 }
                 self.has_session = true;
                 let value = init.session_id.into_owned();
-                facts.say(What::Session { handle_type: HandleType::SessionId, value });
+                facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
             }
             "message" => {
                 let message: Message<'_> = serde_json::from_slice(line).ok()?;
@@ -93,7 +96,7 @@ impl Reader {
             "tool_use" => {
                 let ToolUse { tool_name, parameters } = serde_json::from_slice(line).ok()?;
                 self.used_tool = true;
-                facts.say(What::Progress(match (parameters.command, parameters.file_path) {
+                facts.say(FactKind::Progress(match (parameters.command, parameters.file_path) {
                     (Some(command), _) => format!("runs {command}"),
                     (None, Some(path)) => format!("{} {path}", tool_name.replace('_', " ")),
                     (None, None) => tool_name.replace('_', " "),
@@ -104,7 +107,7 @@ impl Reader {
                 self.used_tool = true;
                 if result.status != "success" {
                     let output = result.output.unwrap_or_default();
-                    facts.say(What::Progress(format!("did not work: {output}")));
+                    facts.say(FactKind::Progress(format!("did not work: {output}")));
                 }
             }
             "error" => {
@@ -112,7 +115,7 @@ impl Reader {
                 self.was_cut_short |=
                     trouble.severity.as_deref() == Some("error") || trouble.message.contains(LOOP);
                 self.trouble = Some(trouble.message.clone().into_owned());
-                facts.say(What::Warning(trouble.message.into_owned()));
+                facts.say(FactKind::Warning(trouble.message.into_owned()));
             }
             "result" => {
                 let outcome: Outcome<'_> = serde_json::from_slice(line).ok()?;
@@ -121,7 +124,7 @@ impl Reader {
                 if let Some(error) = outcome.error {
                     self.trouble = Some(error.message.into_owned());
                 }
-                facts.say(What::Finishing);
+                facts.say(FactKind::Finishing);
             }
             _ => return None,
         }
@@ -133,7 +136,7 @@ impl Reader {
             self.answer.clear();
         }
         extend(&mut self.answer, words);
-        facts.say(What::Text(words.to_owned()));
+        facts.say(FactKind::Text(words.to_owned()));
     }
 
     /// Whether its success is none: the model was stopped before it was done, or there is an error and no answer.
@@ -141,7 +144,7 @@ impl Reader {
         self.was_cut_short || (self.trouble.is_some() && self.answer.trim().is_empty())
     }
 
-    fn failure(&self, departure: &Departure<'_>) -> RunFailure {
+    fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
         let complaint = complaint(departure.stderr);
         let refused = !self.has_session;
         match (departure.exit, &self.trouble) {
@@ -179,26 +182,26 @@ impl Tongue for Reader {
         }
     }
 
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
-        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == Cause::Dismissed;
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut Facts) {
+        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
         match self.verdict {
             Some(Verdict::Completed) if left_well && self.has_session && !self.is_empty_handed() => {
                 facts.answered(TURN, &self.answer);
             }
-            _ if departure.cause == Cause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
+            _ if departure.cause == ExitCause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
             _ => facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) }),
         }
     }
 
-    fn status(&self) -> Status {
-        if self.has_session { Status::Working } else { Status::Starting }
+    fn status(&self) -> EngineSessionStatus {
+        if self.has_session { EngineSessionStatus::Working } else { EngineSessionStatus::Starting }
     }
 
-    fn interrupt(&mut self) -> Stop {
-        Stop::Signal(Signal::Interrupt)
+    fn interrupt(&mut self) -> InterruptMethod {
+        InterruptMethod::Signal(ProcessSignal::Interrupt)
     }
 
-    fn leave(&mut self) -> Leave {
-        Leave::Signal(Signal::Terminate)
+    fn leave(&mut self) -> ShutdownMethod {
+        ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 }

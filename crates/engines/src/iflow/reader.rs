@@ -11,7 +11,10 @@ use abide_domain::{
     failure::{FailureCode, RunFailure},
     process::ExitStatus,
 };
-use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, What};
+use abide_ports::engine::{
+    EngineSessionStatus, ExitCause, FactKind, InterruptMethod, LaunchContext, ProcessExit, ProcessSignal,
+    ShutdownMethod,
+};
 
 use super::native::{begins_block, split};
 use crate::{
@@ -35,7 +38,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(order: &Order<'_>) -> Self {
+    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         let resumes = matches!(order.session, LaunchSession::Resumed(_));
         Self { resumes, text: String::new(), in_block: false }
     }
@@ -48,7 +51,7 @@ impl Reader {
         }
     }
 
-    fn failure(&self, departure: &Departure<'_>) -> RunFailure {
+    fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
         if self.resumes
             && left_by_itself(departure)
             && departure.exit != ExitStatus::Code(0)
@@ -69,7 +72,7 @@ impl Tongue for Reader {
         let line = String::from_utf8_lossy(line);
         self.in_block = self.in_block || begins_block(&line);
         if !self.in_block {
-            facts.say(What::Text(line.clone().into_owned()));
+            facts.say(FactKind::Text(line.clone().into_owned()));
         }
         self.keep(&line);
     }
@@ -78,8 +81,8 @@ impl Tongue for Reader {
         self.keep("");
     }
 
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
-        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == Cause::Dismissed;
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut Facts) {
+        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
         let complaints = String::from_utf8_lossy(departure.stderr);
         let (answer, info) = match split(&self.text) {
             Some((answer, info)) => (answer, Some(info)),
@@ -89,27 +92,27 @@ impl Tongue for Reader {
         let session =
             info.as_ref().and_then(|info| info.session_id.as_deref()).filter(|id| argument::is_session(id));
         if let Some(id) = session {
-            facts.say(What::Session { handle_type: HandleType::SessionId, value: id.to_owned() });
+            facts.say(FactKind::Session { handle_type: HandleType::SessionId, value: id.to_owned() });
         }
         if left_well && info.is_some() && !answer.is_empty() {
             facts.answered(TURN, answer);
-        } else if departure.cause == Cause::Interrupted {
+        } else if departure.cause == ExitCause::Interrupted {
             facts.ended(TURN, TurnOutcome::Interrupted);
         } else {
             facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) });
         }
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> EngineSessionStatus {
         // Its session has no name before the end.
-        Status::Starting
+        EngineSessionStatus::Starting
     }
 
-    fn interrupt(&mut self) -> Stop {
-        Stop::Signal(Signal::Interrupt)
+    fn interrupt(&mut self) -> InterruptMethod {
+        InterruptMethod::Signal(ProcessSignal::Interrupt)
     }
 
-    fn leave(&mut self) -> Leave {
-        Leave::Signal(Signal::Terminate)
+    fn leave(&mut self) -> ShutdownMethod {
+        ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 }

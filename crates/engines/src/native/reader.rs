@@ -10,7 +10,10 @@ use abide_domain::{
     failure::{FailureCode, RunFailure},
     interaction::{DecisionPolicy, InteractionKind, InteractionOption, Question},
 };
-use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, What};
+use abide_ports::engine::{
+    EngineSessionStatus, ExitCause, FactKind, InterruptMethod, LaunchContext, ProcessExit, ProcessSignal,
+    ShutdownMethod,
+};
 
 use super::journal::{self, Asked, End, Event, Notice, Request, Thought, Trouble};
 use crate::{
@@ -51,7 +54,7 @@ enum Outcome {
 }
 
 impl Reader {
-    pub(super) fn new(order: &Order<'_>) -> Self {
+    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         Self {
             resumes: matches!(order.session, LaunchSession::Resumed(_)),
             has_session: false,
@@ -68,7 +71,7 @@ impl Reader {
                 let session: journal::Session<'_> = serde_json::from_slice(line).ok()?;
                 let value = Some(session.session_id.into_owned()).filter(|id| argument::is_session(id))?;
                 self.has_session = true;
-                facts.say(What::Session { handle_type: HandleType::SessionId, value });
+                facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
             }
             "RUN_START" | "RUN_END" | "USER_MESSAGE" => kind::is_whole(line)?,
             "THOUGHT" => self.thought(payload(line)?, facts),
@@ -76,12 +79,12 @@ impl Reader {
             "ACTION_RESULT" => self.result(&payload(line)?, facts),
             "SYSTEM_MESSAGE" => {
                 let Notice { level, content } = payload(line)?;
-                let said = if level == "WARN" { What::Warning } else { What::Progress };
+                let said = if level == "WARN" { FactKind::Warning } else { FactKind::Progress };
                 facts.say(said(content.into_owned()));
             }
             "outcome" => {
                 self.outcome = Some(outcome(serde_json::from_slice(line).ok()?)?);
-                facts.say(What::Finishing);
+                facts.say(FactKind::Finishing);
             }
             _ => return None,
         }
@@ -94,13 +97,13 @@ impl Reader {
             return self.said.clear();
         }
         self.said.clone_from(&text);
-        facts.say(if thought.calls == 0 { What::Text(text) } else { What::Progress(text) });
+        facts.say(if thought.calls == 0 { FactKind::Text(text) } else { FactKind::Progress(text) });
     }
 
     fn request(&mut self, request: Request<'_>, facts: &mut Facts) {
         let (action, tool) = (request.action_id.into_owned(), request.tool_name.into_owned());
         if tool != ASKS {
-            facts.say(What::Progress(format!("calls {tool} {}", short(request.tool_args.get()))));
+            facts.say(FactKind::Progress(format!("calls {tool} {}", short(request.tool_args.get()))));
         }
         self.calls.push((action, tool));
     }
@@ -115,15 +118,15 @@ impl Reader {
             None => "an earlier call".to_owned(),
         };
         match (result.status.as_ref(), result.exit_code) {
-            ("unknown", _) => facts.say(What::Warning(format!("what came of {tool} is unknown"))),
-            ("success", None | Some(0)) => facts.say(What::Progress(format!("{tool} is done"))),
-            (_, Some(code)) => facts.say(What::Progress(format!("{tool} ended with {code}"))),
-            (status, None) => facts.say(What::Progress(format!("{tool}: {}", status.replace('_', " ")))),
+            ("unknown", _) => facts.say(FactKind::Warning(format!("what came of {tool} is unknown"))),
+            ("success", None | Some(0)) => facts.say(FactKind::Progress(format!("{tool} is done"))),
+            (_, Some(code)) => facts.say(FactKind::Progress(format!("{tool} ended with {code}"))),
+            (status, None) => facts.say(FactKind::Progress(format!("{tool}: {}", status.replace('_', " ")))),
         }
     }
 
     /// Why a process that told no outcome did not.
-    fn failure(&self, departure: &Departure<'_>) -> RunFailure {
+    fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
         let said = complaint(departure.stderr);
         let trouble = said.lines().rev().find_map(|line| serde_json::from_str::<Trouble>(line).ok());
         let is_lost = self.resumes && !self.has_session && left_by_itself(departure);
@@ -205,7 +208,7 @@ impl Tongue for Reader {
         }
     }
 
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut Facts) {
         match self.outcome.take() {
             Some(Outcome::Completed(answer)) => facts.answered(TURN, &answer),
             Some(Outcome::Asked(question)) if self.has_session => {
@@ -214,23 +217,23 @@ impl Tongue for Reader {
             }
             Some(Outcome::Failed(failure)) => facts.ended(TURN, TurnOutcome::Failed { failure }),
             Some(Outcome::Interrupted) => facts.ended(TURN, TurnOutcome::Interrupted),
-            None if departure.cause == Cause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
+            None if departure.cause == ExitCause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
             Some(Outcome::Asked(_)) | None => {
                 facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) });
             }
         }
     }
 
-    fn status(&self) -> Status {
-        if self.has_session { Status::Working } else { Status::Starting }
+    fn status(&self) -> EngineSessionStatus {
+        if self.has_session { EngineSessionStatus::Working } else { EngineSessionStatus::Starting }
     }
 
-    fn interrupt(&mut self) -> Stop {
+    fn interrupt(&mut self) -> InterruptMethod {
         // It ends the tool that runs, writes that down, and leaves its sessions for the next turn.
-        Stop::Signal(Signal::Interrupt)
+        InterruptMethod::Signal(ProcessSignal::Interrupt)
     }
 
-    fn leave(&mut self) -> Leave {
-        Leave::Signal(Signal::Terminate)
+    fn leave(&mut self) -> ShutdownMethod {
+        ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 }

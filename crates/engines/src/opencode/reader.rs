@@ -10,7 +10,10 @@ use abide_domain::{
     failure::{FailureCode, RunFailure},
     process::ExitStatus,
 };
-use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What};
+use abide_ports::engine::{
+    EngineSessionStatus, ExitCause, FactKind, InterruptMethod, LaunchContext, ProcessExit, ProcessSignal,
+    ShutdownMethod, UnsupportedOperation,
+};
 
 use super::native::{ErrorLine, PartLine, SessionLine, StepPart, TextPart, ToolPart, Trouble};
 use crate::{
@@ -50,7 +53,7 @@ enum Step {
 }
 
 impl Reader {
-    pub(super) fn new(order: &Order<'_>) -> Self {
+    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         Self {
             resumes: matches!(order.session, LaunchSession::Resumed(_)),
             session: None,
@@ -81,13 +84,13 @@ impl Reader {
                     self.answer.push_str("\n\n");
                 }
                 extend(&mut self.answer, &part.text);
-                facts.say(What::Text(part.text.into_owned()));
+                facts.say(FactKind::Text(part.text.into_owned()));
             }
             "tool_use" => {
                 let PartLine::<'_, ToolPart<'_>> { session_id, part } = serde_json::from_slice(line).ok()?;
                 self.named(&session_id, facts);
                 let title = part.state.title.filter(|title| !title.is_empty()).unwrap_or(part.tool);
-                facts.say(What::Progress(match &part.state.error {
+                facts.say(FactKind::Progress(match &part.state.error {
                     Some(error) => format!("{title}: {error}"),
                     None => format!("{title}: {}", part.state.status),
                 }));
@@ -106,7 +109,7 @@ impl Reader {
             "reasoning" => {
                 let SessionLine { session_id } = serde_json::from_slice(line).ok()?;
                 self.named(&session_id, facts);
-                facts.say(What::Progress("thinks".to_owned()));
+                facts.say(FactKind::Progress("thinks".to_owned()));
             }
             "step_finish" => {
                 let PartLine::<'_, StepPart<'_>> { session_id, part } = serde_json::from_slice(line).ok()?;
@@ -114,7 +117,7 @@ impl Reader {
                 match part.reason.as_ref() {
                     "stop" => {
                         self.last_step = Step::Stopped;
-                        facts.say(What::Finishing);
+                        facts.say(FactKind::Finishing);
                     }
                     "tool-calls" | "unknown" => {}
                     "length" => {
@@ -133,7 +136,7 @@ impl Reader {
                 self.named(&session_id, facts);
                 self.last_step = Step::Open;
                 let failure = failure(&error);
-                facts.say(What::Warning(failure.message.clone()));
+                facts.say(FactKind::Warning(failure.message.clone()));
                 self.trouble = Some(failure);
             }
             _ => return None,
@@ -146,11 +149,11 @@ impl Reader {
         if argument::is_session(session) && self.session.as_deref() != Some(session) {
             let value = session.to_owned();
             self.session = Some(value.clone());
-            facts.say(What::Session { handle_type: HandleType::SessionId, value });
+            facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
         }
     }
 
-    fn failed(&self, departure: &Departure<'_>) -> RunFailure {
+    fn failed(&self, departure: &ProcessExit<'_>) -> RunFailure {
         match &self.trouble {
             Some(failure) => failure.clone(),
             None if self.resumes && self.session.is_none() && left_by_itself(departure) => RunFailure::new(
@@ -183,11 +186,11 @@ impl Tongue for Reader {
         }
     }
 
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
-        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == Cause::Dismissed;
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut Facts) {
+        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
         match self.last_step {
             Step::Stopped if left_well => facts.answered(TURN, &self.answer),
-            Step::Stopped | Step::Open if departure.cause == Cause::Interrupted => {
+            Step::Stopped | Step::Open if departure.cause == ExitCause::Interrupted => {
                 facts.ended(TURN, TurnOutcome::Interrupted);
             }
             Step::Stopped | Step::Open => {
@@ -196,21 +199,21 @@ impl Tongue for Reader {
         }
     }
 
-    fn status(&self) -> Status {
-        if self.session.is_some() { Status::Working } else { Status::Starting }
+    fn status(&self) -> EngineSessionStatus {
+        if self.session.is_some() { EngineSessionStatus::Working } else { EngineSessionStatus::Starting }
     }
 
-    fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Refused {
+    fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+        Err(UnsupportedOperation::Refused {
             reason: "`opencode run` takes one prompt; hold `opencode acp`".to_owned(),
         })
     }
 
-    fn interrupt(&mut self) -> Stop {
-        Stop::Signal(Signal::Terminate)
+    fn interrupt(&mut self) -> InterruptMethod {
+        InterruptMethod::Signal(ProcessSignal::Terminate)
     }
 
-    fn leave(&mut self) -> Leave {
-        Leave::Signal(Signal::Terminate)
+    fn leave(&mut self) -> ShutdownMethod {
+        ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 }

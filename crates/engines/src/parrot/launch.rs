@@ -5,12 +5,12 @@
 //! is named to it and means nothing to it.
 
 use abide_domain::effect::LaunchSession;
-use abide_ports::engine::{Ability, Launch, Order, Stdin, Unsupported};
+use abide_ports::engine::{EngineAbility, LaunchContext, ProcessSpec, ProcessStdin, UnsupportedOperation};
 
 use super::{Form, native::Tell};
 use crate::argument;
 
-pub(super) fn launch(form: Form, order: &Order<'_>) -> Result<Launch, Unsupported> {
+pub(super) fn launch(form: Form, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
     let mut argv = order.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     if let Some(sandbox) = order.sandbox {
@@ -23,7 +23,7 @@ pub(super) fn launch(form: Form, order: &Order<'_>) -> Result<Launch, Unsupporte
     add(&own);
     match (form, order.session) {
         (Form::Sticky, LaunchSession::Resumed(_)) => {
-            return Err(Unsupported::Lacks { ability: Ability::Resume });
+            return Err(UnsupportedOperation::Lacks { ability: EngineAbility::Resume });
         }
         (Form::Sticky, LaunchSession::New | LaunchSession::Named(_)) => add(&["--sticky"]),
         (Form::Resumable, LaunchSession::New) => {}
@@ -32,23 +32,23 @@ pub(super) fn launch(form: Form, order: &Order<'_>) -> Result<Launch, Unsupporte
         }
         (Form::Resumable, LaunchSession::Resumed(handle)) => add(&["--resume", named(&handle.handle_value)?]),
     }
-    Ok(Launch {
+    Ok(ProcessSpec {
         argv,
         env: order.installation.env.clone().into_iter().collect(),
         without_env: vec![],
         appended_env: vec![],
         files: vec![],
-        stdin: Stdin::Open(Tell::Prompt { text: order.prompt }.line()),
+        stdin: ProcessStdin::Open(Tell::Prompt { text: order.prompt }.line()),
         not_before: None,
         outliving: None,
     })
 }
 
 /// A session's name is the name of a file, and must not look like an option.
-fn named(id: &str) -> Result<&str, Unsupported> {
+fn named(id: &str) -> Result<&str, UnsupportedOperation> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if id.is_empty() || id.starts_with('-') || !id.bytes().all(allowed) {
-        return Err(Unsupported::Refused { reason: format!("{id:?} is not a parrot's session id") });
+        return Err(UnsupportedOperation::Refused { reason: format!("{id:?} is not a parrot's session id") });
     }
     Ok(id)
 }

@@ -12,8 +12,8 @@ use abide_domain::engine::{
     EngineResumeCapability, EngineSessionHandle, HandleType, ProbeMethod, ProfileKind,
 };
 use abide_ports::engine::{
-    Abilities, Ability, Check, Engine, Health, Installation, Interpreter, IsolationScope, Launch, Observed,
-    Order, Unsupported,
+    AbilitySet, Engine, EngineAbility, EngineHealth, EngineInstallation, IsolationScope, LaunchContext,
+    ProbeCommand, ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
 use crate::{failing::unusable, tongue::LineInterpreter};
@@ -33,7 +33,7 @@ pub(crate) enum Form {
 
 impl Parrot {
     /// How the process of an order lives: one whose run must hold it stays.
-    fn form(&self, order: &Order<'_>) -> Form {
+    fn form(&self, order: &LaunchContext<'_>) -> Form {
         match order.kind {
             ProfileKind::Resumable => self.0,
             ProfileKind::StickyProcess => Form::Sticky,
@@ -49,40 +49,42 @@ impl Engine for Parrot {
         }
     }
 
-    fn abilities(&self) -> Abilities {
-        let both = Abilities::of(&[Ability::Gates, Ability::Progress, Ability::Steer]);
+    fn abilities(&self) -> AbilitySet {
+        let both = AbilitySet::of(&[EngineAbility::Gates, EngineAbility::Progress, EngineAbility::Steer]);
         match self.0 {
-            Form::Resumable => both.with(Ability::Resume).with(Ability::NamedSessions).with(Ability::Hold),
-            Form::Sticky => both.with(Ability::Hold),
+            Form::Resumable => {
+                both.with(EngineAbility::Resume).with(EngineAbility::NamedSessions).with(EngineAbility::Hold)
+            }
+            Form::Sticky => both.with(EngineAbility::Hold),
         }
     }
 
-    fn installation(&self) -> Installation {
+    fn installation(&self) -> EngineInstallation {
         // The path of the running program is not known here: whoever plugs the engines in puts it in its place.
         let command = vec!["abide".to_owned(), "__parrot".to_owned()];
-        Installation { command, ..Installation::default() }.passing(&["ABIDE_HOME", "PARROT_*"])
+        EngineInstallation { command, ..EngineInstallation::default() }.passing(&["ABIDE_HOME", "PARROT_*"])
     }
 
     fn isolation_scope(&self) -> IsolationScope {
         IsolationScope::Nothing
     }
 
-    fn checks(&self, installation: &Installation) -> Vec<Check> {
+    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let call = |argument: &str| {
-            Check::command(installation.command.iter().cloned().chain([argument.to_owned()]))
+            ProbeCommand::command(installation.command.iter().cloned().chain([argument.to_owned()]))
         };
         vec![call("--version"), call("--help")]
     }
 
-    fn judge(&self, observed: &[Observed]) -> Health {
-        let [version, help] = observed else { return Health::unseen() };
+    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
+        let [version, help] = observed else { return EngineHealth::unseen() };
         let offers = help.success().is_some_and(|help| help.contains("--resume"));
         let (supported, detail) = match self.0 {
             Form::Resumable if offers => (true, "`abide __parrot --help` offers --resume"),
             Form::Resumable => (false, "`abide __parrot --help` offers no --resume"),
             Form::Sticky => (false, "this form of the parrot cannot resume, on purpose"),
         };
-        Health {
+        EngineHealth {
             version: version.version(),
             trouble: unusable(self.name(), version, "cargo install abide"),
             resume: EngineResumeCapability {
@@ -90,7 +92,11 @@ impl Engine for Parrot {
                 probe_method: ProbeMethod::Command,
                 detail: detail.to_owned(),
             },
-            abilities: if supported { self.abilities() } else { self.abilities().except(Ability::Resume) },
+            abilities: if supported {
+                self.abilities()
+            } else {
+                self.abilities().except(EngineAbility::Resume)
+            },
         }
     }
 
@@ -106,11 +112,11 @@ impl Engine for Parrot {
         }
     }
 
-    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
         launch::launch(self.form(order), order)
     }
 
-    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
+    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         Box::new(LineInterpreter::new(reader::Reader::new(self.form(order), order)))
     }
 

@@ -18,7 +18,8 @@ use abide_domain::{
     process::ExitStatus,
 };
 use abide_ports::engine::{
-    Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
+    EngineAbility, EngineSessionStatus, ExitCause, FactKind, GateAnswer, InterruptMethod, LaunchContext,
+    ProcessExit, ProcessSignal, ShutdownMethod, UnsupportedOperation,
 };
 
 use super::{
@@ -56,7 +57,7 @@ enum Said {
 }
 
 impl Reader {
-    pub(super) fn new(form: Form, order: &Order<'_>) -> Self {
+    pub(super) fn new(form: Form, order: &LaunchContext<'_>) -> Self {
         Self {
             form,
             resumes: matches!(order.session, LaunchSession::Resumed(_)),
@@ -71,9 +72,9 @@ impl Reader {
     /// Reads a line, if it is one of those that we know.
     fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
         let kind = kind::of(line)?;
-        let speech: Option<fn(String) -> What> = match kind.as_ref() {
-            "text" | "output" => Some(What::Text),
-            "progress" => Some(What::Progress),
+        let speech: Option<fn(String) -> FactKind> = match kind.as_ref() {
+            "text" | "output" => Some(FactKind::Text),
+            "progress" => Some(FactKind::Progress),
             _ => None,
         };
         let spoken = match speech {
@@ -94,14 +95,14 @@ impl Reader {
                     .ok()
                     .filter(|named: &Named<'_>| argument::is_session(&named.id))?;
                 self.has_session = true;
-                facts.say(What::Session { handle_type: HandleType::SessionId, value: id.into_owned() });
+                facts.say(FactKind::Session { handle_type: HandleType::SessionId, value: id.into_owned() });
             }
             "turn" => self.begun += 1,
             "gate" => {
                 let gate: Gate<'_> = serde_json::from_slice(line).ok()?;
                 self.gates.insert(gate.id.clone().into_owned());
                 let question = approval(&gate);
-                facts.say(What::Gate {
+                facts.say(FactKind::Gate {
                     gate: gate.id.into_owned(),
                     purpose: GatePurpose::Approval,
                     question,
@@ -110,7 +111,7 @@ impl Reader {
             "withdrawn" => {
                 let Named { id } = serde_json::from_slice(line).ok()?;
                 self.gates.remove(id.as_ref());
-                facts.say(What::Withdrawn { gate: id.into_owned() });
+                facts.say(FactKind::Withdrawn { gate: id.into_owned() });
             }
             "result" => self.is_over(Said::Result(words(line)?), facts),
             "failed" => {
@@ -126,14 +127,14 @@ impl Reader {
     fn is_over(&mut self, said: Said, facts: &mut Facts) {
         self.ended += 1;
         match self.form {
-            Form::Resumable => facts.say(What::Finishing),
+            Form::Resumable => facts.say(FactKind::Finishing),
             Form::Sticky => tell(self.ended, &said, facts),
         }
         self.last = Some(said);
     }
 
     /// Why a process that left badly did so.
-    fn failure(&self, departure: &Departure<'_>) -> RunFailure {
+    fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
         if self.resumes && !self.has_session {
             let reason = complaint(departure.stderr);
             return RunFailure::new(
@@ -217,7 +218,7 @@ impl Tongue for Reader {
             (Some("text" | "output" | "progress" | "session" | "turn" | "withdrawn"), _) => {}
             (Some("gate"), Some(id)) => {
                 let text = &LongLine::refusal();
-                facts.say(What::Write(Tell::Answer { gate: &id, text, approved: false }.line()));
+                facts.say(FactKind::Write(Tell::Answer { gate: &id, text, approved: false }.line()));
             }
             (Some("gate"), None) => self.is_over(Said::Failed(line.failure("a request").message), facts),
             // It may have been the last word of the turn.
@@ -225,65 +226,65 @@ impl Tongue for Reader {
         }
     }
 
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
-        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == Cause::Dismissed;
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut Facts) {
+        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
         let failed = |reader: &Self| TurnOutcome::Failed { failure: reader.failure(departure) };
         match (self.form, &self.last) {
             (Form::Resumable, Some(said @ Said::Result(_))) if left_well => tell(1, said, facts),
             (Form::Resumable, Some(said @ (Said::Failed(_) | Said::Interrupted))) => tell(1, said, facts),
-            (Form::Resumable, _) if departure.cause == Cause::Interrupted => {
+            (Form::Resumable, _) if departure.cause == ExitCause::Interrupted => {
                 facts.ended(1, TurnOutcome::Interrupted)
             }
             (Form::Resumable, _) => facts.ended(1, failed(self)),
             // Between turns there is nothing to be ended: that the process is gone is told by its keeper.
             (Form::Sticky, _) if self.ended > 0 && self.begun <= self.ended => {}
-            (Form::Sticky, _) if departure.cause == Cause::Interrupted => {
+            (Form::Sticky, _) if departure.cause == ExitCause::Interrupted => {
                 facts.ended(self.ended + 1, TurnOutcome::Interrupted);
             }
             (Form::Sticky, _) => facts.ended(self.ended + 1, failed(self)),
         }
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> EngineSessionStatus {
         if !self.gates.is_empty() {
-            Status::AtGate
+            EngineSessionStatus::AtGate
         } else if self.ended > 0 && self.ended >= self.begun {
-            Status::BetweenTurns
+            EngineSessionStatus::BetweenTurns
         } else if self.has_session || self.begun > 0 {
-            Status::Working
+            EngineSessionStatus::Working
         } else {
-            Status::Starting
+            EngineSessionStatus::Starting
         }
     }
 
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported> {
+    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         match self.form {
-            Form::Resumable => Err(Unsupported::Lacks { ability: Ability::Hold }),
+            Form::Resumable => Err(UnsupportedOperation::Lacks { ability: EngineAbility::Hold }),
             Form::Sticky => Ok(Tell::Prompt { text: prompt }.line()),
         }
     }
 
-    fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
-        let Answer { gate, text, verdict } = *answer;
+    fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
+        let GateAnswer { gate, text, verdict } = *answer;
         if !self.gates.contains(gate) {
-            return Err(Unsupported::Refused { reason: format!("nothing waits at {gate}") });
+            return Err(UnsupportedOperation::Refused { reason: format!("nothing waits at {gate}") });
         }
         let approved = verdict == Some(ApprovalVerdict::Approved);
         Ok(Tell::Answer { gate, text, approved }.line())
     }
 
-    fn steer(&mut self, text: &str) -> Result<Vec<u8>, Unsupported> {
+    fn steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         Ok(Tell::Steer { text }.line())
     }
 
-    fn interrupt(&mut self) -> Stop {
-        Stop::Write(Tell::Interrupt.line())
+    fn interrupt(&mut self) -> InterruptMethod {
+        InterruptMethod::Write(Tell::Interrupt.line())
     }
 
-    fn leave(&mut self) -> Leave {
+    fn leave(&mut self) -> ShutdownMethod {
         match self.form {
-            Form::Resumable => Leave::Signal(Signal::Terminate),
-            Form::Sticky => Leave::CloseInput,
+            Form::Resumable => ShutdownMethod::Signal(ProcessSignal::Terminate),
+            Form::Sticky => ShutdownMethod::CloseInput,
         }
     }
 }

@@ -9,7 +9,10 @@ use abide_domain::{
     failure::{FailureCode, RunFailure},
     process::ExitStatus,
 };
-use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, What};
+use abide_ports::engine::{
+    EngineSessionStatus, ExitCause, FactKind, InterruptMethod, LaunchContext, ProcessExit, ProcessSignal,
+    ShutdownMethod,
+};
 
 use super::native::{Block, Outcome, Spoken, System};
 use crate::{
@@ -44,7 +47,7 @@ enum Verdict {
 }
 
 impl Reader {
-    pub(super) fn new(order: &Order<'_>) -> Self {
+    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         let resumes = matches!(order.session, LaunchSession::Resumed(_));
         Self { resumes, has_session: false, trouble: None, verdict: None }
     }
@@ -59,7 +62,7 @@ impl Reader {
                 }
                 self.has_session = true;
                 let value = system.session_id.into_owned();
-                facts.say(What::Session { handle_type: HandleType::SessionId, value });
+                facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
             }
             "assistant" | "user" => {
                 let Spoken { message, parent_tool_use_id } = serde_json::from_slice(line).ok()?;
@@ -84,14 +87,14 @@ impl Reader {
                 if let Some(error) = outcome.error {
                     self.trouble = Some(error.message.into_owned());
                 }
-                facts.say(What::Finishing);
+                facts.say(FactKind::Finishing);
             }
             _ => return None,
         }
         Some(())
     }
 
-    fn failure(&self, departure: &Departure<'_>) -> RunFailure {
+    fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
         let complaint = complaint(departure.stderr);
         match &self.trouble {
             None if self.resumes && !self.has_session && complaint.contains(NO_SUCH_SESSION) => {
@@ -116,16 +119,16 @@ impl Reader {
 /// Says what a piece of a message is about. What helpers of the agent write is not its answer.
 fn heard(block: Block<'_>, by_helper: bool, facts: &mut Facts) {
     match (block.kind.as_ref(), block.text, block.name) {
-        ("text", Some(text), _) if !by_helper => facts.say(What::Text(text.into_owned())),
+        ("text", Some(text), _) if !by_helper => facts.say(FactKind::Text(text.into_owned())),
         ("tool_use", _, Some(tool)) => {
-            facts.say(What::Progress(match (block.input.command, block.input.file_path) {
+            facts.say(FactKind::Progress(match (block.input.command, block.input.file_path) {
                 (Some(command), _) => format!("runs {command}"),
                 (None, Some(path)) => format!("{} {path}", tool.replace('_', " ")),
                 (None, None) => tool.replace('_', " "),
             }));
         }
         ("tool_result", ..) if block.is_error == Some(true) => {
-            facts.say(What::Progress("that did not work".to_owned()));
+            facts.say(FactKind::Progress("that did not work".to_owned()));
         }
         _ => {}
     }
@@ -140,26 +143,26 @@ impl Tongue for Reader {
         }
     }
 
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
-        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == Cause::Dismissed;
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut Facts) {
+        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
         match &self.verdict {
             Some(Verdict::Completed { answer }) if left_well && self.has_session => {
                 facts.answered(TURN, answer);
             }
-            _ if departure.cause == Cause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
+            _ if departure.cause == ExitCause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
             _ => facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) }),
         }
     }
 
-    fn status(&self) -> Status {
-        if self.has_session { Status::Working } else { Status::Starting }
+    fn status(&self) -> EngineSessionStatus {
+        if self.has_session { EngineSessionStatus::Working } else { EngineSessionStatus::Starting }
     }
 
-    fn interrupt(&mut self) -> Stop {
-        Stop::Signal(Signal::Interrupt)
+    fn interrupt(&mut self) -> InterruptMethod {
+        InterruptMethod::Signal(ProcessSignal::Interrupt)
     }
 
-    fn leave(&mut self) -> Leave {
-        Leave::Signal(Signal::Terminate)
+    fn leave(&mut self) -> ShutdownMethod {
+        ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 }

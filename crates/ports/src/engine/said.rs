@@ -9,17 +9,17 @@ use abide_domain::{
 
 /// Something that was said, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct EngineFact {
     /// Where: it grows with every fact of a process and depends on its bytes alone, so that facts which were
-    /// committed before a restart are known by it. See [`Said::position`].
+    /// committed before a restart are known by it. See [`EngineFact::position`].
     pub at: OutputPosition,
     /// What.
-    pub what: What,
+    pub what: FactKind,
 }
 
 /// What was said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum FactKind {
     /// The session's name. Said before any question, again in every process, and as the engine says it, even if it is
     /// not the one that was asked for: comparing is for the domain (A4).
     Session {
@@ -65,18 +65,18 @@ pub enum What {
 
 /// How a process went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Departure<'a> {
+pub struct ProcessExit<'a> {
     /// With which code.
     pub exit: ExitStatus,
     /// The last of what it complained about on standard error.
     pub stderr: &'a [u8],
     /// Why it went, as far as we had a hand in it.
-    pub cause: Cause,
+    pub cause: ExitCause,
 }
 
 /// Who made a process go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum ExitCause {
     /// It went by itself.
     Itself,
     /// It had said its last word and did not go, so it was ended.
@@ -85,7 +85,7 @@ pub enum Cause {
     Interrupted,
 }
 
-impl Said {
+impl EngineFact {
     /// The position of the `index`-th fact that follows from the line which ends at byte `offset` of the output.
     ///
     /// Offsets, not counts: a later version may read more out of the same line without moving what comes after it.

@@ -18,13 +18,13 @@ use serde::{Deserialize, Serialize};
 /// A position in the journal. The first entry has 1; none is ever skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Seq(pub u64);
+pub struct JournalSeq(pub u64);
 
 /// An entry of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct JournalEntry {
     /// Where it stands.
-    pub seq: Seq,
+    pub seq: JournalSeq,
     /// The run that it is about.
     pub run_id: RunId,
     /// The run's revision after it.
@@ -37,14 +37,14 @@ pub struct Entry {
 
 /// Changes that are written together or not at all. They may concern several runs, and one run several times.
 #[derive(Clone, Debug, Default)]
-pub struct Commit {
+pub struct JournalCommit {
     /// The changes, in order.
-    pub changes: Vec<Change>,
+    pub changes: Vec<RunChange>,
 }
 
 /// One event and everything that follows from it.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct RunChange {
     /// When, and what its new ids are made of.
     pub stamp: EventStamp,
     /// What happened.
@@ -58,7 +58,7 @@ pub struct Change {
     rows: ChangedRows,
 }
 
-impl Change {
+impl RunChange {
     /// What a step of the domain means for the tables.
     pub fn new(before: Option<&Run>, stamp: EventStamp, event: RunEvent, step: RunStep) -> Self {
         let (rows, was) = (ChangedRows::changed(before, &step.run), before.map(Run::status));
@@ -93,7 +93,7 @@ impl Change {
 
 /// Where a commit stands in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommitReceipt {
     /// The position of its last entry; that of the journal's head for an empty commit.
-    pub last: Seq,
+    pub last: JournalSeq,
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use abide_domain::run::RunStatus;
-use abide_ports::store::{Page, Seq, Store, StoreError};
+use abide_ports::store::{JournalSeq, PageRequest, Store, StoreError};
 use abide_store::{registry, upkeep};
 use abide_testkit::daemon::{Death, Feed, Home, Running, Seen};
 
@@ -118,7 +118,7 @@ async fn settled(store: &dyn Store) -> Result<Vec<String>, StoreError> {
     if !owed.is_empty() {
         wrong.push(format!("orders are owed: {owed:?}"));
     }
-    let open = store.open_interactions(Page::first(10)).await?;
+    let open = store.open_interactions(PageRequest::first(10)).await?;
     if !open.items.is_empty() {
         wrong.push(format!("questions are open: {:?}", open.items));
     }
@@ -128,7 +128,7 @@ async fn settled(store: &dyn Store) -> Result<Vec<String>, StoreError> {
 /// Every run, every turn and every process that was launched has an end in the ledger.
 async fn ended(store: &dyn Store) -> Result<Vec<String>, StoreError> {
     let mut wrong = vec![];
-    for run in store.runs(None, Page::first(usize::MAX >> 8)).await?.items {
+    for run in store.runs(None, PageRequest::first(usize::MAX >> 8)).await?.items {
         match run.status() {
             RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled => {}
             RunStatus::Queued | RunStatus::Running | RunStatus::WaitingUser | RunStatus::Idle => {
@@ -137,7 +137,7 @@ async fn ended(store: &dyn Store) -> Result<Vec<String>, StoreError> {
         }
         // A held process is an attempt of several turns, and its end stands in the last of them.
         let mut last = BTreeMap::new();
-        for turn in store.turns_of(run.run_id, Page::first(1_000)).await?.items {
+        for turn in store.turns_of(run.run_id, PageRequest::first(1_000)).await?.items {
             if turn.result_persisted_at.is_none() {
                 let (run, number) = (run.run_id, turn.turn_index);
                 wrong.push(format!("turn {number} of {run} is still {:?}", turn.execution_status));
@@ -154,7 +154,7 @@ async fn ended(store: &dyn Store) -> Result<Vec<String>, StoreError> {
 
 /// What a reader saw, across all restarts, is the journal without a gap or a repetition.
 async fn read_once(store: &dyn Store, seen: &[Seen]) -> Result<Vec<String>, StoreError> {
-    let entries = store.entries(Seq(0), usize::MAX).await?;
+    let entries = store.entries(JournalSeq(0), usize::MAX).await?;
     let written: Vec<(u64, String)> =
         entries.iter().map(|entry| (entry.seq.0, entry.run_id.to_string())).collect();
     let read: Vec<(u64, String)> = seen

@@ -9,7 +9,7 @@ use abide_domain::{
     run::{self, Run},
     time::EventStamp,
 };
-use abide_ports::store::{Change, Commit, Entry, Seq, Store};
+use abide_ports::store::{JournalCommit, JournalEntry, JournalSeq, RunChange, Store};
 use abide_store::registry;
 use abide_testkit::{
     daemon::{Client, Home},
@@ -88,7 +88,7 @@ fn copies(home: &Home, template: &RunId, count: usize) -> Result<Vec<String>> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     runtime.block_on(async {
         let store = registry::open(&url).await?;
-        let entries = store.entries_of(*template, Seq(0), 1_000).await?;
+        let entries = store.entries_of(*template, JournalSeq(0), 1_000).await?;
         let session = session(&*store, template).await?;
         let folder = home.path().join("parrot");
         let memory = fs::read_to_string(folder.join(format!("{session}.json")))?;
@@ -99,7 +99,7 @@ fn copies(home: &Home, template: &RunId, count: usize) -> Result<Vec<String>> {
             let run = copy.retell(&entries, &mut changes)?;
             runs.push(run.run_id.to_string());
             if number % AT_ONCE == 0 || number == count {
-                store.commit(Commit { changes: std::mem::take(&mut changes) }).await?;
+                store.commit(JournalCommit { changes: std::mem::take(&mut changes) }).await?;
             }
         }
         Ok(runs)
@@ -118,7 +118,7 @@ struct Copy {
 }
 
 impl Copy {
-    fn retell(&self, entries: &[Entry], changes: &mut Vec<Change>) -> Result<Run> {
+    fn retell(&self, entries: &[JournalEntry], changes: &mut Vec<RunChange>) -> Result<Run> {
         let mut run: Option<Run> = None;
         for (step, entry) in entries.iter().enumerate() {
             let fresh = self.fresh(entry.stamp.fresh, step);
@@ -126,7 +126,7 @@ impl Copy {
             let event = self.adapt(entry.event.clone(), run.as_ref(), fresh);
             let step =
                 run::apply(run.as_ref(), &stamp, &event).map_err(|refused| anyhow::anyhow!("{refused}"))?;
-            let change = Change::new(run.as_ref(), stamp, event, step);
+            let change = RunChange::new(run.as_ref(), stamp, event, step);
             run = Some(Run::clone(&change.run));
             changes.push(change);
         }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use abide_domain::{event::KeyClaim, id::RunId};
-use abide_ports::store::{Claimed, Committed, Seq, StoreError};
+use abide_ports::store::{ClaimHolder, CommitReceipt, JournalSeq, StoreError};
 
 use crate::{
     chain::Head,
@@ -18,7 +18,7 @@ use crate::{
 pub(super) struct Known {
     pub(super) head: Head,
     pub(super) revisions: HashMap<RunId, u64>,
-    pub(super) claims: HashMap<(String, String), Claimed>,
+    pub(super) claims: HashMap<(String, String), ClaimHolder>,
 }
 
 /// The rows of all commits that were found good. Of rows that were written twice, the last remains.
@@ -46,12 +46,16 @@ pub(super) struct Placed<'a> {
 
 impl<'a> Batch<'a> {
     /// Takes a commit in, or says why not and leaves everything as it was.
-    pub(super) fn take(&mut self, known: &mut Known, records: &'a [Record]) -> Result<Committed, StoreError> {
+    pub(super) fn take(
+        &mut self,
+        known: &mut Known,
+        records: &'a [Record],
+    ) -> Result<CommitReceipt, StoreError> {
         judge(known, records)?;
         for record in records {
             known.revisions.insert(record.run_id, record.reached());
             for claim in &record.rows.claims {
-                let holder = Claimed { run_id: record.run_id, fingerprint: claim.fingerprint.clone() };
+                let holder = ClaimHolder { run_id: record.run_id, fingerprint: claim.fingerprint.clone() };
                 known.claims.insert((claim.scope.clone(), claim.key.clone()), holder);
             }
             for entry in &record.entries {
@@ -61,7 +65,7 @@ impl<'a> Batch<'a> {
             }
             self.replace(&record.rows);
         }
-        Ok(Committed { last: Seq(known.head.seq as u64) })
+        Ok(CommitReceipt { last: JournalSeq(known.head.seq as u64) })
     }
 
     /// Takes rows in, whatever was there before.
@@ -99,7 +103,7 @@ impl Batch<'_> {
 
 fn judge(known: &Known, records: &[Record]) -> Result<(), StoreError> {
     let mut revisions: HashMap<RunId, u64> = HashMap::new();
-    let mut claims: HashMap<(&str, &str), Claimed> = HashMap::new();
+    let mut claims: HashMap<(&str, &str), ClaimHolder> = HashMap::new();
     for record in records {
         let Record { run_id, expected, .. } = *record;
         let stored = || known.revisions.get(&run_id).copied().unwrap_or(0);
@@ -113,7 +117,7 @@ fn judge(known: &Known, records: &[Record]) -> Result<(), StoreError> {
             if let Some(holder) = stored.or_else(|| claims.get(&(scope.as_str(), key.as_str()))).cloned() {
                 return Err(StoreError::Taken { scope: scope.clone(), key: key.clone(), holder });
             }
-            claims.insert((scope, key), Claimed { run_id, fingerprint: fingerprint.clone() });
+            claims.insert((scope, key), ClaimHolder { run_id, fingerprint: fingerprint.clone() });
         }
     }
     Ok(())

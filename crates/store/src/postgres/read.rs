@@ -5,7 +5,7 @@
 use std::{str::FromStr, sync::Arc};
 
 use abide_domain::{id::RunId, run::Run};
-use abide_ports::store::{Entry, Listing, Page, StoreError};
+use abide_ports::store::{JournalEntry, ListPage, PageRequest, StoreError};
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 use tokio_postgres::{Row, types::ToSql};
@@ -64,7 +64,11 @@ impl Reader {
     }
 
     /// Entries of the journal.
-    pub(super) async fn entries(&self, sql: &str, values: Values<'_>) -> Result<Vec<Entry>, StoreError> {
+    pub(super) async fn entries(
+        &self,
+        sql: &str,
+        values: Values<'_>,
+    ) -> Result<Vec<JournalEntry>, StoreError> {
         self.rows(sql, values).await?.iter().map(entry).collect()
     }
 
@@ -86,9 +90,9 @@ impl Reader {
         table: Table,
         sql: &str,
         mut values: Vec<&(dyn ToSql + Sync)>,
-        page: &Page,
+        page: &PageRequest,
         read: impl Fn(&Row) -> Result<T, StoreError>,
-    ) -> Result<Listing<T>, StoreError> {
+    ) -> Result<ListPage<T>, StoreError> {
         let Table { key, order, .. } = table;
         let bytes = values.len() + 1;
         let sql = format!(
@@ -106,7 +110,7 @@ impl Reader {
         let rows = rows.get(..shown).unwrap_or_default();
         let next_cursor = rows.last().filter(|_| found > limit(shown)).map(|row| row.get(0));
         let items = rows.iter().map(read).collect::<Result<_, _>>()?;
-        Ok(Listing { items, next_cursor })
+        Ok(ListPage { items, next_cursor })
     }
 
     /// Runs of a query that gives a name and a body, each of them read or not.
@@ -135,8 +139,8 @@ impl Reader {
         &self,
         table: Table,
         run: RunId,
-        page: &Page,
-    ) -> Result<Listing<T>, StoreError> {
+        page: &PageRequest,
+    ) -> Result<ListPage<T>, StoreError> {
         let after = position::<Id>(page)?.map_or(String::new(), |id| id.to_string());
         let Table { name, key, .. } = table;
         let sql = format!(
@@ -159,7 +163,7 @@ impl Reader {
 }
 
 /// One row more than asked for is looked up, to know whether there is another page.
-pub(super) fn one_more(page: &Page) -> i64 {
+pub(super) fn one_more(page: &PageRequest) -> i64 {
     limit(page.limit).saturating_add(1)
 }
 
@@ -183,7 +187,7 @@ pub(super) const TURNS: Table = Table { name: "turns", key: "turn_id", order: "A
 pub(super) const INTERACTIONS: Table = Table { name: "interactions", key: "interaction_id", order: "ASC" };
 pub(super) const DELIVERIES: Table = Table { name: "deliveries", key: "delivery_id", order: "ASC" };
 
-fn entry(row: &Row) -> Result<Entry, StoreError> {
+fn entry(row: &Row) -> Result<JournalEntry, StoreError> {
     FoundEntry {
         seq: row.get(0),
         run_id: row.get(1),

@@ -1,7 +1,7 @@
 //! What a batch says to the server: one statement for each table, all sent at once, and then the COMMIT.
 
 use abide_domain::event::KeyClaim;
-use abide_ports::store::{Claimed, StoreError};
+use abide_ports::store::{ClaimHolder, StoreError};
 use futures_util::future::try_join_all;
 use tokio_postgres::{Error, types::ToSql};
 
@@ -44,7 +44,7 @@ pub(super) async fn begin(session: &Session, records: &[&Record]) -> Result<Know
         known.revisions.insert(id("runs", row.get(0))?, row.get::<_, i64>(3) as u64);
     }
     for row in &answers[2] {
-        let holder = Claimed { run_id: id("claims", row.get(0))?, fingerprint: original(row.get(4)) };
+        let holder = ClaimHolder { run_id: id("claims", row.get(0))?, fingerprint: original(row.get(4)) };
         known.claims.insert((original(row.get(1)), original(row.get(2))), holder);
     }
     Ok(known)

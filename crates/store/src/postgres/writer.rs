@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use abide_ports::store::{Committed, Seq, StoreError};
+use abide_ports::store::{CommitReceipt, JournalSeq, StoreError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
@@ -34,14 +34,14 @@ pub(super) enum Job {
     Commit(Vec<Record>),
     Advance {
         reader: String,
-        to: Seq,
+        to: JournalSeq,
     },
     Replace(Box<TableRows>),
     /// Nothing, under the schema's lock.
     Hold,
 }
 
-type Outcome = Result<Committed, StoreError>;
+type Outcome = Result<CommitReceipt, StoreError>;
 
 struct Order {
     job: Job,
@@ -218,13 +218,13 @@ async fn transaction(session: &Session, jobs: &[Job], watch: &mut Watch) -> Resu
             Job::Advance { reader, to } => {
                 let to = number(to.0);
                 batch.cursors.entry(reader).and_modify(|at| *at = to.max(*at)).or_insert(to);
-                Ok(Committed { last: Seq(known.head.seq as u64) })
+                Ok(CommitReceipt { last: JournalSeq(known.head.seq as u64) })
             }
-            Job::Hold => Ok(Committed { last: Seq(known.head.seq as u64) }),
+            Job::Hold => Ok(CommitReceipt { last: JournalSeq(known.head.seq as u64) }),
             Job::Replace(rows) => {
                 write::clear(session, rows).await.map_err(|error| failed(&error))?;
                 batch.replace(rows);
-                Ok(Committed { last: Seq(known.head.seq as u64) })
+                Ok(CommitReceipt { last: JournalSeq(known.head.seq as u64) })
             }
         });
     }

@@ -11,7 +11,9 @@ use abide_domain::{
     slots::SlotOccupancy,
     time::Timestamp,
 };
-use abide_ports::store::{Claimed, DamagedRun, Entry, Listing, Page, Seq, StoreError, Tables};
+use abide_ports::store::{
+    ClaimHolder, DamagedRun, JournalEntry, JournalSeq, ListPage, PageRequest, RunTables, StoreError,
+};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 use serde::de::DeserializeOwned;
 
@@ -25,14 +27,19 @@ use crate::{
 type Found<T> = Result<T, StoreError>;
 
 /// Entries after a position.
-pub(super) fn entries(connection: &Connection, after: i64, most: i64) -> Found<Vec<Entry>> {
+pub(super) fn entries(connection: &Connection, after: i64, most: i64) -> Found<Vec<JournalEntry>> {
     let sql = "SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal
                WHERE seq > ?1 ORDER BY seq LIMIT ?2";
     rows(connection, sql, (after, most), entry)
 }
 
 /// The same of one run.
-pub(super) fn entries_of(connection: &Connection, run: RunId, after: i64, most: i64) -> Found<Vec<Entry>> {
+pub(super) fn entries_of(
+    connection: &Connection,
+    run: RunId,
+    after: i64,
+    most: i64,
+) -> Found<Vec<JournalEntry>> {
     // Filed entries by their place, the latest ones by looking through them.
     let sql = "SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal
                WHERE seq IN (SELECT seq FROM journal_of_run WHERE run_id = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3)
@@ -43,7 +50,7 @@ pub(super) fn entries_of(connection: &Connection, run: RunId, after: i64, most: 
     rows(connection, sql, (run.to_string(), after, most), entry)
 }
 
-fn entry(row: &Row<'_>) -> rusqlite::Result<Found<Entry>> {
+fn entry(row: &Row<'_>) -> rusqlite::Result<Found<JournalEntry>> {
     let text = |column| row.get_ref(column).and_then(|value| Ok(value.as_str()?));
     let found = FoundEntry {
         seq: row.get(0)?,
@@ -58,7 +65,11 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<Found<Entry>> {
 }
 
 /// Runs, the newest first.
-pub(super) fn runs(connection: &Connection, status: Option<RunStatus>, page: &Page) -> Found<Listing<Run>> {
+pub(super) fn runs(
+    connection: &Connection,
+    status: Option<RunStatus>,
+    page: &PageRequest,
+) -> Found<ListPage<Run>> {
     let before = position::<RunId>(page)?.map_or("run_~".to_owned(), |run| run.to_string());
     let more = limit(page.limit).saturating_add(1);
     let found = match status {
@@ -77,8 +88,8 @@ pub(super) fn runs(connection: &Connection, status: Option<RunStatus>, page: &Pa
             readable,
         )?,
     };
-    let Listing { items, next_cursor } = found;
-    Ok(Listing { items: items.into_iter().flatten().collect(), next_cursor })
+    let ListPage { items, next_cursor } = found;
+    Ok(ListPage { items: items.into_iter().flatten().collect(), next_cursor })
 }
 
 /// Runs whose deadline has come, as many as are wanted of those that can be read.
@@ -156,8 +167,8 @@ pub(super) fn of_run<Id: FromStr + ToString, T: DeserializeOwned>(
     connection: &Connection,
     table: Table,
     run: RunId,
-    page: &Page,
-) -> Found<Listing<T>> {
+    page: &PageRequest,
+) -> Found<ListPage<T>> {
     let Table { name, key } = table;
     let after = position::<Id>(page)?.map_or(String::new(), |id| id.to_string());
     let sql =
@@ -169,8 +180,8 @@ pub(super) fn of_run<Id: FromStr + ToString, T: DeserializeOwned>(
 /// Questions that can be answered, the oldest first.
 pub(super) fn open_interactions<Id: FromStr + ToString, T: DeserializeOwned>(
     connection: &Connection,
-    page: &Page,
-) -> Found<Listing<T>> {
+    page: &PageRequest,
+) -> Found<ListPage<T>> {
     let after = position::<Id>(page)?.map_or(String::new(), |id| id.to_string());
     let sql = "SELECT interaction_id, body FROM interactions WHERE open = 1 AND interaction_id > ?1
                ORDER BY interaction_id LIMIT ?2";
@@ -214,20 +225,20 @@ pub(super) fn owed(
 }
 
 /// Who used a key.
-pub(super) fn claimed(connection: &Connection, scope: &str, key: &str) -> Found<Option<Claimed>> {
+pub(super) fn claimed(connection: &Connection, scope: &str, key: &str) -> Found<Option<ClaimHolder>> {
     let sql = "SELECT run_id, fingerprint FROM claims WHERE scope = ?1 AND key = ?2";
     let found = rows(connection, sql, (scope, key), |row| {
         let fingerprint = row.get(1)?;
-        Ok(run_id("claims", row)?.map(|run_id| Claimed { run_id, fingerprint }))
+        Ok(run_id("claims", row)?.map(|run_id| ClaimHolder { run_id, fingerprint }))
     })?;
     Ok(found.into_iter().next())
 }
 
 /// A reader's position.
-pub(super) fn cursor(connection: &Connection, reader: &str) -> Found<Seq> {
+pub(super) fn cursor(connection: &Connection, reader: &str) -> Found<JournalSeq> {
     let mut query = connection.prepare_cached("SELECT seq FROM cursors WHERE reader = ?1").map_err(lost)?;
     let found: Option<i64> = query.query_row([reader], |row| row.get(0)).optional().map_err(lost)?;
-    Ok(Seq(found.unwrap_or(0) as u64))
+    Ok(JournalSeq(found.unwrap_or(0) as u64))
 }
 
 /// Runs that anything knows.
@@ -241,7 +252,7 @@ pub(super) fn known_runs(connection: &Connection, after: Option<RunId>, most: i6
 }
 
 /// Everything that the tables hold of a run, as of one moment.
-pub(super) fn tables_of(connection: &Connection, run: RunId) -> Found<Tables> {
+pub(super) fn tables_of(connection: &Connection, run: RunId) -> Found<RunTables> {
     let found = rows(connection, assembly::ROWS_OF_RUN, (run.to_string(),), |row| {
         Ok(Ok(assembly::Found {
             table: row.get(0)?,
@@ -274,22 +285,22 @@ fn listing<T>(
     connection: &Connection,
     sql: &str,
     params: impl Params,
-    page: &Page,
+    page: &PageRequest,
     read: impl Fn(&Row<'_>) -> rusqlite::Result<Found<(String, T)>>,
-) -> Found<Listing<T>> {
+) -> Found<ListPage<T>> {
     let mut query = connection.prepare_cached(sql).map_err(lost)?;
     let mut cursor = query.query(params).map_err(lost)?;
     let (mut items, mut last, mut bytes) = (Vec::new(), None, 0_usize);
     while let Some(row) = cursor.next().map_err(lost)? {
         if items.len() == page.limit || (bytes >= page.max_bytes && !items.is_empty()) {
-            return Ok(Listing { items, next_cursor: last });
+            return Ok(ListPage { items, next_cursor: last });
         }
         bytes = bytes.saturating_add(row.get_ref(1).map_err(lost)?.as_bytes().map_or(0, <[u8]>::len));
         let (name, item) = read(row).map_err(lost)??;
         items.push(item);
         last = Some(name);
     }
-    Ok(Listing { items, next_cursor: None })
+    Ok(ListPage { items, next_cursor: None })
 }
 
 /// The name and value of a row that starts with them.
@@ -323,11 +334,11 @@ fn lost(error: rusqlite::Error) -> StoreError {
 }
 
 /// The latest position.
-pub(super) fn head(connection: &Connection) -> Found<Seq> {
-    super::write::head(connection).map(|head| Seq(head.seq as u64)).map_err(lost)
+pub(super) fn head(connection: &Connection) -> Found<JournalSeq> {
+    super::write::head(connection).map(|head| JournalSeq(head.seq as u64)).map_err(lost)
 }
 
 /// A position as the database has it.
-pub(super) fn place(seq: Seq) -> i64 {
+pub(super) fn place(seq: JournalSeq) -> i64 {
     number(seq.0)
 }

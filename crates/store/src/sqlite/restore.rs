@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use abide_ports::store::{Seq, StoreError};
+use abide_ports::store::{JournalSeq, StoreError};
 use rusqlite::{Connection, OpenFlags};
 
 use super::{
@@ -30,9 +30,9 @@ pub struct Restored {
     /// Where the database that was there is kept, if there was one.
     pub kept: Option<PathBuf>,
     /// The newest journal entry of the backup.
-    pub head: Seq,
+    pub head: JournalSeq,
     /// The newest journal entry that had been acknowledged, as far as the witness knew.
-    pub acknowledged: Option<Seq>,
+    pub acknowledged: Option<JournalSeq>,
 }
 
 /// Puts a backup in the place of a database that nobody has open.
@@ -46,7 +46,7 @@ pub fn restore(backup: &Path, database: &Path) -> Result<Restored, StoreError> {
         remove(&part).ok();
     })?;
     let acknowledged = match witness::read(&testimony::path_of(database)) {
-        Testimony::Head(seen) => Some(Seq(seen.seq as u64)),
+        Testimony::Head(seen) => Some(JournalSeq(seen.seq as u64)),
         Testimony::Missing | Testimony::Unreadable(_) => None,
     };
     let kept = set_aside(database, &moment)?;
@@ -56,7 +56,7 @@ pub fn restore(backup: &Path, database: &Path) -> Result<Restored, StoreError> {
     sync_folder(database).map_err(|error| unwritable(database, &error))?;
     Witness::start(&testimony::path_of(database), head)?;
     lock.sign()?;
-    Ok(Restored { kept, head: Seq(head.seq as u64), acknowledged })
+    Ok(Restored { kept, head: JournalSeq(head.seq as u64), acknowledged })
 }
 
 /// A backup is a file of its own that is long enough to be a database.

@@ -1,7 +1,7 @@
 //! What is written for one change. Everything here runs inside a transaction that somebody else ends.
 
 use abide_domain::event::KeyClaim;
-use abide_ports::store::{Claimed, Seq, StoreError};
+use abide_ports::store::{ClaimHolder, JournalSeq, StoreError};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params};
 
 use super::error::failed;
@@ -105,7 +105,7 @@ fn remove_misplaced(connection: &Connection, rows: &TableRows) -> Result<(), Tro
 }
 
 /// Moves a reader on.
-pub(super) fn advance(connection: &Connection, reader: &str, to: Seq) -> Result<(), Trouble> {
+pub(super) fn advance(connection: &Connection, reader: &str, to: JournalSeq) -> Result<(), Trouble> {
     let sql = "INSERT INTO cursors (reader, seq) VALUES (?1, ?2)
                ON CONFLICT (reader) DO UPDATE SET seq = max(seq, excluded.seq)";
     execute(connection, sql, (reader, number(to.0)))
@@ -220,19 +220,19 @@ fn claims(connection: &Connection, record: &Record) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn taken(claim: &KeyClaim, holder: Claimed) -> Trouble {
+fn taken(claim: &KeyClaim, holder: ClaimHolder) -> Trouble {
     Trouble::Refused(StoreError::Taken { scope: claim.scope.clone(), key: claim.key.clone(), holder })
 }
 
 /// Who has a key.
-fn claimed(connection: &Connection, claim: &KeyClaim) -> Result<Option<Claimed>, Trouble> {
+fn claimed(connection: &Connection, claim: &KeyClaim) -> Result<Option<ClaimHolder>, Trouble> {
     let sql = "SELECT run_id, fingerprint FROM claims WHERE scope = ?1 AND key = ?2";
     let found: Option<(String, String)> = cached(connection, sql)?
         .query_row([&claim.scope, &claim.key], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((run, fingerprint)) = found else { return Ok(None) };
     let run_id = id("claims", &run).map_err(Trouble::Refused)?;
-    Ok(Some(Claimed { run_id, fingerprint }))
+    Ok(Some(ClaimHolder { run_id, fingerprint }))
 }
 
 fn ledgers(connection: &Connection, rows: &TableRows) -> Result<(), Trouble> {

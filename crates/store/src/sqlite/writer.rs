@@ -8,7 +8,7 @@
 use std::thread;
 
 use abide_domain::event::KeyClaim;
-use abide_ports::store::{Committed, Seq, StoreError};
+use abide_ports::store::{CommitReceipt, JournalSeq, StoreError};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
@@ -38,7 +38,7 @@ pub(super) enum Job {
     Commit(Vec<Record>),
     Advance {
         reader: String,
-        to: Seq,
+        to: JournalSeq,
     },
     Replace(Box<TableRows>),
     /// What belongs to no single run is made anew.
@@ -70,7 +70,7 @@ fn names_once(claims: &[KeyClaim]) -> bool {
     claims.iter().enumerate().all(|(place, claim)| !claims[..place].iter().any(|it| same(it, claim)))
 }
 
-type Reply = oneshot::Sender<Result<Committed, StoreError>>;
+type Reply = oneshot::Sender<Result<CommitReceipt, StoreError>>;
 
 struct Order {
     job: Job,
@@ -103,7 +103,7 @@ impl Writer {
     }
 
     /// Has something written. Whoever stops waiting for the answer does not stop the writing.
-    pub(super) async fn order(&self, job: Job) -> Result<Committed, StoreError> {
+    pub(super) async fn order(&self, job: Job) -> Result<CommitReceipt, StoreError> {
         let (reply, answer) = oneshot::channel();
         let orders = self.orders.as_ref().ok_or_else(nobody)?;
         orders.send(Order { job, reply }).await.map_err(|_| stopped())?;
@@ -153,7 +153,7 @@ fn serve(
         guard.finish();
     }
     for reply in leaving {
-        answer(reply, Ok(Committed { last: Seq(0) }));
+        answer(reply, Ok(CommitReceipt { last: JournalSeq(0) }));
     }
 }
 
@@ -213,7 +213,7 @@ fn batch(
         Ok(()) => match watched.map_or(Ok(()), |watched| watched.committed(head)) {
             Ok(()) => {
                 for (reply, last) in written {
-                    answer(reply, Ok(Committed { last: Seq(last.seq as u64) }));
+                    answer(reply, Ok(CommitReceipt { last: JournalSeq(last.seq as u64) }));
                 }
             }
             Err(error) => answer_all(written, || StoreError::OutcomeUnknown { reason: error.to_string() }),
@@ -301,6 +301,6 @@ fn answer_all(written: Vec<(Reply, Head)>, error: impl Fn() -> StoreError) {
 }
 
 /// Nobody may be waiting any more; that is their affair.
-fn answer(reply: Reply, outcome: Result<Committed, StoreError>) {
+fn answer(reply: Reply, outcome: Result<CommitReceipt, StoreError>) {
     let _ = reply.send(outcome);
 }

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use abide_ports::store::{Answer, Store};
+use abide_ports::store::{Store, StoreFuture};
 use abide_store::{memory::MemoryStore, registry};
 use abide_testkit::store::{Keeps, Place, Places};
 use tempfile::TempDir;
@@ -44,7 +44,7 @@ impl Places for Schemas {
 }
 
 impl Place for Schema {
-    fn open(&self) -> Answer<'_, Arc<dyn Store>> {
+    fn open(&self) -> StoreFuture<'_, Arc<dyn Store>> {
         Box::pin(registry::open(&self.url))
     }
 
@@ -52,7 +52,7 @@ impl Place for Schema {
         Keeps::Everything
     }
 
-    fn restored(&self, _backup: &Path) -> Answer<'_, Arc<dyn Store>> {
+    fn restored(&self, _backup: &Path) -> StoreFuture<'_, Arc<dyn Store>> {
         unreachable!("the server makes its own backups")
     }
 
@@ -87,7 +87,7 @@ impl Places for Folders {
 }
 
 impl Place for Folder {
-    fn open(&self) -> Answer<'_, Arc<dyn Store>> {
+    fn open(&self) -> StoreFuture<'_, Arc<dyn Store>> {
         Box::pin(registry::open(&self.url))
     }
 
@@ -95,7 +95,7 @@ impl Place for Folder {
         self.keeps
     }
 
-    fn restored(&self, backup: &Path) -> Answer<'_, Arc<dyn Store>> {
+    fn restored(&self, backup: &Path) -> StoreFuture<'_, Arc<dyn Store>> {
         let url = format!("sqlite:{}", backup.display());
         Box::pin(async move { registry::open(&url).await })
     }

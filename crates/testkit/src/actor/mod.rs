@@ -17,9 +17,9 @@ mod processes;
 use std::sync::Arc;
 
 use abide_ports::{
-    catalogue::{Catalogue, Entry},
+    catalogue::{EngineLookup, InstalledEngine},
     engine::Engine,
-    workspace::{Preparation, Unusable, Workspaces},
+    workspace::{WorkspaceError, WorkspacePreparation, Workspaces},
 };
 
 pub use contents::{AmpleSpace, ContentsInMemory};
@@ -30,9 +30,9 @@ pub use processes::{Actors, Part};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OnlyActor;
 
-impl Catalogue for OnlyActor {
-    fn engine(&self, name: &str) -> Option<Entry> {
-        (name == Actor.name()).then(|| Entry {
+impl EngineLookup for OnlyActor {
+    fn engine(&self, name: &str) -> Option<InstalledEngine> {
+        (name == Actor.name()).then(|| InstalledEngine {
             engine: Arc::new(Actor),
             installation: Actor.installation(),
             own_name: None,
@@ -49,7 +49,7 @@ impl Catalogue for OnlyActor {
 pub struct BareStage;
 
 impl Workspaces for BareStage {
-    fn prepare(&self, _: &Preparation<'_>) -> Result<(), Unusable> {
+    fn prepare(&self, _: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError> {
         Ok(())
     }
 }

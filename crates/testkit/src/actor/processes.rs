@@ -12,8 +12,11 @@ use abide_domain::{
     time::Timestamp,
 };
 use abide_ports::{
-    engine::{Installation, Signal},
-    processes::{FileIdentity, Follow, Found, Heard, Lost, Offsets, Processes, Start, StartError, Write},
+    engine::{EngineInstallation, ProcessSignal},
+    processes::{
+        FileIdentity, OutputFollower, OutputOffsets, ProcessLookup, ProcessOutput, ProcessStart,
+        ProcessUnreachable, Processes, StartError, StdinWrite,
+    },
 };
 
 /// How an actor ends that did not leave by itself.
@@ -31,7 +34,7 @@ pub struct Part<'a> {
     pub prompt: &'a str,
 }
 
-type Play = dyn Fn(Part<'_>) -> Vec<Heard> + Send + Sync;
+type Play = dyn Fn(Part<'_>) -> Vec<ProcessOutput> + Send + Sync;
 type Watch = dyn Fn(&str, &[u8]) + Send + Sync;
 
 /// All actors, and what they play.
@@ -55,19 +58,19 @@ struct Stage {
 
 #[derive(Debug, Default)]
 struct Acting {
-    said: Vec<Heard>,
+    said: Vec<ProcessOutput>,
     keys: BTreeSet<u64>,
 }
 
 impl Actors {
     /// Actors who say at once what this gives them.
-    pub fn new(play: impl Fn(Part<'_>) -> Vec<Heard> + Send + Sync + 'static) -> Self {
+    pub fn new(play: impl Fn(Part<'_>) -> Vec<ProcessOutput> + Send + Sync + 'static) -> Self {
         Self::watched(play, |_, _| ())
     }
 
     /// The same, and somebody looks on when an actor is told something.
     pub fn watched(
-        play: impl Fn(Part<'_>) -> Vec<Heard> + Send + Sync + 'static,
+        play: impl Fn(Part<'_>) -> Vec<ProcessOutput> + Send + Sync + 'static,
         watch: impl Fn(&str, &[u8]) + Send + Sync + 'static,
     ) -> Self {
         Self {
@@ -85,7 +88,7 @@ impl Actors {
     }
 
     /// Lets an actor say more.
-    pub fn says(&self, name: &str, more: Heard) {
+    pub fn says(&self, name: &str, more: ProcessOutput) {
         if let Some(acting) = self.stage().actors.get_mut(name) {
             acting.said.push(more);
         }
@@ -112,12 +115,12 @@ impl Processes for Actors {
         None
     }
 
-    fn start(&self, name: &str, start: &Start<'_>) -> Result<ProcessBinding, StartError> {
+    fn start(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
         let argv = &start.launch.argv;
         let said = match &argv[..] {
             [.., check] if check == CHECK => {
                 self.stage().checks += 1;
-                vec![Heard::Stdout(b"1.0.0\n".to_vec()), Heard::Exited(ExitStatus::Code(0))]
+                vec![ProcessOutput::Stdout(b"1.0.0\n".to_vec()), ProcessOutput::Exited(ExitStatus::Code(0))]
             }
             [.., session, prompt] => (self.play)(Part { session, prompt }),
             [..] => return Err(StartError::Program(argv.concat())),
@@ -127,16 +130,20 @@ impl Processes for Actors {
         Ok(process(name))
     }
 
-    fn find(&self, name: &str) -> Found {
-        if self.stage().actors.contains_key(name) { Found::Held(process(name)) } else { Found::Never }
+    fn find(&self, name: &str) -> ProcessLookup {
+        if self.stage().actors.contains_key(name) {
+            ProcessLookup::Held(process(name))
+        } else {
+            ProcessLookup::Never
+        }
     }
 
-    fn follow(&self, name: &str, _: Offsets) -> Result<Box<dyn Follow>, Lost> {
+    fn follow(&self, name: &str, _: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
         let stage = self.stage.clone();
         Ok(Box::new(Audience { stage, name: name.to_owned(), heard: 0 }))
     }
 
-    fn write(&self, name: &str, write: &Write<'_>) -> Result<(), Lost> {
+    fn write(&self, name: &str, write: &StdinWrite<'_>) -> Result<(), ProcessUnreachable> {
         let first = match self.stage().actors.get_mut(name) {
             Some(acting) => acting.keys.insert(write.key),
             None => return Err(gone()),
@@ -147,17 +154,17 @@ impl Processes for Actors {
         Ok(())
     }
 
-    fn signal(&self, name: &str, _: Signal) -> Result<(), Lost> {
-        self.says(name, Heard::Exited(ExitStatus::Code(143)));
+    fn signal(&self, name: &str, _: ProcessSignal) -> Result<(), ProcessUnreachable> {
+        self.says(name, ProcessOutput::Exited(ExitStatus::Code(143)));
         Ok(())
     }
 
-    fn end(&self, name: &str) -> Result<ExitStatus, Lost> {
+    fn end(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable> {
         (self.before_end)();
         let ended = self.stage().actors.remove(name);
         self.stage.1.notify_all();
         let exited = ended.map(|acting| match acting.said.last() {
-            Some(Heard::Exited(exit)) => *exit,
+            Some(ProcessOutput::Exited(exit)) => *exit,
             Some(_) | None => KILLED,
         });
         Ok(exited.unwrap_or(ExitStatus::Unseen))
@@ -167,7 +174,7 @@ impl Processes for Actors {
         self.stage().actors.keys().cloned().collect()
     }
 
-    fn files_of(&self, _: &Installation) -> Option<Vec<FileIdentity>> {
+    fn files_of(&self, _: &EngineInstallation) -> Option<Vec<FileIdentity>> {
         let edition = self.stage().edition;
         let path = PathBuf::from("actor");
         Some(vec![FileIdentity { path, inode: (1, edition), size: 1, modified: (0, 0) }])
@@ -181,8 +188,8 @@ struct Audience {
     heard: usize,
 }
 
-impl Follow for Audience {
-    fn next(&mut self, patience: Option<Duration>) -> Result<Heard, Lost> {
+impl OutputFollower for Audience {
+    fn next(&mut self, patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         let mut stage = lock(&self.stage.0);
         loop {
             let acting = stage.actors.get(&self.name).ok_or_else(gone)?;
@@ -192,12 +199,12 @@ impl Follow for Audience {
             }
             stage = match patience {
                 None => self.stage.1.wait(stage).unwrap_or_else(PoisonError::into_inner),
-                Some(Duration::ZERO) => return Ok(Heard::Nothing),
+                Some(Duration::ZERO) => return Ok(ProcessOutput::Nothing),
                 Some(patience) => {
                     let waited = self.stage.1.wait_timeout(stage, patience);
                     let (stage, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
                     if timeout.timed_out() {
-                        return Ok(Heard::Nothing);
+                        return Ok(ProcessOutput::Nothing);
                     }
                     stage
                 }
@@ -210,8 +217,8 @@ fn process(name: &str) -> ProcessBinding {
     ProcessBinding { keeper: name.to_owned(), pid: 4711, start_time: 1, boot_id: "stage".to_owned() }
 }
 
-fn gone() -> Lost {
-    Lost { reason: "the actor is gone".to_owned() }
+fn gone() -> ProcessUnreachable {
+    ProcessUnreachable { reason: "the actor is gone".to_owned() }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -9,7 +9,8 @@ use abide_domain::{
     settings::ExecutionMode,
 };
 use abide_ports::engine::{
-    Cause, Departure, Engine, Installation, Order, Prompted, ReaderCheckpoint, Said, What,
+    Engine, EngineFact, EngineInstallation, ExitCause, FactKind, LaunchContext, ProcessExit, PromptSource,
+    ReaderCheckpoint,
 };
 
 /// A recorded process.
@@ -24,7 +25,7 @@ pub struct Story {
     /// How it went.
     pub exit: ExitStatus,
     /// Who made it go.
-    pub cause: Cause,
+    pub cause: ExitCause,
     /// The way of waiting that it was started for.
     pub kind: ProfileKind,
     /// The session id that it was told to resume.
@@ -41,7 +42,7 @@ impl Story {
             stdout: stdout.to_vec(),
             stderr: vec![],
             exit: ExitStatus::Code(0),
-            cause: Cause::Itself,
+            cause: ExitCause::Itself,
             kind: ProfileKind::Resumable,
             resumes: None,
             mode: ExecutionMode::Interactive,
@@ -60,9 +61,9 @@ impl Story {
                 ("exit", code) => {
                     self.exit = ExitStatus::Code(code.parse().expect("an exit code is a number"))
                 }
-                ("cause", "itself") => self.cause = Cause::Itself,
-                ("cause", "dismissed") => self.cause = Cause::Dismissed,
-                ("cause", "interrupted") => self.cause = Cause::Interrupted,
+                ("cause", "itself") => self.cause = ExitCause::Itself,
+                ("cause", "dismissed") => self.cause = ExitCause::Dismissed,
+                ("cause", "interrupted") => self.cause = ExitCause::Interrupted,
                 ("kind", "resumable") => self.kind = ProfileKind::Resumable,
                 ("kind", "sticky_process") => self.kind = ProfileKind::StickyProcess,
                 ("resumes", id) => self.resumes = Some(id.to_owned()),
@@ -76,26 +77,26 @@ impl Story {
     }
 
     /// Everything that the process says, told to a new interpreter in one piece.
-    pub fn play(&self, engine: &dyn Engine) -> Vec<Said> {
+    pub fn play(&self, engine: &dyn Engine) -> Vec<EngineFact> {
         self.play_in_pieces(engine, usize::MAX)
     }
 
     /// The same in pieces of this size.
-    pub(crate) fn play_in_pieces(&self, engine: &dyn Engine, size: usize) -> Vec<Said> {
+    pub(crate) fn play_in_pieces(&self, engine: &dyn Engine, size: usize) -> Vec<EngineFact> {
         let (installation, session) = (engine.installation(), self.session(engine));
         let mut interpreter = engine.interpreter(&self.order(&installation, &session));
         let mut facts = vec![];
         for piece in self.stdout.chunks(size.min(self.stdout.len().max(1))) {
             facts.extend(interpreter.feed(piece));
         }
-        let departure = Departure { exit: self.exit, stderr: &self.stderr, cause: self.cause };
+        let departure = ProcessExit { exit: self.exit, stderr: &self.stderr, cause: self.cause };
         facts.extend(interpreter.end(&departure));
         assert_eq!(interpreter.end(&departure), [], "{}: nothing is said after the end", self.name);
         facts
     }
 
     /// The same by two interpreters: one that is fed up to this byte, and one that goes on from its checkpoint.
-    pub(crate) fn play_restored(&self, engine: &dyn Engine, at: usize) -> Vec<Said> {
+    pub(crate) fn play_restored(&self, engine: &dyn Engine, at: usize) -> Vec<EngineFact> {
         let (installation, session) = (engine.installation(), self.session(engine));
         let order = self.order(&installation, &session);
         let (mut first, mut second) = (engine.interpreter(&order), engine.interpreter(&order));
@@ -109,7 +110,7 @@ impl Story {
         assert!(first.restore(&foreign).is_err(), "{}: another version is refused", self.name);
         let from = usize::try_from(checkpoint.offset).expect("an offset fits");
         facts.extend(second.feed(&self.stdout[from..]));
-        let departure = Departure { exit: self.exit, stderr: &self.stderr, cause: self.cause };
+        let departure = ProcessExit { exit: self.exit, stderr: &self.stderr, cause: self.cause };
         facts.extend(second.end(&departure));
         facts
     }
@@ -121,8 +122,12 @@ impl Story {
         }
     }
 
-    pub(crate) fn order<'a>(&self, installation: &'a Installation, session: &'a LaunchSession) -> Order<'a> {
-        Order {
+    pub(crate) fn order<'a>(
+        &self,
+        installation: &'a EngineInstallation,
+        session: &'a LaunchSession,
+    ) -> LaunchContext<'a> {
+        LaunchContext {
             installation,
             kind: self.kind,
             session,
@@ -136,7 +141,7 @@ impl Story {
             skill: None,
             session_since: None,
             resume_detail: "",
-            prompted: Prompted::ByMessage,
+            prompted: PromptSource::ByMessage,
         }
     }
 }
@@ -152,21 +157,21 @@ pub(crate) fn handle(engine: &dyn Engine, id: &str) -> EngineSessionHandle {
 }
 
 /// What was said, one fact a line, for snapshots and people.
-pub fn told(facts: &[Said]) -> String {
+pub fn told(facts: &[EngineFact]) -> String {
     let mut told = String::new();
-    for Said { at, what } in facts {
+    for EngineFact { at, what } in facts {
         let (offset, index) = (at.0 >> 8, at.0 & 0xff);
         let what = match what {
-            What::Write(bytes) => format!("Write({:?})", String::from_utf8_lossy(bytes)),
-            What::Session { .. }
-            | What::Text(_)
-            | What::Progress(_)
-            | What::Warning(_)
-            | What::Gate { .. }
-            | What::Withdrawn { .. }
-            | What::Finishing
-            | What::Ended { .. }
-            | What::Unknown(_) => format!("{what:?}"),
+            FactKind::Write(bytes) => format!("Write({:?})", String::from_utf8_lossy(bytes)),
+            FactKind::Session { .. }
+            | FactKind::Text(_)
+            | FactKind::Progress(_)
+            | FactKind::Warning(_)
+            | FactKind::Gate { .. }
+            | FactKind::Withdrawn { .. }
+            | FactKind::Finishing
+            | FactKind::Ended { .. }
+            | FactKind::Unknown(_) => format!("{what:?}"),
         };
         let _never_fails = writeln!(told, "{offset}.{index} {what}");
     }

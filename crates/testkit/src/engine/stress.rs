@@ -1,12 +1,12 @@
 //! Bytes as they come in real life: cut anywhere, unfinished, unknown, huge, broken.
 
 use abide_domain::{engine::ProfileKind, event::TurnOutcome, process::ExitStatus};
-use abide_ports::engine::{Engine, Said, Speech, What};
+use abide_ports::engine::{Engine, EngineFact, FactKind, OutputFormat};
 
 use super::{sound, story::Story};
 use crate::dice::Dice;
 
-pub(super) fn cutting_elsewhere_changes_nothing(engine: &dyn Engine, story: &Story, facts: &[Said]) {
+pub(super) fn cutting_elsewhere_changes_nothing(engine: &dyn Engine, story: &Story, facts: &[EngineFact]) {
     for size in [1, 2, 3, 7, 61, 1021, 8192] {
         assert_eq!(story.play_in_pieces(engine, size), facts, "{}: cut by {size}", story.name);
     }
@@ -16,7 +16,7 @@ pub(super) fn cutting_elsewhere_changes_nothing(engine: &dyn Engine, story: &Sto
 pub(super) fn a_restored_reader_goes_on_as_if_it_had_read_everything(
     engine: &dyn Engine,
     story: &Story,
-    facts: &[Said],
+    facts: &[EngineFact],
 ) {
     let length = story.stdout.len();
     let step = (length / 61).max(1);
@@ -39,7 +39,7 @@ pub(super) fn death_at_any_byte_is_one_end(engine: &dyn Engine, story: &Story) {
     }
 }
 
-pub(super) fn unknown_lines_are_kept_whole(engine: &dyn Engine, story: &Story, facts: &[Said]) {
+pub(super) fn unknown_lines_are_kept_whole(engine: &dyn Engine, story: &Story, facts: &[EngineFact]) {
     let huge = format!("{{\"type\":\"abide.unheard_of\",\"blob\":\"{}\"}}", "ü€𐍈x".repeat(300_000));
     let strange = ["{\"type\":\"abide.unheard_of\",\"n\":[1,{\"two\":null}]}", "plain words, no JSON", &huge];
     let mut mixed = story.clone();
@@ -51,19 +51,21 @@ pub(super) fn unknown_lines_are_kept_whole(engine: &dyn Engine, story: &Story, f
     // A program that is held speaks a protocol, whatever it prints otherwise.
     let speech = match story.kind {
         ProfileKind::Resumable => engine.speech(),
-        ProfileKind::StickyProcess => Speech::Lines,
+        ProfileKind::StickyProcess => OutputFormat::Lines,
     };
-    let ending = |facts: &[Said]| -> Vec<_> {
-        let ends = facts.iter().filter(|said| matches!(said.what, What::Ended { .. }));
+    let ending = |facts: &[EngineFact]| -> Vec<_> {
+        let ends = facts.iter().filter(|said| matches!(said.what, FactKind::Ended { .. }));
         ends.map(|said| said.what.clone()).collect()
     };
     match speech {
-        Speech::Lines => assert_eq!(ending(&said), ending(facts), "{}: the end is the same", mixed.name),
+        OutputFormat::Lines => {
+            assert_eq!(ending(&said), ending(facts), "{}: the end is the same", mixed.name)
+        }
         // The strange lines are part of the answer, so only its kind is the same.
-        Speech::Prose => {
-            let kinds = |facts: &[Said]| -> Vec<_> {
+        OutputFormat::Prose => {
+            let kinds = |facts: &[EngineFact]| -> Vec<_> {
                 let ends = facts.iter().map(|said| {
-                    if let What::Ended { ending, .. } = &said.what {
+                    if let FactKind::Ended { ending, .. } = &said.what {
                         Some(std::mem::discriminant(ending))
                     } else {
                         None
@@ -76,8 +78,8 @@ pub(super) fn unknown_lines_are_kept_whole(engine: &dyn Engine, story: &Story, f
     }
     for line in strange {
         let kept = said.iter().any(|said| match speech {
-            Speech::Lines => matches!(&said.what, What::Unknown(whole) if whole == line),
-            Speech::Prose => matches!(&said.what, What::Text(whole) if whole == line),
+            OutputFormat::Lines => matches!(&said.what, FactKind::Unknown(whole) if whole == line),
+            OutputFormat::Prose => matches!(&said.what, FactKind::Text(whole) if whole == line),
         });
         assert!(kept, "{}: a line of {} bytes is kept whole", mixed.name, line.len());
     }
@@ -111,7 +113,7 @@ fn no_success(engine: &dyn Engine, story: &Story) {
     let facts = story.play(engine);
     sound(&facts, &story.name);
     for said in facts {
-        if let What::Ended { ending, .. } = said.what {
+        if let FactKind::Ended { ending, .. } = said.what {
             let failed = matches!(ending, TurnOutcome::Failed { .. });
             assert!(failed, "{}: {}: {ending:?} is no failure", engine.name(), story.name);
         }

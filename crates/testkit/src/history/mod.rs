@@ -14,7 +14,7 @@ use abide_domain::{
     run::{self, ApplyOutcome, Run, RunState},
     time::{EventStamp, Timestamp},
 };
-use abide_ports::store::{Change, Commit};
+use abide_ports::store::{JournalCommit, RunChange};
 
 use crate::dice::Dice;
 
@@ -54,18 +54,18 @@ impl Author {
     }
 
     /// The next commit: one change or a few, about one run or several.
-    pub fn commit(&mut self) -> Commit {
+    pub fn commit(&mut self) -> JournalCommit {
         let changes = if self.dice.chance(70) { 1 } else { 1 + self.dice.below(4) };
-        Commit { changes: (0..changes).map(|_| self.change()).collect() }
+        JournalCommit { changes: (0..changes).map(|_| self.change()).collect() }
     }
 
     /// So many commits.
-    pub fn commits(&mut self, count: usize) -> Vec<Commit> {
+    pub fn commits(&mut self, count: usize) -> Vec<JournalCommit> {
         (0..count).map(|_| self.commit()).collect()
     }
 
     /// The next thing that happens to any of the runs, or the beginning of a new one.
-    pub fn change(&mut self) -> Change {
+    pub fn change(&mut self) -> RunChange {
         const TRIES: usize = 40;
         if let Some((run_id, event)) = self.next.take()
             && let Some(change) = self.happens(run_id, event)
@@ -89,20 +89,20 @@ impl Author {
     }
 
     /// A new run.
-    pub fn create(&mut self) -> Change {
+    pub fn create(&mut self) -> RunChange {
         let new = self.new_run();
         let run_id = new.run_id;
         self.happens(run_id, RunEvent::RunCreated(Box::new(new))).expect("a new run is never refused")
     }
 
     /// What an event comes to, unless it is refused or changes nothing.
-    pub fn happens(&mut self, run_id: RunId, event: RunEvent) -> Option<Change> {
+    pub fn happens(&mut self, run_id: RunId, event: RunEvent) -> Option<RunChange> {
         let stamp = self.stamp();
         let before = self.runs.get(&run_id);
         let step =
             run::apply(before, &stamp, &event).ok().filter(|step| step.news == ApplyOutcome::Changed)?;
         self.next = step.then.clone().map(|event| (run_id, event));
-        let change = Change::new(before, stamp, event, step);
+        let change = RunChange::new(before, stamp, event, step);
         self.runs.insert(run_id, Run::clone(&change.run));
         Some(change)
     }

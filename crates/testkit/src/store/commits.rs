@@ -1,7 +1,7 @@
 //! All or nothing, and never over somebody else's work.
 
 use abide_domain::event::RunEvent;
-use abide_ports::store::{Commit, Committed, ErrorKind, Seq, StoreError};
+use abide_ports::store::{CommitReceipt, JournalCommit, JournalSeq, StoreError, StoreErrorKind};
 
 use super::{Places, open, see, single, told};
 use crate::history::Author;
@@ -17,10 +17,14 @@ pub(super) async fn check(places: &dyn Places) {
 async fn an_empty_store_is_empty(places: &dyn Places) {
     let place = places.fresh();
     let store = open(&*place).await;
-    assert_eq!(store.head().await.unwrap(), Seq(0));
-    assert_eq!(store.entries(Seq(0), 10).await.unwrap(), vec![]);
-    let committed = store.commit(Commit::default()).await.unwrap();
-    assert_eq!(committed, Committed { last: Seq(0) }, "an empty commit stands where the journal does");
+    assert_eq!(store.head().await.unwrap(), JournalSeq(0));
+    assert_eq!(store.entries(JournalSeq(0), 10).await.unwrap(), vec![]);
+    let committed = store.commit(JournalCommit::default()).await.unwrap();
+    assert_eq!(
+        committed,
+        CommitReceipt { last: JournalSeq(0) },
+        "an empty commit stands where the journal does"
+    );
     assert_eq!(see(&*store).await, see(&*places.reference()).await);
 }
 
@@ -30,8 +34,8 @@ async fn a_commit_over_several_runs_is_taken_whole(places: &dyn Places) {
     let before = store.head().await.unwrap();
     let changes = vec![author.create(), author.create(), author.create()];
     let ids: Vec<_> = changes.iter().map(|change| change.run.run_id).collect();
-    let committed = store.commit(Commit { changes }).await.unwrap();
-    assert_eq!(committed.last, Seq(before.0 + 3));
+    let committed = store.commit(JournalCommit { changes }).await.unwrap();
+    assert_eq!(committed.last, JournalSeq(before.0 + 3));
     assert_eq!(store.head().await.unwrap(), committed.last);
     for id in ids {
         assert_eq!(store.run(id).await.unwrap().as_ref(), author.runs().get(&id));
@@ -51,8 +55,8 @@ async fn a_stale_change_is_a_conflict_and_spoils_its_whole_commit(places: &dyn P
     let before = see(&*store).await;
     let innocent = Author::new(2, 9).create();
     let stale = rival.happens(run_id, RunEvent::Admitted).expect("the rival does not know better");
-    let refused = store.commit(Commit { changes: vec![innocent, stale] }).await.unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Retry);
+    let refused = store.commit(JournalCommit { changes: vec![innocent, stale] }).await.unwrap_err();
+    assert_eq!(refused.kind(), StoreErrorKind::Retry);
     let conflict =
         matches!(refused, StoreError::Conflict { run_id: it, expected: 1, found: 2 } if it == run_id);
     assert!(conflict, "not the conflict that it is: {refused}");
@@ -82,7 +86,7 @@ async fn a_run_is_created_once(places: &dyn Places) {
     }
     let refused = store.commit(single(again)).await.unwrap_err();
     assert!(matches!(refused, StoreError::Conflict { expected: 0, found: 1, .. }), "{refused}");
-    assert_eq!(store.head().await.unwrap(), Seq(1));
+    assert_eq!(store.head().await.unwrap(), JournalSeq(1));
 }
 
 async fn one_run_may_change_several_times_in_one_commit(places: &dyn Places) {
@@ -93,10 +97,15 @@ async fn one_run_may_change_several_times_in_one_commit(places: &dyn Places) {
     let run_id = created.run.run_id;
     let admitted = author.happens(run_id, RunEvent::Admitted).expect("it waits for a slot");
     let canceled = author.happens(run_id, RunEvent::CancelRequested { by: "a".into() }).expect("it runs");
-    let committed = store.commit(Commit { changes: vec![created, admitted, canceled] }).await.unwrap();
-    assert_eq!(committed.last, Seq(3));
+    let committed = store.commit(JournalCommit { changes: vec![created, admitted, canceled] }).await.unwrap();
+    assert_eq!(committed.last, JournalSeq(3));
     assert_eq!(store.run(run_id).await.unwrap().as_ref(), author.runs().get(&run_id));
-    let revisions: Vec<_> =
-        store.entries_of(run_id, Seq(0), 9).await.unwrap().iter().map(|entry| entry.revision).collect();
+    let revisions: Vec<_> = store
+        .entries_of(run_id, JournalSeq(0), 9)
+        .await
+        .unwrap()
+        .iter()
+        .map(|entry| entry.revision)
+        .collect();
     assert_eq!(revisions, [1, 2, 3]);
 }

@@ -10,7 +10,7 @@ use abide_domain::{
     slots::SlotOccupancy,
     time::Timestamp,
 };
-use abide_ports::store::{Page, Seq, Store, StoreError};
+use abide_ports::store::{JournalSeq, PageRequest, Store, StoreError};
 
 use super::{
     Places,
@@ -58,9 +58,9 @@ async fn runs(store: &dyn Store, author: &Author) {
         *tally.entry(run.status()).or_insert(0_u64) += 1;
     }
     assert_eq!(store.tally().await.unwrap(), tally, "every run is counted once, under its status");
-    let exact = store.runs(None, Page::first(newest_first.len())).await.unwrap();
+    let exact = store.runs(None, PageRequest::first(newest_first.len())).await.unwrap();
     assert_eq!(exact.next_cursor, None, "the last page says so, also when it is full");
-    let none = store.runs(None, Page::first(0)).await.unwrap();
+    let none = store.runs(None, PageRequest::first(0)).await.unwrap();
     assert!(none.items.is_empty());
 }
 
@@ -100,7 +100,7 @@ async fn rows(store: &dyn Store, author: &Author) {
 
 /// A page ends with the item that reaches its bytes, and the list is whole all the same (issue 14, bounds).
 async fn bytes(store: &dyn Store, author: &Author) {
-    let everything = Page::first(1_000);
+    let everything = PageRequest::first(1_000);
     let runs = store.runs(None, everything.clone()).await.unwrap().items;
     let stored = |run| serde_json::to_string(run).expect("a run can be written").len();
     let first_two: usize = runs.iter().take(2).map(stored).sum();
@@ -148,13 +148,13 @@ async fn unknown_names(store: &dyn Store) {
     let key = MessageKey { channel: "api".to_owned(), message_id: "none".to_owned() };
     assert_eq!(store.inbound(key).await.unwrap(), None);
     assert_eq!(store.undelivered_to("nobody").await.unwrap(), vec![]);
-    assert_eq!(store.entries_of(RunId(nobody), Seq(0), 9).await.unwrap(), vec![]);
-    assert_eq!(store.entries(Seq(u64::MAX), 9).await.unwrap(), vec![], "beyond the end is nothing");
+    assert_eq!(store.entries_of(RunId(nobody), JournalSeq(0), 9).await.unwrap(), vec![]);
+    assert_eq!(store.entries(JournalSeq(u64::MAX), 9).await.unwrap(), vec![], "beyond the end is nothing");
     assert_eq!(store.tables_of(RunId(nobody)).await.unwrap(), Default::default());
 }
 
 async fn bad_cursors(store: &dyn Store) {
-    let page = || Page::first(5).at("nonsense".to_owned());
+    let page = || PageRequest::first(5).at("nonsense".to_owned());
     let run = RunId(IdSeed(1));
     let answers = [
         store.runs(None, page()).await.err(),

@@ -19,7 +19,7 @@ use std::{
     sync::Arc,
 };
 
-use abide_ports::store::{Answer, Commit, Store};
+use abide_ports::store::{JournalCommit, Store, StoreFuture};
 
 pub use sight::{same, see};
 
@@ -37,13 +37,13 @@ pub trait Places: Sync {
 /// A place that holds one store.
 pub trait Place: Send + Sync {
     /// Opens the store. Whoever had it open before has let go of it.
-    fn open(&self) -> Answer<'_, Arc<dyn Store>>;
+    fn open(&self) -> StoreFuture<'_, Arc<dyn Store>>;
 
     /// What is still there after it was let go of.
     fn keeps(&self) -> Keeps;
 
     /// Opens a backup.
-    fn restored(&self, backup: &Path) -> Answer<'_, Arc<dyn Store>>;
+    fn restored(&self, backup: &Path) -> StoreFuture<'_, Arc<dyn Store>>;
 
     /// A name for a file that does not exist.
     fn new_file(&self) -> PathBuf;
@@ -93,6 +93,6 @@ async fn told(place: &dyn Place, seed: u64, commits: usize) -> (Arc<dyn Store>, 
 }
 
 /// A commit of one change.
-fn single(change: abide_ports::store::Change) -> Commit {
-    Commit { changes: vec![change] }
+fn single(change: abide_ports::store::RunChange) -> JournalCommit {
+    JournalCommit { changes: vec![change] }
 }

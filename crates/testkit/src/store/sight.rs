@@ -14,13 +14,15 @@ use abide_domain::{
     time::Timestamp,
     turn::Turn,
 };
-use abide_ports::store::{Answer, Claimed, Entry, Listing, Page, Seq, Store, Tables};
+use abide_ports::store::{
+    ClaimHolder, JournalEntry, JournalSeq, ListPage, PageRequest, RunTables, Store, StoreFuture,
+};
 
 /// What a store answers to every question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sight {
-    head: Seq,
-    entries: Vec<Entry>,
+    head: JournalSeq,
+    entries: Vec<JournalEntry>,
     runs: Vec<Run>,
     by_status: BTreeMap<RunStatus, Vec<RunId>>,
     due: Vec<(RunId, Deadline)>,
@@ -29,19 +31,19 @@ pub struct Sight {
     owed: Vec<(RunId, PendingEffect)>,
     undelivered: BTreeMap<String, Vec<RunId>>,
     known: Vec<RunId>,
-    claims: BTreeMap<(String, String), Option<Claimed>>,
+    claims: BTreeMap<(String, String), Option<ClaimHolder>>,
     of_run: BTreeMap<RunId, OfRun>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct OfRun {
-    entries: Vec<Seq>,
+    entries: Vec<JournalSeq>,
     run: Option<Run>,
     turns: Vec<Turn>,
     interactions: Vec<Interaction>,
     deliveries: Vec<Delivery>,
     inbound: Vec<Inbound>,
-    tables: Tables,
+    tables: RunTables,
 }
 
 const STATUSES: [RunStatus; 7] = [
@@ -139,7 +141,7 @@ async fn see_run(store: &dyn Store, run: RunId) -> OfRun {
     for key in tables.inbound.keys() {
         inbound.extend(store.inbound(key.clone()).await.expect("inbound answers"));
     }
-    let (mut seqs, mut after) = (Vec::new(), Seq(0));
+    let (mut seqs, mut after) = (Vec::new(), JournalSeq(0));
     loop {
         let page = store.entries_of(run, after, 4).await.expect("entries_of answers");
         let Some(last) = page.last() else { break };
@@ -151,8 +153,8 @@ async fn see_run(store: &dyn Store, run: RunId) -> OfRun {
     OfRun { entries: seqs, run, turns, interactions, deliveries, inbound, tables }
 }
 
-async fn entries(store: &dyn Store) -> Vec<Entry> {
-    let (mut entries, mut after) = (Vec::new(), Seq(0));
+async fn entries(store: &dyn Store) -> Vec<JournalEntry> {
+    let (mut entries, mut after) = (Vec::new(), JournalSeq(0));
     loop {
         let page = store.entries(after, 50).await.expect("entries answers");
         let Some(last) = page.last() else { return entries };
@@ -162,15 +164,18 @@ async fn entries(store: &dyn Store) -> Vec<Entry> {
 }
 
 /// A whole list, two items at a time.
-pub(super) async fn pages<'a, T>(ask: impl Fn(Page) -> Answer<'a, Listing<T>>) -> Vec<T> {
-    pages_of(Page::first(2), ask).await
+pub(super) async fn pages<'a, T>(ask: impl Fn(PageRequest) -> StoreFuture<'a, ListPage<T>>) -> Vec<T> {
+    pages_of(PageRequest::first(2), ask).await
 }
 
 /// A whole list, in pages of this size.
-pub(super) async fn pages_of<'a, T>(size: Page, ask: impl Fn(Page) -> Answer<'a, Listing<T>>) -> Vec<T> {
+pub(super) async fn pages_of<'a, T>(
+    size: PageRequest,
+    ask: impl Fn(PageRequest) -> StoreFuture<'a, ListPage<T>>,
+) -> Vec<T> {
     let (mut items, mut cursor) = (Vec::new(), None);
     loop {
-        let listing = ask(Page { cursor, ..size.clone() }).await.expect("a page of a list");
+        let listing = ask(PageRequest { cursor, ..size.clone() }).await.expect("a page of a list");
         assert!(listing.items.len() <= size.limit, "no more than asked for");
         assert!(listing.next_cursor.is_none() || !listing.items.is_empty(), "a cursor leads on");
         items.extend(listing.items);

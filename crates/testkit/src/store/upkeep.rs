@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use abide_ports::store::{Seq, Store, StoreError, Tables};
+use abide_ports::store::{JournalSeq, RunTables, Store, StoreError};
 
 use super::{Place, Places, same, see, told};
 use crate::history::Author;
@@ -20,8 +20,8 @@ async fn tables_are_what_the_journal_adds_up_to(places: &dyn Places) {
     let known = store.known_runs(None, usize::MAX).await.unwrap();
     assert_eq!(known, author.runs().keys().copied().collect::<Vec<_>>());
     for run in known {
-        let entries = store.entries_of(run, Seq(0), usize::MAX).await.unwrap();
-        let derived = Tables::derive(&entries).expect("the journal adds up");
+        let entries = store.entries_of(run, JournalSeq(0), usize::MAX).await.unwrap();
+        let derived = RunTables::derive(&entries).expect("the journal adds up");
         assert_eq!(store.tables_of(run).await.unwrap(), derived);
     }
 }
@@ -32,8 +32,8 @@ async fn replaced_tables_are_what_is_asked_of(places: &dyn Places) {
     let before = see(&*store).await;
     for &run in author.runs().keys() {
         let whole = store.tables_of(run).await.unwrap();
-        store.replace_tables(run, Tables::default()).await.unwrap();
-        assert_eq!(store.tables_of(run).await.unwrap(), Tables::default());
+        store.replace_tables(run, RunTables::default()).await.unwrap();
+        assert_eq!(store.tables_of(run).await.unwrap(), RunTables::default());
         assert_eq!(store.run(run).await.unwrap(), None);
         let claim = whole.claims.first().expect("every run claims its first message");
         assert_eq!(store.claimed(&claim.scope, &claim.key).await.unwrap(), None);
@@ -89,14 +89,14 @@ async fn write(store: Arc<dyn Store>, name: u16) {
 }
 
 /// A copy is a beginning of the whole, and in itself consistent.
-async fn check_copy(place: &dyn Place, file: &std::path::Path, at_least: Seq, store: &dyn Store) {
+async fn check_copy(place: &dyn Place, file: &std::path::Path, at_least: JournalSeq, store: &dyn Store) {
     let copy = place.restored(file).await.expect("a backup opens");
     let head = copy.head().await.unwrap();
     assert!(head >= at_least);
-    let entries = copy.entries(Seq(0), usize::MAX).await.unwrap();
-    assert_eq!(entries, store.entries(Seq(0), head.0 as usize).await.unwrap());
+    let entries = copy.entries(JournalSeq(0), usize::MAX).await.unwrap();
+    assert_eq!(entries, store.entries(JournalSeq(0), head.0 as usize).await.unwrap());
     for run in copy.known_runs(None, usize::MAX).await.unwrap() {
-        let entries = copy.entries_of(run, Seq(0), usize::MAX).await.unwrap();
-        assert_eq!(copy.tables_of(run).await.unwrap(), Tables::derive(&entries).expect("it adds up"));
+        let entries = copy.entries_of(run, JournalSeq(0), usize::MAX).await.unwrap();
+        assert_eq!(copy.tables_of(run).await.unwrap(), RunTables::derive(&entries).expect("it adds up"));
     }
 }

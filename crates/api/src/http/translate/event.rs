@@ -10,7 +10,7 @@ use abide_domain::{
     policy::AUTO_REPLY_SOURCE,
     reply::ReplyAuthor,
 };
-use abide_ports::store::Entry;
+use abide_ports::store::JournalEntry;
 use abide_wire::event as wire;
 use serde_json::{Map, Value, json};
 
@@ -22,7 +22,7 @@ use super::{
 };
 
 /// An entry.
-pub(in crate::http) fn event(entry: &Entry) -> wire::EventEnvelope {
+pub(in crate::http) fn event(entry: &JournalEntry) -> wire::EventEnvelope {
     wire::EventEnvelope {
         seq: entry.seq.0,
         run_id: entry.run_id.to_string(),

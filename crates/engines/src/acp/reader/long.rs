@@ -2,7 +2,7 @@
 //! without such a line fails.
 
 use abide_domain::event::TurnOutcome;
-use abide_ports::engine::{Status, What};
+use abide_ports::engine::{EngineSessionStatus, FactKind};
 
 use super::{Conversation, Phase, Turn};
 use crate::{
@@ -19,7 +19,7 @@ impl Conversation {
         let what = match (members.text("method").as_deref(), members.raw("id")) {
             // Told for people who watch. What a request needs of it is declined then.
             (Some("session/update" | "$/cancel_request"), None) => return,
-            (Some(_), Some(id)) => return facts.say(What::Write(words::too_long(id))),
+            (Some(_), Some(id)) => return facts.say(FactKind::Write(words::too_long(id))),
             (Some(_), None) => "a request",
             (None, _) => "an answer",
         };
@@ -27,13 +27,15 @@ impl Conversation {
         match self.phase {
             Phase::Greeting | Phase::Opening { .. } | Phase::Setting(..) => self.give_up(failure, facts),
             Phase::Talking => match self.status() {
-                Status::Working | Status::AtGate => {
+                EngineSessionStatus::Working | EngineSessionStatus::AtGate => {
                     self.turn = Turn::default();
                     self.ended += 1;
                     self.gates.forget();
                     facts.ended(self.ended, TurnOutcome::Failed { failure });
                 }
-                Status::Starting | Status::BetweenTurns | Status::Over => {}
+                EngineSessionStatus::Starting
+                | EngineSessionStatus::BetweenTurns
+                | EngineSessionStatus::Over => {}
             },
             Phase::Broken => {}
         }
