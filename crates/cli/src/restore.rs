@@ -4,7 +4,7 @@
 
 use std::{io, path::Path, process::ExitCode};
 
-use abide_store::sqlite::{self, Restored};
+use abide_store::sqlite::{self, RestoreReport};
 use anyhow::Context;
 use serde_json::json;
 
@@ -40,12 +40,12 @@ pub(crate) fn run(arguments: &Restore, given: &[Given]) -> anyhow::Result<ExitCo
 }
 
 /// The journal entries that were acknowledged and are not in the backup: the first and the last.
-fn missing(restored: &Restored) -> Option<(u64, u64)> {
+fn missing(restored: &RestoreReport) -> Option<(u64, u64)> {
     let acknowledged = restored.acknowledged?.0;
     (acknowledged > restored.head.0).then_some((restored.head.0 + 1, acknowledged))
 }
 
-fn as_json(database: &str, backup: &Path, restored: &Restored) -> serde_json::Value {
+fn as_json(database: &str, backup: &Path, restored: &RestoreReport) -> serde_json::Value {
     json!({
         "database": database,
         "backup": backup,
@@ -55,7 +55,7 @@ fn as_json(database: &str, backup: &Path, restored: &Restored) -> serde_json::Va
     })
 }
 
-fn as_text(database: &str, backup: &Path, restored: &Restored) -> String {
+fn as_text(database: &str, backup: &Path, restored: &RestoreReport) -> String {
     let mut text = format!("{database} is now {} ({} entries)\n", backup.display(), restored.head.0);
     if let Some(kept) = &restored.kept {
         text += &format!("what was there is kept as {}\n", kept.display());

@@ -7,8 +7,8 @@ use std::{io::IsTerminal, process::ExitCode};
 
 use abide_ports::store::{JournalMismatch, Store, StoreFlaw};
 use abide_store::{
-    registry::{self, Opened, Opening},
-    upkeep::{self, Finding, Progress, Verification},
+    registry::{self, OpenedStore, StoreOptions},
+    upkeep::{self, VerificationFinding, VerificationProgress, VerificationReport},
 };
 use anyhow::Context;
 use serde_json::json;
@@ -39,8 +39,8 @@ pub(crate) fn run(arguments: &Verify, given: &[Given]) -> anyhow::Result<ExitCod
 }
 
 async fn verify(url: &str, arguments: &Verify) -> anyhow::Result<ExitCode> {
-    let opening = Opening { home: Some(home::home()?), only_looks: true, ..Opening::default() };
-    let Opened { store, .. } = registry::open_with(url, opening).await.map_err(store::refused)?;
+    let opening = StoreOptions { home: Some(home::home()?), only_looks: true, ..StoreOptions::default() };
+    let OpenedStore { store, .. } = registry::open_with(url, opening).await.map_err(store::refused)?;
     let mut shown = Shown::default();
     let mut found = upkeep::verify(&*store, |progress| shown.show(progress)).await?;
     shown.clear();
@@ -72,18 +72,21 @@ enum Advice {
     Lost,
 }
 
-fn advice(found: &Verification) -> Advice {
-    let tables_only = |finding: &Finding| match finding {
-        Finding::Difference(JournalMismatch::Rows { .. })
-        | Finding::Flaw(StoreFlaw::Derived { .. } | StoreFlaw::Note { .. }) => true,
-        Finding::Flaw(StoreFlaw::Lost { .. } | StoreFlaw::Journal { .. }) => false,
-        Finding::Difference(JournalMismatch::Refused { .. } | JournalMismatch::Revision { .. })
-        | Finding::Sequence { .. }
-        | Finding::Short { .. } => false,
+fn advice(found: &VerificationReport) -> Advice {
+    let tables_only = |finding: &VerificationFinding| match finding {
+        VerificationFinding::Difference(JournalMismatch::Rows { .. })
+        | VerificationFinding::Flaw(StoreFlaw::Derived { .. } | StoreFlaw::Note { .. }) => true,
+        VerificationFinding::Flaw(StoreFlaw::Lost { .. } | StoreFlaw::Journal { .. }) => false,
+        VerificationFinding::Difference(
+            JournalMismatch::Refused { .. } | JournalMismatch::Revision { .. },
+        )
+        | VerificationFinding::Sequence { .. }
+        | VerificationFinding::Short { .. } => false,
         // A row of a table can be derived anew, an entry of the journal cannot.
-        Finding::Damaged { what } => what.starts_with("row "),
+        VerificationFinding::Damaged { what } => what.starts_with("row "),
     };
-    let is_lost = |finding: &Finding| matches!(finding, Finding::Flaw(StoreFlaw::Lost { .. }));
+    let is_lost =
+        |finding: &VerificationFinding| matches!(finding, VerificationFinding::Flaw(StoreFlaw::Lost { .. }));
     match found.findings.iter().all(tables_only) {
         true => Advice::Repair,
         false if found.findings.iter().any(is_lost) => Advice::Lost,
@@ -107,7 +110,7 @@ impl Advice {
     }
 }
 
-fn told(arguments: &Verify, found: &Verification, rebuilt: Option<u64>) -> anyhow::Result<()> {
+fn told(arguments: &Verify, found: &VerificationReport, rebuilt: Option<u64>) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     let clean = found.is_clean();
     let advice = (!clean).then(|| advice(found).text());
@@ -158,10 +161,10 @@ pub(crate) struct Shown {
 const PAGES_A_LINE: u64 = 100;
 
 impl Shown {
-    fn show(&mut self, progress: Progress) {
+    fn show(&mut self, progress: VerificationProgress) {
         let text = match progress {
-            Progress::Entries(read, all) => format!("entries of the journal: {read} of {all}"),
-            Progress::Runs(runs) => format!("runs: {runs}"),
+            VerificationProgress::Entries(read, all) => format!("entries of the journal: {read} of {all}"),
+            VerificationProgress::Runs(runs) => format!("runs: {runs}"),
         };
         self.line(&text);
     }

@@ -15,7 +15,7 @@ use abide_ports::{
     store::{CommitReceipt, JournalCommit, Store, StoreError, StoreFuture},
     watch::{CommitObserver, CommitReport, CompletedItem},
 };
-use abide_store::wrapped::{Wrapped, Wrapper};
+use abide_store::wrapped::{ObservedStore, StoreObserver};
 use tokio::{runtime::Handle, time::Instant};
 
 /// Those who watch a store.
@@ -43,12 +43,12 @@ impl Watched {
         store: Arc<dyn Store>,
         writers: Writers,
         watchers: Vec<Arc<dyn CommitObserver>>,
-    ) -> Result<Wrapped<Self>, StoreError> {
+    ) -> Result<ObservedStore<Self>, StoreError> {
         let tally = match writers {
             Writers::Alone => Some(store.tally().await?),
             Writers::Shared => None,
         };
-        Ok(Wrapped(Self(Arc::new(Inner { store, watchers, tally: Mutex::new(tally) }))))
+        Ok(ObservedStore(Self(Arc::new(Inner { store, watchers, tally: Mutex::new(tally) }))))
     }
 }
 
@@ -115,7 +115,7 @@ impl Drop for SeenToItsEnd {
     }
 }
 
-impl Wrapper for Watched {
+impl StoreObserver for Watched {
     fn store(&self) -> &dyn Store {
         &*self.0.store
     }
@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    async fn watched(store: &Arc<MemoryStore>) -> Wrapped<Watched> {
+    async fn watched(store: &Arc<MemoryStore>) -> ObservedStore<Watched> {
         Watched::open(store.clone(), Writers::Alone, vec![]).await.expect("it opens")
     }
 

@@ -44,15 +44,15 @@ async fn bench() -> ExitCode {
     // Next to the build, not in a folder that may be kept in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on disk");
     let mut stores =
-        vec![Subject::open("sqlite", &format!("sqlite:{}/abide.db", folder.path().display())).await];
+        vec![BenchedStore::open("sqlite", &format!("sqlite:{}/abide.db", folder.path().display())).await];
     match postgres_url() {
-        Some(url) => stores.push(Subject::open("postgres", &url).await),
+        Some(url) => stores.push(BenchedStore::open("postgres", &url).await),
         None => println!("postgres: not measured, ABIDE_TEST_POSTGRES_URL is not set"),
     }
     let bytes = stores[0].bytes();
     let (mut bare_sqlite, mut bare_file) =
         (BareSqlite::new(folder.path(), bytes), BareFile::new(folder.path(), bytes));
-    let (mut commits, mut syncs) = (Rate::default(), Rate::default());
+    let (mut commits, mut syncs) = (ThroughputSum::default(), ThroughputSum::default());
     for _ in 0..ROUNDS {
         commits.add(timed(|| bare_sqlite.commit()));
         syncs.add(timed(|| bare_file.append()));
@@ -92,15 +92,15 @@ async fn bench() -> ExitCode {
 }
 
 /// A store that is measured, with a run at work for each writer.
-struct Subject {
+struct BenchedStore {
     name: &'static str,
     store: Arc<dyn Store>,
     writers: Vec<(Author, RunId, u64)>,
-    alone: Rate,
-    together: Rate,
+    alone: ThroughputSum,
+    together: ThroughputSum,
 }
 
-impl Subject {
+impl BenchedStore {
     async fn open(name: &'static str, url: &str) -> Self {
         let store = registry::open(url).await.expect("the store opens");
         let mut writers = Vec::new();
@@ -114,7 +114,7 @@ impl Subject {
             store.commit(JournalCommit { changes }).await.expect("it is written");
             writers.push((author, run, 0));
         }
-        Self { name, store, writers, alone: Rate::default(), together: Rate::default() }
+        Self { name, store, writers, alone: ThroughputSum::default(), together: ThroughputSum::default() }
     }
 
     /// How much one commit writes, as the journal and the run's row have it.
@@ -252,12 +252,12 @@ impl BareFile {
 
 /// Work over time, added up over the rounds.
 #[derive(Default)]
-struct Rate {
+struct ThroughputSum {
     count: u64,
     time: Duration,
 }
 
-impl Rate {
+impl ThroughputSum {
     fn add(&mut self, (count, time): (u64, Duration)) {
         self.count += count;
         self.time += time;

@@ -34,7 +34,7 @@ use crate::cursor::position;
 /// A store that lives as long as the value does.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
-    contents: Mutex<Contents>,
+    contents: Mutex<MemoryState>,
 }
 
 /// Where a staged crash cuts a commit off.
@@ -47,7 +47,7 @@ pub enum CrashPoint {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Contents {
+struct MemoryState {
     crash: Option<CrashPoint>,
     journal: Vec<JournalEntry>,
     tables: BTreeMap<RunId, RunTables>,
@@ -77,13 +77,13 @@ impl MemoryStore {
     }
 
     /// Reads everything under one lock. A writer that panicked left its commit undone, so poison says nothing.
-    fn contents(&self) -> MutexGuard<'_, Contents> {
+    fn contents(&self) -> MutexGuard<'_, MemoryState> {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn answer<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&Contents) -> Result<T, StoreError>,
+        read: impl FnOnce(&MemoryState) -> Result<T, StoreError>,
     ) -> StoreFuture<'_, T> {
         let answer = read(&self.contents());
         Box::pin(async move { answer })
@@ -93,7 +93,7 @@ impl MemoryStore {
     fn page<Id: FromStr + Ord + fmt::Display, T: Clone + Serialize + Send + 'static>(
         &self,
         page: &PageRequest,
-        rows: impl FnOnce(&Contents) -> Vec<(Id, T)>,
+        rows: impl FnOnce(&MemoryState) -> Vec<(Id, T)>,
     ) -> StoreFuture<'_, ListPage<T>> {
         let cursor = position::<Id>(page);
         self.answer(|contents| {
@@ -124,7 +124,7 @@ fn listing<Id: fmt::Display, T: Serialize>(
     ListPage { items, next_cursor: None }
 }
 
-impl Contents {
+impl MemoryState {
     /// Checks a whole commit before a single row is written.
     fn check(&self, commit: &JournalCommit) -> Result<(), StoreError> {
         let mut revisions: BTreeMap<RunId, u64> = BTreeMap::new();

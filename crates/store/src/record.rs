@@ -17,11 +17,11 @@ use abide_ports::store::{JournalCommit, JournalEntry, JournalSeq, RunChange, Run
 use crc32fast::Hasher;
 use serde::de::DeserializeOwned;
 
-use crate::pen::{Part, Pen, Text, invalid};
+use crate::pen::{RowBuffer, RowText, TextRange, invalid};
 
 /// One run's changes in a commit. What each of them wrote and a later one writes over is left out.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct CommitRow {
     pub(crate) run_id: RunId,
     /// The revision that must be found.
     pub(crate) expected: u64,
@@ -32,15 +32,15 @@ pub(crate) struct Record {
 /// Rows of one run, as far as they are to be written, and the text of all of them.
 #[derive(Debug)]
 pub(crate) struct TableRows {
-    pub(crate) text: Text,
+    pub(crate) text: RowText,
     /// The run's id as text, which all of its rows bear.
-    pub(crate) run: Part,
-    pub(crate) state: Option<(RunKeys, Part)>,
+    pub(crate) run: TextRange,
+    pub(crate) state: Option<(RunKeys, TextRange)>,
     /// By channel and message id.
-    pub(crate) inbound: Vec<(Part, Part, Part)>,
-    pub(crate) turns: Vec<(Part, Part)>,
-    pub(crate) interactions: Vec<(Part, InteractionKeys, Part)>,
-    pub(crate) deliveries: Vec<(Part, DeliveryKeys, Part)>,
+    pub(crate) inbound: Vec<(TextRange, TextRange, TextRange)>,
+    pub(crate) turns: Vec<(TextRange, TextRange)>,
+    pub(crate) interactions: Vec<(TextRange, InteractionKeys, TextRange)>,
+    pub(crate) deliveries: Vec<(TextRange, DeliveryKeys, TextRange)>,
     pub(crate) claims: Vec<KeyClaim>,
 }
 
@@ -49,13 +49,13 @@ pub(crate) struct TableRows {
 pub(crate) struct EntryRow {
     pub(crate) revision: i64,
     pub(crate) at: i64,
-    pub(crate) fresh: Part,
-    pub(crate) event: Part,
+    pub(crate) fresh: TextRange,
+    pub(crate) event: TextRange,
     pub(crate) digest: Hasher,
 }
 
 /// An entry as it was found.
-pub(crate) struct FoundEntry<'a> {
+pub(crate) struct StoredEntry<'a> {
     pub(crate) seq: i64,
     pub(crate) run_id: &'a str,
     pub(crate) revision: i64,
@@ -137,23 +137,23 @@ pub(crate) fn owed_after(
 }
 
 /// The records of a commit: one for each stretch of consecutive changes of one run.
-pub(crate) fn records(commit: &JournalCommit) -> Result<Vec<Record>, StoreError> {
+pub(crate) fn records(commit: &JournalCommit) -> Result<Vec<CommitRow>, StoreError> {
     let goes_on = |one: &RunChange, next: &RunChange| {
         one.run.run_id == next.run.run_id && next.run.revision == one.run.revision + 1
     };
-    commit.changes.chunk_by(goes_on).map(Record::of).collect()
+    commit.changes.chunk_by(goes_on).map(CommitRow::of).collect()
 }
 
-impl Record {
+impl CommitRow {
     /// The record of consecutive changes of one run.
     fn of(stretch: &[RunChange]) -> Result<Self, StoreError> {
         let [first, ..] = stretch else { return Err(invalid("a commit of nothing")) };
         let last = &*stretch[stretch.len() - 1].run;
         let expected = first.run.revision.checked_sub(1).ok_or_else(|| invalid("revision 0"))?;
-        let mut pen = Pen::new();
+        let mut pen = RowBuffer::new();
         let run = pen.word(last.run_id);
         let mut entries = Vec::with_capacity(stretch.len());
-        let mut ledger = Ledger::default();
+        let mut ledger = LedgerRows::default();
         for (place, change) in stretch.iter().enumerate() {
             entries.push(pen.entry(run, change)?);
             let later = &stretch[place + 1..];
@@ -195,13 +195,13 @@ impl Record {
 impl TableRows {
     /// All rows of a run.
     pub(crate) fn of(run: RunId, tables: &RunTables) -> Result<Self, StoreError> {
-        let mut pen = Pen::new();
+        let mut pen = RowBuffer::new();
         let name = pen.word(run);
         let state = match &tables.run {
             Some(run) => Some((RunKeys::of(run), pen.json(run)?)),
             None => None,
         };
-        let ledger = Ledger {
+        let ledger = LedgerRows {
             inbound: tables.inbound.values().map(|row| pen.inbound(row)).collect::<Result<_, _>>()?,
             turns: tables.turns.values().map(|row| pen.turn(row)).collect::<Result<_, _>>()?,
             interactions: tables
@@ -222,15 +222,21 @@ impl TableRows {
 
 /// The rows besides the run's own, while they are being written down.
 #[derive(Default)]
-struct Ledger {
-    inbound: Vec<(Part, Part, Part)>,
-    turns: Vec<(Part, Part)>,
-    interactions: Vec<(Part, InteractionKeys, Part)>,
-    deliveries: Vec<(Part, DeliveryKeys, Part)>,
+struct LedgerRows {
+    inbound: Vec<(TextRange, TextRange, TextRange)>,
+    turns: Vec<(TextRange, TextRange)>,
+    interactions: Vec<(TextRange, InteractionKeys, TextRange)>,
+    deliveries: Vec<(TextRange, DeliveryKeys, TextRange)>,
 }
 
-impl Ledger {
-    fn rows(self, text: Text, run: Part, state: Option<(RunKeys, Part)>, claims: Vec<KeyClaim>) -> TableRows {
+impl LedgerRows {
+    fn rows(
+        self,
+        text: RowText,
+        run: TextRange,
+        state: Option<(RunKeys, TextRange)>,
+        claims: Vec<KeyClaim>,
+    ) -> TableRows {
         let Self { inbound, turns, interactions, deliveries } = self;
         TableRows { text, run, state, inbound, turns, interactions, deliveries, claims }
     }
@@ -243,7 +249,7 @@ impl EntryRow {
     }
 }
 
-impl FoundEntry<'_> {
+impl StoredEntry<'_> {
     /// The entry, if it is as it was written.
     pub(crate) fn check(&self) -> Result<JournalEntry, StoreError> {
         let damaged =

@@ -24,7 +24,7 @@ use abide_ports::store::{
 };
 
 /// Who stands around a store.
-pub trait Wrapper: Send + Sync {
+pub trait StoreObserver: Send + Sync {
     /// The store.
     fn store(&self) -> &dyn Store;
 
@@ -43,16 +43,16 @@ pub trait Wrapper: Send + Sync {
 }
 
 /// A store with a wrapper around it.
-pub struct Wrapped<W>(pub W);
+pub struct ObservedStore<W>(pub W);
 
-impl<W: Wrapper> Wrapped<W> {
+impl<W: StoreObserver> ObservedStore<W> {
     fn ask(&self) -> &dyn Store {
         self.0.asked();
         self.0.store()
     }
 }
 
-impl<W: Wrapper> Journal for Wrapped<W> {
+impl<W: StoreObserver> Journal for ObservedStore<W> {
     fn commit(&self, commit: JournalCommit) -> StoreFuture<'_, CommitReceipt> {
         self.0.commit(commit)
     }
@@ -70,7 +70,7 @@ impl<W: Wrapper> Journal for Wrapped<W> {
     }
 }
 
-impl<W: Wrapper> RunQueries for Wrapped<W> {
+impl<W: StoreObserver> RunQueries for ObservedStore<W> {
     fn run(&self, id: RunId) -> StoreFuture<'_, Option<Run>> {
         self.ask().run(id)
     }
@@ -97,7 +97,7 @@ impl<W: Wrapper> RunQueries for Wrapped<W> {
     }
 }
 
-impl<W: Wrapper> TurnQueries for Wrapped<W> {
+impl<W: StoreObserver> TurnQueries for ObservedStore<W> {
     fn turn(&self, id: TurnId) -> StoreFuture<'_, Option<Turn>> {
         self.ask().turn(id)
     }
@@ -107,13 +107,13 @@ impl<W: Wrapper> TurnQueries for Wrapped<W> {
     }
 }
 
-impl<W: Wrapper> InboundQueries for Wrapped<W> {
+impl<W: StoreObserver> InboundQueries for ObservedStore<W> {
     fn inbound(&self, key: MessageKey) -> StoreFuture<'_, Option<Inbound>> {
         self.ask().inbound(key)
     }
 }
 
-impl<W: Wrapper> InteractionQueries for Wrapped<W> {
+impl<W: StoreObserver> InteractionQueries for ObservedStore<W> {
     fn interaction(&self, id: InteractionId) -> StoreFuture<'_, Option<Interaction>> {
         self.ask().interaction(id)
     }
@@ -131,7 +131,7 @@ impl<W: Wrapper> InteractionQueries for Wrapped<W> {
     }
 }
 
-impl<W: Wrapper> DeliveryQueries for Wrapped<W> {
+impl<W: StoreObserver> DeliveryQueries for ObservedStore<W> {
     fn delivery(&self, id: DeliveryId) -> StoreFuture<'_, Option<Delivery>> {
         self.ask().delivery(id)
     }
@@ -145,7 +145,7 @@ impl<W: Wrapper> DeliveryQueries for Wrapped<W> {
     }
 }
 
-impl<W: Wrapper> EffectQueries for Wrapped<W> {
+impl<W: StoreObserver> EffectQueries for ObservedStore<W> {
     fn owed(
         &self,
         after: Option<(RunId, EffectNumber)>,
@@ -155,13 +155,13 @@ impl<W: Wrapper> EffectQueries for Wrapped<W> {
     }
 }
 
-impl<W: Wrapper> ClaimQueries for Wrapped<W> {
+impl<W: StoreObserver> ClaimQueries for ObservedStore<W> {
     fn claimed(&self, scope: &str, key: &str) -> StoreFuture<'_, Option<ClaimHolder>> {
         self.ask().claimed(scope, key)
     }
 }
 
-impl<W: Wrapper> CursorStore for Wrapped<W> {
+impl<W: StoreObserver> CursorStore for ObservedStore<W> {
     fn cursor(&self, reader: &str) -> StoreFuture<'_, JournalSeq> {
         self.ask().cursor(reader)
     }
@@ -171,7 +171,7 @@ impl<W: Wrapper> CursorStore for Wrapped<W> {
     }
 }
 
-impl<W: Wrapper> StoreMaintenance for Wrapped<W> {
+impl<W: StoreObserver> StoreMaintenance for ObservedStore<W> {
     fn known_runs(&self, after: Option<RunId>, limit: usize) -> StoreFuture<'_, Vec<RunId>> {
         self.ask().known_runs(after, limit)
     }
@@ -209,8 +209,8 @@ impl<W: Wrapper> StoreMaintenance for Wrapped<W> {
     }
 }
 
-impl<W> fmt::Debug for Wrapped<W> {
+impl<W> fmt::Debug for ObservedStore<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wrapped").finish_non_exhaustive()
+        f.debug_struct("ObservedStore").finish_non_exhaustive()
     }
 }

@@ -18,7 +18,7 @@ use abide_store::{registry, sqlite::SqliteStore, upkeep};
 use abide_testkit::{history::Author, wait};
 
 /// Somebody who commits as fast as the store answers, until told to stop.
-struct Busy {
+struct BusyWriter {
     store: Arc<SqliteStore>,
     stop: Arc<AtomicBool>,
     /// The journal's end as it was last acknowledged.
@@ -26,7 +26,7 @@ struct Busy {
     tasks: Vec<tokio::task::JoinHandle<Vec<RunId>>>,
 }
 
-impl Busy {
+impl BusyWriter {
     async fn on(path: &Path) -> Self {
         let store = Arc::new(SqliteStore::open(path).unwrap());
         let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -75,7 +75,7 @@ impl Busy {
 async fn a_copy_made_under_load_verifies_and_has_everything_acknowledged_before_it_began() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("abide.db");
-    let busy = Busy::on(&path).await;
+    let busy = BusyWriter::on(&path).await;
     let beside = registry::look(&format!("sqlite:{}", path.display())).await.unwrap();
     for round in 0..3_u64 {
         busy.reaches(50 + 200 * round).await;
@@ -99,7 +99,7 @@ async fn a_copy_made_under_load_verifies_and_has_everything_acknowledged_before_
 async fn a_database_in_use_is_verified_beside_its_daemon_and_cannot_be_written_to() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("abide.db");
-    let busy = Busy::on(&path).await;
+    let busy = BusyWriter::on(&path).await;
     let beside = SqliteStore::look(&path).unwrap();
     let verification = upkeep::verify(&beside, |_| {}).await.unwrap();
     assert!(verification.is_clean(), "{:?}", verification.findings);

@@ -12,7 +12,7 @@ use std::{
 
 use abide_ports::store::{Journal, JournalSeq, StoreError};
 use abide_store::{
-    sqlite::{Options, SqliteStore},
+    sqlite::{SqliteOptions, SqliteStore},
     upkeep,
 };
 use abide_testkit::{dice::Dice, history::Author, skip::skip};
@@ -21,7 +21,7 @@ const WRITERS: u16 = 8;
 const COMMITS: usize = 60;
 
 /// What a committer said: the last position of each commit, by writer and number.
-type Acknowledged = BTreeMap<(u16, usize), u64>;
+type AcknowledgedCommits = BTreeMap<(u16, usize), u64>;
 
 #[tokio::test]
 async fn after_kill_9_everything_acknowledged_is_there_once() {
@@ -69,9 +69,9 @@ async fn a_database_that_is_full_says_so_and_loses_nothing() {
     for pages in 1..90 {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("abide.db");
-        let mut options = Options::default();
+        let mut options = SqliteOptions::default();
         options.most_pages = Some(pages);
-        let mut acknowledged = Acknowledged::new();
+        let mut acknowledged = AcknowledgedCommits::new();
         match SqliteStore::open_with(&path, &options) {
             Ok(store) => {
                 for (count, commit) in Author::new(5, 500).commits(COMMITS).into_iter().enumerate() {
@@ -113,7 +113,7 @@ async fn fill_and_empty(path: &Path) {
     let store = SqliteStore::open(path).unwrap();
     let ballast = path.with_file_name("ballast");
     let mut commits = Author::new(6, 600).commits(400).into_iter().enumerate();
-    let mut acknowledged = Acknowledged::new();
+    let mut acknowledged = AcknowledgedCommits::new();
     for (count, commit) in commits.by_ref().take(10) {
         acknowledged.insert((0, count), store.commit(commit).await.unwrap().last.0);
     }
@@ -148,7 +148,7 @@ async fn fill_and_empty(path: &Path) {
 }
 
 /// Opens the database anew and holds it against what was acknowledged.
-async fn check(path: &Path, seed: u64, acknowledged: &Acknowledged) {
+async fn check(path: &Path, seed: u64, acknowledged: &AcknowledgedCommits) {
     let store = SqliteStore::open(path).expect("the next start works");
     let verification = upkeep::verify(&store, |_| {}).await.unwrap();
     assert!(verification.is_clean(), "{:?}", verification.findings);
@@ -170,8 +170,8 @@ async fn check(path: &Path, seed: u64, acknowledged: &Acknowledged) {
     store.commit(commit).await.expect("it goes on");
 }
 
-fn acknowledged(said: &[String]) -> Acknowledged {
-    let mut acknowledged = Acknowledged::new();
+fn acknowledged(said: &[String]) -> AcknowledgedCommits {
+    let mut acknowledged = AcknowledgedCommits::new();
     for line in said {
         let words: Vec<_> = line.split(' ').collect();
         if let ["ack", writer, count, seq] = words[..] {

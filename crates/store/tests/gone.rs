@@ -8,10 +8,10 @@ use abide_ports::store::{CursorStore, Journal, JournalSeq, StoreError, StoreErro
 use abide_store::sqlite::SqliteStore;
 use abide_testkit::{history::Author, wait};
 
-type Harm = fn(&Path, &[u8]);
+type FileHarm = fn(&Path, &[u8]);
 
 /// What is done to the files, and what must be said about it. The bytes are those of an older copy.
-const HARMS: [(&str, &str, Harm); 7] = [
+const HARMS: [(&str, &str, FileHarm); 7] = [
     ("deleted", "abide.db was deleted", |path, _| fs::remove_file(path).unwrap()),
     ("replaced", "abide.db was replaced", |path, old| {
         fs::write(path.with_file_name("new"), old).unwrap();

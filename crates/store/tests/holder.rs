@@ -9,15 +9,15 @@ use std::{path::Path, sync::Arc};
 
 use abide_ports::store::{Store, StoreError, StoreErrorKind};
 use abide_store::{
-    Loss,
-    registry::{self, Opening},
+    LossPolicy,
+    registry::{self, StoreOptions},
     upkeep,
 };
 use abide_testkit::{history::Author, wait::until_async as until};
 use tokio_postgres::{Client, NoTls};
 
 async fn open(url: &str, home: &Path) -> Result<Arc<dyn Store>, StoreError> {
-    let opening = Opening { home: Some(home.to_owned()), loss: Loss::Refuse, only_looks: false };
+    let opening = StoreOptions { home: Some(home.to_owned()), loss: LossPolicy::Refuse, only_looks: false };
     Ok(registry::open_with(url, opening).await?.store)
 }
 
@@ -116,7 +116,7 @@ async fn a_connection_that_is_cut_is_made_again_with_its_lock_although_nothing_i
 #[tokio::test]
 async fn a_lock_that_an_own_lost_connection_still_holds_is_taken_from_it() {
     let url = server::new_schema(&server::postgres_url());
-    let proxy = Proxy::open(&url).await;
+    let proxy = PostgresProxy::open(&url).await;
     let home = tempfile::tempdir().unwrap();
     let store = open(&proxy.url, home.path()).await.unwrap();
     let mut author = Author::new(15, 3);
@@ -134,7 +134,7 @@ async fn a_lock_that_an_own_lost_connection_still_holds_is_taken_from_it() {
 async fn a_daemon_that_lost_its_connection_to_another_one_says_whose_it_is_and_writes_nothing_more() {
     let url = server::new_schema(&server::postgres_url());
     let (first_home, second_home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let proxy = Proxy::open(&url).await;
+    let proxy = PostgresProxy::open(&url).await;
     let first = open(&proxy.url, first_home.path()).await.unwrap();
     let mut author = Author::new(15, 4);
     first.commit(author.commit()).await.unwrap();
@@ -168,7 +168,7 @@ async fn a_daemon_that_lost_its_connection_to_another_one_says_whose_it_is_and_w
 async fn a_daemon_that_came_and_went_while_the_connection_was_lost_is_noticed() {
     let url = server::new_schema(&server::postgres_url());
     let (first_home, second_home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let proxy = Proxy::open(&url).await;
+    let proxy = PostgresProxy::open(&url).await;
     let first = open(&proxy.url, first_home.path()).await.unwrap();
     let mut author = Author::new(15, 6);
     first.commit(author.commit()).await.unwrap();
@@ -186,29 +186,29 @@ async fn a_daemon_that_came_and_went_while_the_connection_was_lost_is_noticed() 
 }
 
 /// Stands between a store and its server.
-struct Proxy {
+struct PostgresProxy {
     url: String,
-    state: tokio::sync::watch::Sender<Network>,
+    state: tokio::sync::watch::Sender<ProxyNetwork>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Network {
+enum ProxyNetwork {
     Up(u32),
     Down,
 }
 
-impl Proxy {
+impl PostgresProxy {
     async fn open(url: &str) -> Self {
         let (credentials, rest) = url.rsplit_once('@').unwrap();
         let (address, database) = rest.split_once('/').unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let here = listener.local_addr().unwrap();
-        let (state, network) = tokio::sync::watch::channel(Network::Up(0));
+        let (state, network) = tokio::sync::watch::channel(ProxyNetwork::Up(0));
         let address = address.to_owned();
         tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {
                 let (address, mut network) = (address.clone(), network.clone());
-                if *network.borrow_and_update() == Network::Down {
+                if *network.borrow_and_update() == ProxyNetwork::Down {
                     continue;
                 }
                 tokio::spawn(async move {
@@ -231,17 +231,17 @@ impl Proxy {
     fn forsake(&self) {
         self.state.send_modify(|network| {
             *network = match network {
-                Network::Up(times) => Network::Up(*times + 1),
-                Network::Down => Network::Up(0),
+                ProxyNetwork::Up(times) => ProxyNetwork::Up(*times + 1),
+                ProxyNetwork::Down => ProxyNetwork::Up(0),
             }
         });
     }
 
     fn close(&self) {
-        self.state.send_replace(Network::Down);
+        self.state.send_replace(ProxyNetwork::Down);
     }
 
     fn reopen(&self) {
-        self.state.send_replace(Network::Up(0));
+        self.state.send_replace(ProxyNetwork::Up(0));
     }
 }

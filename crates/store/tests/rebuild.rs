@@ -79,10 +79,10 @@ async fn a_row_that_the_journal_does_not_know_is_found_and_named() {
     }
 }
 
-type Tamper = fn(&mut RunTables) -> bool;
+type TableTampering = fn(&mut RunTables) -> bool;
 
 /// Ways to spoil a run's tables; each says whether there was anything to spoil.
-const TAMPERINGS: [(&str, Tamper); 6] = [
+const TAMPERINGS: [(&str, TableTampering); 6] = [
     ("runs", |tables| tables.run.as_mut().map(|run| run.auto_decision_count += 1).is_some()),
     ("inbound", |tables| tables.inbound.pop_first().is_some()),
     ("turns", |tables| tables.turns.first_entry().map(|mut turn| turn.get_mut().turn_index += 1).is_some()),

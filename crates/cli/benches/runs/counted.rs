@@ -16,7 +16,7 @@ use abide_domain::{
     run::{Run, RunStatus},
 };
 use abide_ports::store::{CommitReceipt, JournalCommit, RunChange, Store, StoreFuture};
-use abide_store::wrapped::{Wrapped, Wrapper};
+use abide_store::wrapped::{ObservedStore, StoreObserver};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -67,8 +67,8 @@ impl Counts {
 }
 
 impl Counted {
-    pub(crate) fn around(inner: Arc<dyn Store>) -> Wrapped<Self> {
-        Wrapped(Self { inner, counts: Counts::default(), watchers: Mutex::default() })
+    pub(crate) fn around(inner: Arc<dyn Store>) -> ObservedStore<Self> {
+        ObservedStore(Self { inner, counts: Counts::default(), watchers: Mutex::default() })
     }
 
     /// Hears of a run whenever a commit leaves it with a question or at its end.
@@ -122,7 +122,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Wrapper for Counted {
+impl StoreObserver for Counted {
     fn store(&self) -> &dyn Store {
         &*self.inner
     }

@@ -15,14 +15,14 @@ use abide_domain::{
     time::Seconds,
 };
 use abide_ports::{clock::Clock, processes::ProcessOutput};
-use abide_store::wrapped::Wrapped;
+use abide_store::wrapped::ObservedStore;
 use abide_testkit::actor::{Actors, BareStage, OnlyActor, Part};
 
 use crate::{counted::Counted, now};
 
 #[derive(Clone)]
 pub(crate) struct House {
-    pub(crate) store: Arc<Wrapped<Counted>>,
+    pub(crate) store: Arc<ObservedStore<Counted>>,
     desk: Arc<Desk>,
     performer: Performer,
 }

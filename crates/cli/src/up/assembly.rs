@@ -10,8 +10,8 @@ use abide_daemon::{CrashGuard, Daemon, Desk, GuardPauses, Habits, SpaceLimit, Wo
 use abide_domain::time::Seconds;
 use abide_ports::{store::Store, watch::CommitObserver};
 use abide_store::{
-    Loss,
-    registry::{self, Opened, Opening},
+    LossPolicy,
+    registry::{self, OpenedStore, StoreOptions},
 };
 use abide_terminal::Handle;
 use anyhow::Context;
@@ -36,12 +36,12 @@ use crate::{
 pub(super) async fn daemon(
     config: &Config,
     home: &Path,
-    loss: Loss,
+    loss: LossPolicy,
     metrics: &Metrics,
     watchers: Vec<Arc<dyn CommitObserver>>,
 ) -> anyhow::Result<(Daemon, Keeping)> {
-    let opening = Opening { home: Some(home.to_owned()), loss, only_looks: false };
-    let Opened { store, notes } =
+    let opening = StoreOptions { home: Some(home.to_owned()), loss, only_looks: false };
+    let OpenedStore { store, notes } =
         registry::open_with(&config.store, opening).await.map_err(store::refused)?;
     for note in notes {
         tracing::warn!(note, "store opened");

@@ -11,7 +11,7 @@ use std::{
 };
 
 use abide_keeper::background::Background;
-use abide_store::Loss;
+use abide_store::LossPolicy;
 use anyhow::Context;
 use rustix::event::Timespec;
 
@@ -36,11 +36,11 @@ pub(crate) const BACKGROUND: &str = "background";
 
 /// The daemon of this home; started with these settings if there is none.
 pub(crate) fn find_or_start(home: &Path, given: &[Given]) -> anyhow::Result<Started> {
-    find_or_start_with(home, given, Loss::Refuse)
+    find_or_start_with(home, given, LossPolicy::Refuse)
 }
 
 /// The same, for a store that may have lost acknowledged input.
-pub(super) fn find_or_start_with(home: &Path, given: &[Given], loss: Loss) -> anyhow::Result<Started> {
+pub(super) fn find_or_start_with(home: &Path, given: &[Given], loss: LossPolicy) -> anyhow::Result<Started> {
     if let Some(address) = Address::find(home) {
         return Ok(Started { address, fresh: false });
     }
@@ -52,7 +52,7 @@ pub(super) fn find_or_start_with(home: &Path, given: &[Given], loss: Loss) -> an
     start(home, given, loss)
 }
 
-fn start(home: &Path, given: &[Given], loss: Loss) -> anyhow::Result<Started> {
+fn start(home: &Path, given: &[Given], loss: LossPolicy) -> anyhow::Result<Started> {
     let log = Log::open(home)?;
     let (ready, tell) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
@@ -60,7 +60,7 @@ fn start(home: &Path, given: &[Given], loss: Loss) -> anyhow::Result<Started> {
     let told = serde_json::to_vec(given).context("cannot pass the settings on")?;
     let (input, settings) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
-    let accept_loss = (loss == Loss::Accept).then(|| "--accept-loss".to_owned());
+    let accept_loss = (loss == LossPolicy::Accept).then(|| "--accept-loss".to_owned());
     let arguments = ["up".to_owned(), format!("--{BACKGROUND}")].into_iter().chain(accept_loss);
     let arguments: Vec<OsString> = arguments.map(OsString::from).collect();
     let directory = home::variable("HOME").map(PathBuf::from).filter(|path| path.is_dir());

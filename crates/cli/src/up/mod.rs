@@ -18,7 +18,7 @@ use abide_api::{
     metrics::Metrics,
 };
 use abide_ports::watch::CommitObserver;
-use abide_store::Loss;
+use abide_store::LossPolicy;
 use anyhow::Context;
 use tokio::{
     net::TcpListener,
@@ -95,8 +95,8 @@ fn detach(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
 }
 
 /// What is to happen if acknowledged input is missing.
-fn loss(arguments: &Up) -> Loss {
-    if arguments.accept_loss { Loss::Accept } else { Loss::Refuse }
+fn loss(arguments: &Up) -> LossPolicy {
+    if arguments.accept_loss { LossPolicy::Accept } else { LossPolicy::Refuse }
 }
 
 /// Says where the daemon is.

@@ -5,7 +5,7 @@ use abide_domain::id::RunId;
 use abide_ports::store::{StoreError, StoreFlaw};
 use tokio_postgres::{Error, SimpleQueryMessage};
 
-use super::{PostgresStore, connect::Session, error::failed, testimony, writer::Job};
+use super::{PostgresStore, connect::PostgresConnection, error::failed, testimony, writer::PostgresWriteJob};
 use crate::{assembly::TABLES, chain::ChainCheck};
 
 /// How many entries are read at once.
@@ -29,7 +29,7 @@ pub(super) async fn inspect(store: &PostgresStore) -> Result<Vec<StoreFlaw>, Sto
     Ok(flaws)
 }
 
-async fn look(session: &Session, schema: &str, flaws: &mut Vec<StoreFlaw>) -> Result<(), Error> {
+async fn look(session: &PostgresConnection, schema: &str, flaws: &mut Vec<StoreFlaw>) -> Result<(), Error> {
     // One moment for everything that follows.
     session.client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
     for row in session.query("SELECT value FROM meta WHERE key = 'accepted_loss'", &[]).await? {
@@ -51,12 +51,12 @@ async fn look(session: &Session, schema: &str, flaws: &mut Vec<StoreFlaw>) -> Re
 /// Makes anew what belongs to no single run.
 pub(super) async fn reindex(store: &PostgresStore) -> Result<(), StoreError> {
     // No daemon may be at work meanwhile.
-    store.writer.order(Job::Hold).await?;
+    store.writer.order(PostgresWriteJob::Hold).await?;
     let session = store.reader.connect().await?;
     make_anew(&session).await.map_err(|error| failed(&error))
 }
 
-async fn make_anew(session: &Session) -> Result<(), Error> {
+async fn make_anew(session: &PostgresConnection) -> Result<(), Error> {
     session.client.batch_execute("BEGIN").await?;
     for table in TABLES.iter().chain(&["journal", "cursors"]) {
         session.client.batch_execute(&format!("REINDEX TABLE {table}")).await?;
@@ -70,7 +70,7 @@ async fn make_anew(session: &Session) -> Result<(), Error> {
     session.client.batch_execute("COMMIT").await
 }
 
-async fn chain(session: &Session, flaws: &mut Vec<StoreFlaw>) -> Result<(), Error> {
+async fn chain(session: &PostgresConnection, flaws: &mut Vec<StoreFlaw>) -> Result<(), Error> {
     let (mut check, mut at, mut found, mut last) = (ChainCheck::default(), 0_i64, 0, 0_i64);
     loop {
         let sql = "SELECT seq, checksum, chain FROM journal WHERE seq > $1 ORDER BY seq LIMIT $2";
@@ -102,7 +102,11 @@ async fn chain(session: &Session, flaws: &mut Vec<StoreFlaw>) -> Result<(), Erro
 }
 
 /// Counts the rows of each table once without its indexes and once by each index.
-async fn indexes(session: &Session, schema: &str, flaws: &mut Vec<StoreFlaw>) -> Result<(), Error> {
+async fn indexes(
+    session: &PostgresConnection,
+    schema: &str,
+    flaws: &mut Vec<StoreFlaw>,
+) -> Result<(), Error> {
     let sql = "
         SELECT quote_ident(i.relname), quote_ident(t.relname), coalesce(pg_get_expr(x.indpred, x.indrelid), 'true'),
             (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY k.place)
@@ -135,7 +139,7 @@ async fn indexes(session: &Session, schema: &str, flaws: &mut Vec<StoreFlaw>) ->
 }
 
 /// Has tables read by their indexes, or without them.
-async fn scan_by(session: &Session, index: &str) -> Result<(), Error> {
+async fn scan_by(session: &PostgresConnection, index: &str) -> Result<(), Error> {
     let table = if index == "on" { "off" } else { "on" };
     let settings = format!(
         "SET LOCAL enable_seqscan = {table}; SET LOCAL enable_sort = {table}; SET LOCAL enable_indexscan = {index};
@@ -144,7 +148,7 @@ async fn scan_by(session: &Session, index: &str) -> Result<(), Error> {
     session.client.batch_execute(&settings).await
 }
 
-async fn count(session: &Session, sql: &str) -> Result<i64, Error> {
+async fn count(session: &PostgresConnection, sql: &str) -> Result<i64, Error> {
     // Not prepared: a plan that was made under other settings must not be used again.
     let rows = session.client.simple_query(sql).await?;
     let number = rows.iter().find_map(|message| {
@@ -155,7 +159,7 @@ async fn count(session: &Session, sql: &str) -> Result<i64, Error> {
 }
 
 /// Ids in tables that no run can have.
-async fn strangers(session: &Session) -> Result<Vec<(&'static str, String)>, Error> {
+async fn strangers(session: &PostgresConnection) -> Result<Vec<(&'static str, String)>, Error> {
     let mut found = Vec::new();
     for table in TABLES {
         for row in session.query(&format!("SELECT DISTINCT run_id FROM {table}"), &[]).await? {

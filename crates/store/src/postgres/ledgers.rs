@@ -25,7 +25,7 @@ use super::{
     PostgresStore, inspect,
     read::{DELIVERIES, ENTRY, INTERACTIONS, RUNS, TURNS, one_more},
     text::{original, plain},
-    writer::Job,
+    writer::PostgresWriteJob,
 };
 use crate::{
     assembly,
@@ -38,7 +38,7 @@ impl Journal for PostgresStore {
         Box::pin(async move {
             let records = records(&commit)?;
             drop(commit);
-            self.writer.order(Job::Commit(records)).await
+            self.writer.order(PostgresWriteJob::Commit(records)).await
         })
     }
 
@@ -257,7 +257,7 @@ impl CursorStore for PostgresStore {
     }
 
     fn advance(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()> {
-        let job = Job::Advance { reader: reader.to_owned(), to };
+        let job = PostgresWriteJob::Advance { reader: reader.to_owned(), to };
         Box::pin(async move { self.writer.order(job).await.map(drop) })
     }
 }
@@ -276,7 +276,7 @@ impl StoreMaintenance for PostgresStore {
             assembly::tables(rows.iter().map(|row| {
                 let (table, body): (String, String) = (row.get(0), row.get(6));
                 let body = if table == "claims" { original(body) } else { body };
-                assembly::Found {
+                assembly::TableRow {
                     table,
                     name: original(row.get(1)),
                     other: original(row.get(2)),
@@ -292,7 +292,7 @@ impl StoreMaintenance for PostgresStore {
     fn replace_tables(&self, run: RunId, tables: RunTables) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let rows = TableRows::of(run, &tables)?;
-            self.writer.order(Job::Replace(Box::new(rows))).await.map(drop)
+            self.writer.order(PostgresWriteJob::Replace(Box::new(rows))).await.map(drop)
         })
     }
 

@@ -10,7 +10,7 @@ use rusqlite::Connection;
 use super::{
     connect,
     error::failed,
-    testimony::{self, Verdict},
+    testimony::{self, WitnessVerdict},
     write,
 };
 use crate::{assembly::TABLES, chain::ChainCheck};
@@ -23,9 +23,9 @@ pub(super) fn inspect(path: &Path) -> Result<Vec<StoreFlaw>, StoreError> {
     let connection = connect::reader(path)?;
     let mut flaws = Vec::new();
     match testimony::judge(&connection, path)? {
-        Verdict::Agrees | Verdict::Unused => {}
-        Verdict::Unwitnessed { why } => flaws.push(StoreFlaw::Note { what: why }),
-        Verdict::Lost { what } => flaws.push(StoreFlaw::Lost { what }),
+        WitnessVerdict::Agrees | WitnessVerdict::Unused => {}
+        WitnessVerdict::Unwitnessed { why } => flaws.push(StoreFlaw::Note { what: why }),
+        WitnessVerdict::Lost { what } => flaws.push(StoreFlaw::Lost { what }),
     }
     if let Some(what) = connect::noted(&connection, "accepted_loss").map_err(lost)? {
         flaws.push(StoreFlaw::Note { what: format!("a loss was accepted at {what}") });

@@ -22,7 +22,7 @@ use abide_ports::store::{
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::{SqliteStore, backup, guard::Guard, inspect, read, writer::Job};
+use super::{SqliteStore, backup, guard::FileGuard, inspect, read, writer::SqliteWriteJob};
 use crate::record::{TableRows, limit, records};
 
 impl SqliteStore {
@@ -39,7 +39,7 @@ impl Journal for SqliteStore {
         Box::pin(async move {
             let records = records(&commit)?;
             drop(commit);
-            self.writer.order(Job::Commit(records)).await
+            self.writer.order(SqliteWriteJob::Commit(records)).await
         })
     }
 
@@ -157,7 +157,7 @@ impl CursorStore for SqliteStore {
     }
 
     fn advance(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()> {
-        let job = Job::Advance { reader: reader.to_owned(), to };
+        let job = SqliteWriteJob::Advance { reader: reader.to_owned(), to };
         Box::pin(async move { self.writer.order(job).await.map(drop) })
     }
 }
@@ -174,7 +174,7 @@ impl StoreMaintenance for SqliteStore {
     fn replace_tables(&self, run: RunId, tables: RunTables) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let rows = TableRows::of(run, &tables)?;
-            self.writer.order(Job::Replace(Box::new(rows))).await.map(drop)
+            self.writer.order(SqliteWriteJob::Replace(Box::new(rows))).await.map(drop)
         })
     }
 
@@ -184,20 +184,20 @@ impl StoreMaintenance for SqliteStore {
     }
 
     fn reindex(&self) -> StoreFuture<'_, ()> {
-        Box::pin(async move { self.writer.order(Job::Reindex).await.map(drop) })
+        Box::pin(async move { self.writer.order(SqliteWriteJob::Reindex).await.map(drop) })
     }
 
     fn health(&self) -> Result<(), StoreError> {
-        self.guard.as_ref().map_or(Ok(()), Guard::health)
+        self.guard.as_ref().map_or(Ok(()), FileGuard::health)
     }
 
     fn concern(&self) -> Option<String> {
-        let why = self.guard.as_ref().and_then(Guard::unwitnessed)?;
+        let why = self.guard.as_ref().and_then(FileGuard::unwitnessed)?;
         Some(format!("the witness beside {} cannot be written: {why}", self.path.display()))
     }
 
     fn close(&self) -> StoreFuture<'_, ()> {
-        Box::pin(async move { self.writer.order(Job::Close).await.map(drop) })
+        Box::pin(async move { self.writer.order(SqliteWriteJob::Close).await.map(drop) })
     }
 
     fn backup(&self, to: &Path) -> StoreFuture<'_, ()> {

@@ -18,24 +18,24 @@ use crate::server::{new_schema, postgres_url};
 /// Where stores of this scheme can be opened. A kind that is not known here fails the test.
 pub(crate) fn of(scheme: &str) -> Box<dyn Places> {
     match scheme {
-        "memory" => Box::new(Folders { prefix: "memory:", keeps: Keeps::Nothing }),
-        "sqlite" => Box::new(Folders { prefix: "sqlite:", keeps: Keeps::Everything }),
-        "postgres" => Box::new(Schemas { url: postgres_url() }),
+        "memory" => Box::new(FolderFixtures { prefix: "memory:", keeps: Keeps::Nothing }),
+        "sqlite" => Box::new(FolderFixtures { prefix: "sqlite:", keeps: Keeps::Everything }),
+        "postgres" => Box::new(SchemaFixtures { url: postgres_url() }),
         unknown => panic!("say in tests/places where stores of the kind {unknown} can be tried"),
     }
 }
 
-struct Schemas {
+struct SchemaFixtures {
     url: String,
 }
 
-struct Schema {
+struct SchemaFixture {
     url: String,
 }
 
-impl Places for Schemas {
+impl Places for SchemaFixtures {
     fn fresh(&self) -> Box<dyn Place> {
-        Box::new(Schema { url: new_schema(&self.url) })
+        Box::new(SchemaFixture { url: new_schema(&self.url) })
     }
 
     fn reference(&self) -> Arc<dyn Store> {
@@ -43,7 +43,7 @@ impl Places for Schemas {
     }
 }
 
-impl Place for Schema {
+impl Place for SchemaFixture {
     fn open(&self) -> StoreFuture<'_, Arc<dyn Store>> {
         Box::pin(registry::open(&self.url))
     }
@@ -61,24 +61,24 @@ impl Place for Schema {
     }
 }
 
-struct Folders {
+struct FolderFixtures {
     prefix: &'static str,
     keeps: Keeps,
 }
 
 /// A store in a folder of its own.
-struct Folder {
+struct FolderFixture {
     url: String,
     folder: TempDir,
     keeps: Keeps,
     files: AtomicUsize,
 }
 
-impl Places for Folders {
+impl Places for FolderFixtures {
     fn fresh(&self) -> Box<dyn Place> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let url = format!("{}{}", self.prefix, folder.path().join("abide.db").display());
-        Box::new(Folder { url, folder, keeps: self.keeps, files: AtomicUsize::new(0) })
+        Box::new(FolderFixture { url, folder, keeps: self.keeps, files: AtomicUsize::new(0) })
     }
 
     fn reference(&self) -> Arc<dyn Store> {
@@ -86,7 +86,7 @@ impl Places for Folders {
     }
 }
 
-impl Place for Folder {
+impl Place for FolderFixture {
     fn open(&self) -> StoreFuture<'_, Arc<dyn Store>> {
         Box::pin(registry::open(&self.url))
     }
