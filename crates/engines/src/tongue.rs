@@ -1,6 +1,6 @@
 //! The frame that all engines which speak in lines share: positions, unfinished lines, and one end for each turn.
 //!
-//! An adapter writes a [`Tongue`], which knows what one line means. What one line means is not known here.
+//! An adapter writes a [`LineProtocol`], which knows what one line means. What one line means is not known here.
 
 use std::fmt::Debug;
 
@@ -16,24 +16,24 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     asking,
-    lines::{LONGEST, Line, Lines, LinesCheckpoint},
+    lines::{LONGEST, OutputLine, OutputLines, OutputLinesCheckpoint},
 };
 
 /// What an engine's lines mean, and how it is spoken to.
 ///
 /// All of it is the adapter's state in a checkpoint, so it must be small in the middle of a turn: what has been told is
 /// not kept.
-pub(crate) trait Tongue: Debug + Send + Serialize + DeserializeOwned {
+pub(crate) trait LineProtocol: Debug + Send + Serialize + DeserializeOwned {
     /// The adapter's name and the version of its state. It changes when a state of before would be misunderstood.
     const VERSION: &'static str;
 
     /// One line of its output.
-    fn line(&mut self, line: &[u8], facts: &mut Facts);
+    fn line(&mut self, line: &[u8], facts: &mut FactSink);
 
     /// A line that is longer than what is kept of a line. The engine may wait for an answer to it, or have ended its turn
     /// with it: a turn must not wait for ever because of that. Here for programs that go with their turn, whose exit says
     /// the rest.
-    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut Facts) {
+    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
         self.line(line.head, facts);
     }
 
@@ -41,7 +41,7 @@ pub(crate) trait Tongue: Debug + Send + Serialize + DeserializeOwned {
     fn blank_line(&mut self) {}
 
     /// The process is over. Every turn that it was given and that has not ended must end here.
-    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut Facts);
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink);
 
     /// See [`ProcessInterpreter::status`]; that the process is over is known without asking.
     fn status(&self) -> EngineSessionStatus;
@@ -100,7 +100,7 @@ impl LongLine<'_> {
 
 /// Collects what one line says, and gives each fact its place.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct FactSink {
     said: Vec<EngineFact>,
     /// Where the present line ends.
     offset: u64,
@@ -112,13 +112,13 @@ pub(crate) struct Facts {
 /// An interpreter made of a tongue.
 #[derive(Debug)]
 pub(crate) struct LineInterpreter<T> {
-    lines: Lines,
+    lines: OutputLines,
     tongue: T,
     ended: u32,
     over: bool,
 }
 
-impl Facts {
+impl FactSink {
     /// Something was said.
     pub(crate) fn say(&mut self, what: FactKind) {
         // Whoever says more than fits says it at the last place; the domain then takes the first of them.
@@ -150,22 +150,22 @@ impl Facts {
     }
 }
 
-impl<T: Tongue> LineInterpreter<T> {
+impl<T: LineProtocol> LineInterpreter<T> {
     pub(crate) fn new(tongue: T) -> Self {
-        Self { lines: Lines::default(), tongue, ended: 0, over: false }
+        Self { lines: OutputLines::default(), tongue, ended: 0, over: false }
     }
 }
 
-impl<T: Tongue> ProcessInterpreter for LineInterpreter<T> {
+impl<T: LineProtocol> ProcessInterpreter for LineInterpreter<T> {
     fn feed(&mut self, bytes: &[u8]) -> Vec<EngineFact> {
-        let mut facts = Facts { said: vec![], offset: 0, index: 0, ended: self.ended };
+        let mut facts = FactSink { said: vec![], offset: 0, index: 0, ended: self.ended };
         self.lines.feed(bytes, |line| understand(&mut self.tongue, &line, &mut facts));
         self.ended = facts.ended;
         facts.said
     }
 
     fn end(&mut self, departure: &ProcessExit<'_>) -> Vec<EngineFact> {
-        let mut facts = Facts { said: vec![], offset: 0, index: 0, ended: self.ended };
+        let mut facts = FactSink { said: vec![], offset: 0, index: 0, ended: self.ended };
         if std::mem::replace(&mut self.over, true) {
             return facts.said;
         }
@@ -206,28 +206,30 @@ impl<T: Tongue> ProcessInterpreter for LineInterpreter<T> {
         }
         let lines = self.lines.checkpoint();
         let offset = lines.offset;
-        let state = serde_json::to_string(&Saved { lines, ended: self.ended, tongue: &self.tongue }).ok()?;
+        let state =
+            serde_json::to_string(&InterpreterState { lines, ended: self.ended, tongue: &self.tongue })
+                .ok()?;
         Some(ReaderCheckpoint { version: T::VERSION.to_owned(), offset, state })
     }
 
     fn restore(&mut self, checkpoint: &ReaderCheckpoint) -> Result<(), IncompatibleCheckpoint> {
         let saved = (checkpoint.version == T::VERSION)
-            .then(|| serde_json::from_str::<Saved<T>>(&checkpoint.state).ok())
+            .then(|| serde_json::from_str::<InterpreterState<T>>(&checkpoint.state).ok())
             .flatten()
             .filter(|saved| saved.lines.offset == checkpoint.offset);
-        let Some(Saved { lines, ended, tongue }) = saved else {
+        let Some(InterpreterState { lines, ended, tongue }) = saved else {
             let (found, expected) = (checkpoint.version.clone(), T::VERSION.to_owned());
             return Err(IncompatibleCheckpoint { found, expected });
         };
-        *self = Self { lines: Lines::restore(lines), tongue, ended, over: false };
+        *self = Self { lines: OutputLines::restore(lines), tongue, ended, over: false };
         Ok(())
     }
 }
 
 /// The state of an interpreter.
 #[derive(Serialize, Deserialize)]
-struct Saved<T> {
-    lines: LinesCheckpoint,
+struct InterpreterState<T> {
+    lines: OutputLinesCheckpoint,
     ended: u32,
     tongue: T,
 }
@@ -244,7 +246,7 @@ pub(crate) fn extend(answer: &mut String, piece: &str) {
 
 const CUT: &str = "\n[the rest of this answer is too long and is not kept]";
 
-fn understand<T: Tongue>(tongue: &mut T, line: &Line<'_>, facts: &mut Facts) {
+fn understand<T: LineProtocol>(tongue: &mut T, line: &OutputLine<'_>, facts: &mut FactSink) {
     (facts.offset, facts.index) = (line.end, 0);
     if line.lost > 0 {
         let lost = line.lost;

@@ -25,25 +25,25 @@ use abide_ports::engine::{
     ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
-use native::Reopening;
-use native::{Greeted, Message, part};
-use reader::Conversation;
+use native::ReopenMethod;
+use native::{AcpMessage, InitializeResult, part};
+use reader::AcpReader;
 
 use crate::{failing::complaint, tongue::LineInterpreter};
 
 /// The conversation with an agent that was started by this order and reads [`launch::opening`] first.
 pub(crate) fn interpreter(order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-    Box::new(LineInterpreter::new(Conversation::new(order)))
+    Box::new(LineInterpreter::new(AcpReader::new(order)))
 }
 
 /// A configured agent.
 #[derive(Debug)]
-pub(crate) struct Acp {
+pub(crate) struct AcpEngine {
     name: String,
     installation: EngineInstallation,
 }
 
-impl Acp {
+impl AcpEngine {
     /// The agent of this name, started so.
     pub(crate) fn new(name: &str, installation: EngineInstallation) -> Self {
         Self { name: name.to_owned(), installation }
@@ -75,7 +75,7 @@ impl Acp {
     }
 }
 
-impl Engine for Acp {
+impl Engine for AcpEngine {
     fn name(&self) -> &str {
         &self.name
     }
@@ -110,9 +110,9 @@ impl Engine for Acp {
         let Some(greeted) = lines.filter_map(greeting).next() else {
             return self.unanswered(answer);
         };
-        let (supported, how) = match Reopening::offered(&greeted) {
-            Some(Reopening::Resume) => (true, launch::OFFERS_RESUME),
-            Some(Reopening::Load) => (true, "it offers session/load"),
+        let (supported, how) = match ReopenMethod::offered(&greeted) {
+            Some(ReopenMethod::Resume) => (true, launch::OFFERS_RESUME),
+            Some(ReopenMethod::Load) => (true, "it offers session/load"),
             None => (false, "it offers neither session/resume nor session/load"),
         };
         let logins = greeted.auth_methods.iter().flatten().filter_map(|method| method.name.as_deref());
@@ -156,8 +156,8 @@ fn missing(name: &str, observed: &ProbeResult) -> Option<RunFailure> {
 }
 
 /// The answer to `initialize`, if this line is one.
-fn greeting(line: &str) -> Option<Greeted<'_>> {
-    let message: Message<'_> = serde_json::from_str(line).ok()?;
+fn greeting(line: &str) -> Option<InitializeResult<'_>> {
+    let message: AcpMessage<'_> = serde_json::from_str(line).ok()?;
     let id: u64 = message.id?.get().parse().ok()?;
     if id == words::GREETING { part(message.result) } else { None }
 }

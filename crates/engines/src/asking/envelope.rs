@@ -17,7 +17,7 @@ const LONGEST_HINTS: usize = 16_000;
 
 /// How surely an object is meant as a question when nothing around it says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Likeness {
+pub(super) enum QuestionLikelihood {
     /// It says that it is one.
     Says,
     /// It has a question's members.
@@ -27,7 +27,7 @@ pub(super) enum Likeness {
 }
 
 /// How surely this object is meant as a question.
-pub(super) fn likeness(object: &Map<String, Value>) -> Likeness {
+pub(super) fn likeness(object: &Map<String, Value>) -> QuestionLikelihood {
     let inner = inner(object);
     let asks = text_of(inner, &PROMPTS).is_some();
     let outcome = marks(object, "outcome");
@@ -36,10 +36,14 @@ pub(super) fn likeness(object: &Map<String, Value>) -> Likeness {
         || wrapped
         || (asks && ["status", "type", "action", "event"].iter().any(|name| marks(object, name)))
     {
-        return Likeness::Says;
+        return QuestionLikelihood::Says;
     }
     let kind = inner.get("kind").and_then(Value::as_str);
-    if asks && kind.is_some_and(|kind| named(kind).is_some()) { Likeness::Looks } else { Likeness::None }
+    if asks && kind.is_some_and(|kind| named(kind).is_some()) {
+        QuestionLikelihood::Looks
+    } else {
+        QuestionLikelihood::None
+    }
 }
 
 /// Words by which engines are taught to say that they wait for a person.

@@ -14,17 +14,17 @@ use super::patch;
 
 /// Tells this engine in every prompt what the run's mode wants it to know.
 pub fn instructed(engine: Box<dyn Engine>) -> Box<dyn Engine> {
-    Box::new(Instructed { engine })
+    Box::new(WithInstructions { engine })
 }
 
 #[derive(Debug)]
-struct Instructed {
+struct WithInstructions {
     engine: Box<dyn Engine>,
 }
 
 /// Does the same for the further turns of a process that is held.
 #[derive(Debug)]
-struct Reminding {
+struct WithReminders {
     interpreter: Box<dyn ProcessInterpreter>,
     mode: ExecutionMode,
     asking: QuestionStyle,
@@ -42,7 +42,7 @@ fn told(asking: QuestionStyle, order: &LaunchContext<'_>) -> String {
 /// Any turn but the first of its session.
 const LATER: u32 = 2;
 
-impl Engine for Instructed {
+impl Engine for WithInstructions {
     fn name(&self) -> &str {
         self.engine.name()
     }
@@ -78,7 +78,7 @@ impl Engine for Instructed {
     fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         let interpreter =
             self.engine.interpreter(&LaunchContext { prompt: &told(self.asking(), order), ..*order });
-        Box::new(Reminding { interpreter, mode: order.mode, asking: self.asking() })
+        Box::new(WithReminders { interpreter, mode: order.mode, asking: self.asking() })
     }
 
     fn skills_folder(&self) -> &str {
@@ -98,7 +98,7 @@ impl Engine for Instructed {
     }
 }
 
-impl ProcessInterpreter for Reminding {
+impl ProcessInterpreter for WithReminders {
     fn feed(&mut self, bytes: &[u8]) -> Vec<EngineFact> {
         self.interpreter.feed(bytes)
     }

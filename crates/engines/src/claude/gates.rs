@@ -13,8 +13,11 @@ use abide_domain::{
 use abide_ports::engine::{FactKind, GateAnswer, UnsupportedOperation};
 use serde_json::{Map, Value, value::RawValue};
 
-use super::native::{Asked, AskedQuestion, ControlRequest, Permission, Request, response, shown};
-use crate::covered::{self, Fields};
+use super::native::{
+    AskUserQuestionInput, AskedQuestion, ControlRequest, ControlRequestBody, PermissionDecision, response,
+    shown,
+};
+use crate::covered::{self, JsonFields};
 
 /// The most that the inputs of all open requests may have, in bytes.
 const MAX_HELD_BYTES: usize = 32 << 20;
@@ -23,20 +26,20 @@ const MAX_QUESTIONS_BYTES: usize = 256 << 10;
 
 /// The requests that wait for an answer.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
-pub(super) struct Gates(BTreeMap<String, Gate>);
+pub(super) struct ClaudeGates(BTreeMap<String, ClaudeGate>);
 
 /// A request.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-struct Gate {
+struct ClaudeGate {
     tool_use_id: Option<String>,
     /// What the tool would be called with.
     input: Box<RawValue>,
     /// The questions, if that is what it is about.
-    asked: Option<Asked>,
+    asked: Option<AskUserQuestionInput>,
     answered: bool,
 }
 
-impl Gates {
+impl ClaudeGates {
     /// A tool wants to be used.
     pub(super) fn raise(&mut self, control: ControlRequest) -> FactKind {
         let ControlRequest { request_id, mut request } = control;
@@ -44,17 +47,17 @@ impl Gates {
         let held: usize = self.0.values().map(|gate| gate.input.get().len()).sum();
         if held + input.get().len() > MAX_HELD_BYTES {
             let message = "Declined without asking anybody: too much waits for an answer already.";
-            return FactKind::Write(response(&request_id, &Permission::Deny { message }));
+            return FactKind::Write(response(&request_id, &PermissionDecision::Deny { message }));
         }
         let asked = (request.tool_name == "AskUserQuestion" && input.get().len() <= MAX_QUESTIONS_BYTES)
-            .then(|| serde_json::from_str::<Asked>(input.get()).ok())
+            .then(|| serde_json::from_str::<AskUserQuestionInput>(input.get()).ok())
             .flatten()
             .filter(|asked| !asked.questions.is_empty());
         let (purpose, question) = match &asked {
             Some(asked) => (GatePurpose::Input, question(asked)),
             None => (GatePurpose::Approval, approval(&request, &input)),
         };
-        let gate = Gate { tool_use_id: request.tool_use_id, input, asked, answered: false };
+        let gate = ClaudeGate { tool_use_id: request.tool_use_id, input, asked, answered: false };
         self.0.insert(request_id.clone(), gate);
         FactKind::Gate { gate: request_id, purpose, question }
     }
@@ -93,11 +96,13 @@ impl Gates {
         let permission = match (&gate.asked, answer.verdict) {
             (Some(asked), _) => {
                 let input = with_answers(&gate.input, &answers(asked, answer.text));
-                return Ok(response(answer.gate, &Permission::Allow { updated_input: &input }));
+                return Ok(response(answer.gate, &PermissionDecision::Allow { updated_input: &input }));
             }
-            (None, Some(ApprovalVerdict::Approved)) => Permission::Allow { updated_input: &gate.input },
+            (None, Some(ApprovalVerdict::Approved)) => {
+                PermissionDecision::Allow { updated_input: &gate.input }
+            }
             // Whoever did not say that it is a yes did not say yes.
-            (None, Some(ApprovalVerdict::Declined) | None) => Permission::Deny {
+            (None, Some(ApprovalVerdict::Declined) | None) => PermissionDecision::Deny {
                 message: match answer.text.trim() {
                     "" => "The person declined.",
                     reason => reason,
@@ -109,9 +114,9 @@ impl Gates {
 }
 
 /// What the use of a tool covers, and the question whether it may be.
-fn approval(request: &Request, input: &RawValue) -> Question {
+fn approval(request: &ControlRequestBody, input: &RawValue) -> Question {
     let tool = &request.tool_name;
-    let mut fields = Fields::of(input).unwrap_or_default();
+    let mut fields = JsonFields::of(input).unwrap_or_default();
     let known = match tool.as_str() {
         "Bash" => fields.take_texts(["command"]).map(|[shell]| command(CommandLine::Shell(shell))),
         "Write" => written(&mut fields),
@@ -153,12 +158,12 @@ fn command(line: CommandLine) -> ApprovalSubject {
     ApprovalSubject::Command { line, cwd: None }
 }
 
-fn written(fields: &mut Fields<'_>) -> Option<ApprovalSubject> {
+fn written(fields: &mut JsonFields<'_>) -> Option<ApprovalSubject> {
     let [path, content] = fields.take_texts(["file_path", "content"])?;
     Some(changed(path, ChangeKind::Write, covered::diff("", &content)))
 }
 
-fn edited(fields: &mut Fields<'_>) -> Option<ApprovalSubject> {
+fn edited(fields: &mut JsonFields<'_>) -> Option<ApprovalSubject> {
     let [path, old, new] = fields.take_texts(["file_path", "old_string", "new_string"])?;
     Some(changed(path, ChangeKind::Edit, covered::diff(&old, &new)))
 }
@@ -167,7 +172,7 @@ fn changed(path: String, change: ChangeKind, diff: String) -> ApprovalSubject {
     ApprovalSubject::FileChange { files: vec![FileChange { path, change, diff, cut: false }] }
 }
 
-fn question(asked: &Asked) -> Question {
+fn question(asked: &AskUserQuestionInput) -> Question {
     let (kind, prompt, options) = match asked.questions.as_slice() {
         [only] => {
             let kind = match (only.options.is_empty(), only.multi_select) {
@@ -219,7 +224,7 @@ fn with_answers(input: &RawValue, answers: &Map<String, Value>) -> Box<RawValue>
 
 /// A person's text, told apart by question. What cannot be told apart is the answer to each of them: then nothing of it
 /// is lost, and the model will understand it.
-fn answers(asked: &Asked, text: &str) -> Map<String, Value> {
+fn answers(asked: &AskUserQuestionInput, text: &str) -> Map<String, Value> {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let several = asked.questions.len() > 1;
     let numbered: Vec<Option<&str>> = (1..=asked.questions.len()).map(|number| nth(&lines, number)).collect();
@@ -256,11 +261,11 @@ mod tests {
         {"question":"Which colour?","options":[{"label":"Red"},{"label":"Blue","description":"as the sky"}]},
         {"question":"Which sizes?","multiSelect":true,"options":[{"label":"S"},{"label":"L"}]}]}"#;
 
-    fn raised(tool: &str, input: &str) -> (Gates, FactKind) {
+    fn raised(tool: &str, input: &str) -> (ClaudeGates, FactKind) {
         let line = format!(
             r#"{{"request_id":"r1","request":{{"subtype":"can_use_tool","tool_name":"{tool}","input":{input}}}}}"#
         );
-        let mut gates = Gates::default();
+        let mut gates = ClaudeGates::default();
         let what = gates.raise(serde_json::from_str(&line).expect("the request is well-formed"));
         (gates, what)
     }
@@ -342,7 +347,7 @@ mod tests {
 
     #[test]
     fn too_much_that_waits_is_declined_and_not_held() {
-        let mut gates = Gates::default();
+        let mut gates = ClaudeGates::default();
         let input = format!(r#"{{"command":"{}"}}"#, "x".repeat(10 << 20));
         let raises = (0..4).map(|number| {
             let line = format!(

@@ -20,7 +20,7 @@ use abide_ports::engine::{
     EngineInstallation, LaunchContext, ProcessSpec, ProcessStdin, SandboxMode, UnsupportedOperation,
 };
 
-use super::{Form, native};
+use super::{ClaudeForm, native};
 use crate::{argument, ids::is_uuid};
 
 /// What a Claude Code leaves in the environment of its children, by which they would take themselves for a part of it.
@@ -39,14 +39,14 @@ const NESTING: [&str; 11] = [
 ];
 
 pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-    let form = Form::of(order);
+    let form = ClaudeForm::of(order);
     let mut argv = order.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     add(&["-p", "--output-format", "stream-json", "--verbose"]);
     match form {
-        Form::Print => {}
-        Form::Stream { asks: false } => add(&["--input-format", "stream-json"]),
-        Form::Stream { asks: true } => {
+        ClaudeForm::Print => {}
+        ClaudeForm::Stream { asks: false } => add(&["--input-format", "stream-json"]),
+        ClaudeForm::Stream { asks: true } => {
             add(&["--input-format", "stream-json", "--permission-prompt-tool", "stdio"]);
         }
     }
@@ -79,8 +79,8 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
         appended_env: vec![],
         files: vec![],
         stdin: match form {
-            Form::Print => ProcessStdin::Whole(order.prompt.as_bytes().to_vec()),
-            Form::Stream { .. } => ProcessStdin::Open(native::prompt(order.prompt)),
+            ClaudeForm::Print => ProcessStdin::Whole(order.prompt.as_bytes().to_vec()),
+            ClaudeForm::Stream { .. } => ProcessStdin::Open(native::prompt(order.prompt)),
         },
         not_before: None,
         outliving: None,
@@ -92,9 +92,9 @@ pub(super) fn quiet(installation: &EngineInstallation) -> Vec<(String, String)> 
     merged(installation, &["DISABLE_AUTOUPDATER"])
 }
 
-fn environment(order: &LaunchContext<'_>, form: Form) -> Vec<(String, String)> {
+fn environment(order: &LaunchContext<'_>, form: ClaudeForm) -> Vec<(String, String)> {
     let mut switches = vec!["DISABLE_AUTOUPDATER"];
-    if matches!(form, Form::Stream { .. }) {
+    if matches!(form, ClaudeForm::Stream { .. }) {
         // The end of a task in the background, or an alarm, makes the program begin a turn that nobody ordered, and
         // a prompt that comes then vanishes in it. The print form waits for such tasks by itself.
         switches.extend(["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "CLAUDE_CODE_DISABLE_CRON"]);

@@ -26,14 +26,14 @@ use crate::{failing::unusable, tongue::LineInterpreter};
 
 /// The adapter.
 #[derive(Debug)]
-pub(crate) struct Claude;
+pub(crate) struct ClaudeEngine;
 
 /// Its name.
 const NAME: &str = "claude";
 
 /// How the program is talked with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-enum Form {
+enum ClaudeForm {
     /// One prompt by standard input, one turn, and nobody can be asked.
     Print,
     /// Lines in both directions, over all turns that the process is given.
@@ -43,7 +43,7 @@ enum Form {
     },
 }
 
-impl Form {
+impl ClaudeForm {
     fn of(order: &LaunchContext<'_>) -> Self {
         match (order.kind, order.mode) {
             (ProfileKind::Resumable, ExecutionMode::Auto) => Self::Print,
@@ -56,7 +56,7 @@ impl Form {
     }
 }
 
-impl Engine for Claude {
+impl Engine for ClaudeEngine {
     fn name(&self) -> &str {
         NAME
     }
@@ -132,7 +132,7 @@ impl Engine for Claude {
     }
 
     fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-        Box::new(LineInterpreter::new(reader::Reader::new(order)))
+        Box::new(LineInterpreter::new(reader::ClaudeReader::new(order)))
     }
 
     fn skills_folder(&self) -> &str {

@@ -10,7 +10,7 @@ use crate::failing::{complaint, engine_failed, went_silently};
 
 /// What the program said of a turn.
 #[derive(Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(super) enum Outcome {
+pub(super) enum ClaudeOutcome {
     Answered(String),
     /// It was stopped, by our order or by a signal.
     Stopped,
@@ -18,15 +18,15 @@ pub(super) enum Outcome {
 }
 
 /// Reads a `result`.
-pub(super) fn of(line: &native::Outcome<'_>) -> Outcome {
+pub(super) fn of(line: &native::ClaudeResultLine<'_>) -> ClaudeOutcome {
     if !line.is_error {
-        return Outcome::Answered(line.result.or_empty().to_owned());
+        return ClaudeOutcome::Answered(line.result.or_empty().to_owned());
     }
     let reason = line.terminal_reason.or_empty();
     if reason.starts_with("aborted") {
-        return Outcome::Stopped;
+        return ClaudeOutcome::Stopped;
     }
-    let errors: Vec<&str> = line.errors.iter().filter_map(native::Word::get).collect();
+    let errors: Vec<&str> = line.errors.iter().filter_map(native::LenientText::get).collect();
     let message = match (line.result.get(), errors.as_slice()) {
         (Some(result), _) if !result.is_empty() => result.to_owned(),
         (_, []) if reason.is_empty() => "the turn failed without a reason".to_owned(),
@@ -34,13 +34,13 @@ pub(super) fn of(line: &native::Outcome<'_>) -> Outcome {
         (_, errors) => errors.join("; "),
     };
     if about_the_session(&message) {
-        return Outcome::Failed(unusable_session(&message));
+        return ClaudeOutcome::Failed(unusable_session(&message));
     }
     let mut failure = engine_failed(&message);
     if line.api_error_status == Some(401) {
         failure.code = FailureCode::EngineAuthRequired;
     }
-    Outcome::Failed(advised(failure))
+    ClaudeOutcome::Failed(advised(failure))
 }
 
 /// Why a process that said no result failed.

@@ -18,22 +18,25 @@ use abide_ports::engine::{
 };
 
 use super::{
-    Form,
-    gates::Gates,
-    native::{self, Block, ControlCancel, ControlRequest, Permission, Spoken, System},
-    outcome::{self, Outcome},
+    ClaudeForm,
+    gates::ClaudeGates,
+    native::{
+        self, ClaudeBlock, ClaudeMessageLine, ClaudeSystemLine, ControlCancel, ControlRequest,
+        PermissionDecision,
+    },
+    outcome::{self, ClaudeOutcome},
 };
 use crate::{
     argument,
-    head::Members,
+    head::JsonMembers,
     kind,
-    tongue::{Facts, LongLine, Tongue},
+    tongue::{FactSink, LineProtocol, LongLine},
 };
 
 /// What has been heard of one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Reader {
-    form: Form,
+pub(super) struct ClaudeReader {
+    form: ClaudeForm,
     mode: ExecutionMode,
     session: Option<String>,
     /// How many turns have ended.
@@ -44,32 +47,32 @@ pub(super) struct Reader {
     stray: bool,
     /// Tasks in the background are not done, so that a result is not the last one.
     busy_behind: bool,
-    gates: Gates,
+    gates: ClaudeGates,
     /// The latest result of the print form.
-    outcome: Option<Outcome>,
+    outcome: Option<ClaudeOutcome>,
 }
 
-impl Reader {
+impl ClaudeReader {
     pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         Self {
-            form: Form::of(order),
+            form: ClaudeForm::of(order),
             mode: order.mode,
             session: None,
             ended: 0,
             at_work: true,
             stray: false,
             busy_behind: false,
-            gates: Gates::default(),
+            gates: ClaudeGates::default(),
             outcome: None,
         }
     }
 
     /// Reads a line, if it is one of those that we know.
-    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         let kind = match kind::leading(line) {
             Some(kind) => Cow::Borrowed(kind),
             None => {
-                let late: Option<native::Outcome<'_>> = serde_json::from_slice(line).ok();
+                let late: Option<native::ClaudeResultLine<'_>> = serde_json::from_slice(line).ok();
                 if let Some(result) = late.filter(|late| late.kind == "result") {
                     self.result(&result, facts);
                     return Some(());
@@ -80,7 +83,7 @@ impl Reader {
         match kind.as_ref() {
             "system" => self.system(&serde_json::from_slice(line).ok()?, facts)?,
             "assistant" => {
-                let spoken: Spoken<'_> = serde_json::from_slice(line).ok()?;
+                let spoken: ClaudeMessageLine<'_> = serde_json::from_slice(line).ok()?;
                 let by_subagent = spoken.parent_tool_use_id.get().is_some();
                 if !spoken.is_api_error_message && !self.stray {
                     spoken.message.content.0.iter().for_each(|block| said(block, by_subagent, facts));
@@ -89,7 +92,7 @@ impl Reader {
             // Results of tools, which may be long and matter only to requests that wait.
             "user" if self.gates.is_empty() => kind::is_whole(line)?,
             "user" => {
-                let spoken: Spoken<'_> = serde_json::from_slice(line).ok()?;
+                let spoken: ClaudeMessageLine<'_> = serde_json::from_slice(line).ok()?;
                 let over = spoken.message.content.0.iter().filter_map(|block| block.tool_use_id.get());
                 over.for_each(|id| self.gates.over(id));
             }
@@ -108,7 +111,7 @@ impl Reader {
         Some(())
     }
 
-    fn system(&mut self, system: &System<'_>, facts: &mut Facts) -> Option<()> {
+    fn system(&mut self, system: &ClaudeSystemLine<'_>, facts: &mut FactSink) -> Option<()> {
         match system.subtype.or_empty() {
             "init" => {
                 let id = system.session_id.get().filter(|id| argument::is_session(id))?;
@@ -139,7 +142,9 @@ impl Reader {
                     facts.say(FactKind::Progress(description.to_owned()));
                 }
             }
-            "task_notification" => self.stray |= matches!(self.form, Form::Stream { .. }) && !self.at_work,
+            "task_notification" => {
+                self.stray |= matches!(self.form, ClaudeForm::Stream { .. }) && !self.at_work
+            }
             "background_tasks_changed" => self.busy_behind = !system.tasks.is_empty(),
             "compact_boundary" => facts.say(FactKind::Progress("summarised the conversation".to_owned())),
             "status" | "task_started" | "task_progress" | "task_updated" | "hook_started"
@@ -149,7 +154,7 @@ impl Reader {
         Some(())
     }
 
-    fn result(&mut self, line: &native::Outcome<'_>, facts: &mut Facts) {
+    fn result(&mut self, line: &native::ClaudeResultLine<'_>, facts: &mut FactSink) {
         let ours =
             line.origin.as_ref().and_then(|origin| origin.kind.get()).is_none_or(|kind| kind == "human");
         if ours && self.mode == ExecutionMode::Auto && !line.permission_denials.is_empty() {
@@ -165,13 +170,13 @@ impl Reader {
         }
         let outcome = outcome::of(line);
         match self.form {
-            Form::Print => {
+            ClaudeForm::Print => {
                 self.outcome = Some(outcome);
                 if !self.busy_behind {
                     facts.say(FactKind::Finishing);
                 }
             }
-            Form::Stream { .. } => {
+            ClaudeForm::Stream { .. } => {
                 self.stray = false;
                 self.gates.clear();
                 // A prompt that came meanwhile will begin its own turn; the first one was given at the start.
@@ -180,17 +185,19 @@ impl Reader {
                     self.at_work = false;
                     self.ended += 1;
                     match outcome {
-                        Outcome::Answered(text) => facts.answered(self.ended, &text),
-                        Outcome::Stopped => facts.ended(self.ended, TurnOutcome::Interrupted),
-                        Outcome::Failed(failure) => facts.ended(self.ended, TurnOutcome::Failed { failure }),
+                        ClaudeOutcome::Answered(text) => facts.answered(self.ended, &text),
+                        ClaudeOutcome::Stopped => facts.ended(self.ended, TurnOutcome::Interrupted),
+                        ClaudeOutcome::Failed(failure) => {
+                            facts.ended(self.ended, TurnOutcome::Failed { failure })
+                        }
                     }
                 }
             }
         }
     }
 
-    fn asked(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
-        if self.form == Form::Print {
+    fn asked(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
+        if self.form == ClaudeForm::Print {
             return None;
         }
         let control: ControlRequest = serde_json::from_slice(line).ok()?;
@@ -203,7 +210,7 @@ impl Reader {
         }
         if self.stray || !self.at_work || self.session.is_none() {
             let message = "No turn is at work that a person could be asked for.";
-            facts.say(FactKind::Write(native::response(id, &Permission::Deny { message })));
+            facts.say(FactKind::Write(native::response(id, &PermissionDecision::Deny { message })));
             return Some(());
         }
         facts.say(self.gates.raise(control));
@@ -212,7 +219,7 @@ impl Reader {
 }
 
 /// What a part of the model's message shows to people who watch. What a subagent says is no part of the answer.
-fn said(block: &Block<'_>, by_subagent: bool, facts: &mut Facts) {
+fn said(block: &ClaudeBlock<'_>, by_subagent: bool, facts: &mut FactSink) {
     match (block.kind.as_ref(), block.text.get()) {
         ("text", Some(text)) if !by_subagent => facts.say(FactKind::Text(text.to_owned())),
         ("thinking", _) => facts.say(FactKind::Progress("thinks".to_owned())),
@@ -223,18 +230,18 @@ fn said(block: &Block<'_>, by_subagent: bool, facts: &mut Facts) {
     }
 }
 
-fn called(tool: &str, input: &native::ToolInput<'_>) -> String {
+fn called(tool: &str, input: &native::ClaudeToolInput<'_>) -> String {
     input.gist().map_or_else(|| tool.to_owned(), |gist| format!("{tool}: {gist}"))
 }
 
 /// The end of a one-shot turn.
-fn ending(outcome: Option<Outcome>, departure: &ProcessExit<'_>) -> Result<String, TurnOutcome> {
+fn ending(outcome: Option<ClaudeOutcome>, departure: &ProcessExit<'_>) -> Result<String, TurnOutcome> {
     let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
     match outcome {
-        Some(Outcome::Answered(text)) if left_well => Ok(text),
-        Some(Outcome::Stopped) => Err(TurnOutcome::Interrupted),
+        Some(ClaudeOutcome::Answered(text)) if left_well => Ok(text),
+        Some(ClaudeOutcome::Stopped) => Err(TurnOutcome::Interrupted),
         _ if departure.cause == ExitCause::Interrupted => Err(TurnOutcome::Interrupted),
-        Some(Outcome::Answered(_)) => {
+        Some(ClaudeOutcome::Answered(_)) => {
             let how = match departure.exit {
                 ExitStatus::Code(code) => format!("left with code {code}"),
                 ExitStatus::Unseen => "is gone".to_owned(),
@@ -242,25 +249,25 @@ fn ending(outcome: Option<Outcome>, departure: &ProcessExit<'_>) -> Result<Strin
             let message = format!("the engine gave an answer but {how}, so that it cannot be relied on");
             Err(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, message) })
         }
-        Some(Outcome::Failed(failure)) => Err(TurnOutcome::Failed { failure }),
+        Some(ClaudeOutcome::Failed(failure)) => Err(TurnOutcome::Failed { failure }),
         None => Err(TurnOutcome::Failed { failure: outcome::of_departure(departure) }),
     }
 }
 
-impl Tongue for Reader {
+impl LineProtocol for ClaudeReader {
     const VERSION: &'static str = "claude/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);
         }
     }
 
-    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut Facts) {
-        let Some(members) = Members::of(line.head) else { return };
+    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
+        let Some(members) = JsonMembers::of(line.head) else { return };
         let kind = members.text("type");
         let failure = match (kind.as_deref(), self.form) {
-            (Some("control_request"), Form::Stream { .. }) => match members.text("request_id") {
+            (Some("control_request"), ClaudeForm::Stream { .. }) => match members.text("request_id") {
                 Some(id) => return facts.say(FactKind::Write(native::refusal(&id, &LongLine::refusal()))),
                 None => line.failure("a request"),
             },
@@ -271,18 +278,18 @@ impl Tongue for Reader {
             (Some(_), _) => return,
         };
         match self.form {
-            Form::Print => self.outcome = Some(Outcome::Failed(failure)),
-            Form::Stream { .. } if self.at_work && !self.stray => {
+            ClaudeForm::Print => self.outcome = Some(ClaudeOutcome::Failed(failure)),
+            ClaudeForm::Stream { .. } if self.at_work && !self.stray => {
                 self.gates.clear();
                 self.at_work = false;
                 self.ended += 1;
                 facts.ended(self.ended, TurnOutcome::Failed { failure });
             }
-            Form::Stream { .. } => {}
+            ClaudeForm::Stream { .. } => {}
         }
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut Facts) {
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
         if self.at_work {
             let turn = self.ended + 1;
             match ending(self.outcome.take(), departure) {
@@ -303,10 +310,10 @@ impl Tongue for Reader {
 
     fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         match self.form {
-            Form::Print => Err(UnsupportedOperation::Refused {
+            ClaudeForm::Print => Err(UnsupportedOperation::Refused {
                 reason: "this process was started for one turn".to_owned(),
             }),
-            Form::Stream { .. } => {
+            ClaudeForm::Stream { .. } => {
                 self.at_work = true;
                 Ok(native::prompt(prompt))
             }
@@ -320,8 +327,8 @@ impl Tongue for Reader {
     fn interrupt(&mut self) -> InterruptMethod {
         match self.form {
             // It notes the interruption in the session; SIGTERM would leave the turn looking unfinished.
-            Form::Print => InterruptMethod::Signal(ProcessSignal::Interrupt),
-            Form::Stream { .. } => {
+            ClaudeForm::Print => InterruptMethod::Signal(ProcessSignal::Interrupt),
+            ClaudeForm::Stream { .. } => {
                 InterruptMethod::Write(native::interruption(&format!("interrupt-{}", self.ended + 1)))
             }
         }
@@ -329,8 +336,8 @@ impl Tongue for Reader {
 
     fn leave(&mut self) -> ShutdownMethod {
         match self.form {
-            Form::Print => ShutdownMethod::Signal(ProcessSignal::Terminate),
-            Form::Stream { .. } => ShutdownMethod::CloseInput,
+            ClaudeForm::Print => ShutdownMethod::Signal(ProcessSignal::Terminate),
+            ClaudeForm::Stream { .. } => ShutdownMethod::CloseInput,
         }
     }
 }
@@ -341,7 +348,7 @@ mod tests {
     use abide_ports::engine::{Engine, EngineFact, EngineInstallation, ProcessInterpreter};
 
     use super::*;
-    use crate::claude::Claude;
+    use crate::claude::ClaudeEngine;
 
     const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s1"}"#;
     const BASH: &str = r#"{"type":"control_request","request_id":"r1","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"ls"},"tool_use_id":"t1"}}"#;
@@ -349,7 +356,7 @@ mod tests {
 
     fn interpreter() -> Box<dyn ProcessInterpreter> {
         let installation = EngineInstallation::named("claude");
-        Claude.interpreter(&LaunchContext {
+        ClaudeEngine.interpreter(&LaunchContext {
             installation: &installation,
             kind: ProfileKind::StickyProcess,
             session: &LaunchSession::New,

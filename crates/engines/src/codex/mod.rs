@@ -16,12 +16,12 @@ use crate::{failing::unusable, tongue::LineInterpreter};
 
 /// The adapter.
 #[derive(Debug)]
-pub(crate) struct Codex;
+pub(crate) struct CodexEngine;
 
 /// Its name.
 const NAME: &str = "codex";
 
-impl Engine for Codex {
+impl Engine for CodexEngine {
     fn name(&self) -> &str {
         NAME
     }
@@ -75,7 +75,7 @@ impl Engine for Codex {
     }
 
     fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-        Box::new(LineInterpreter::new(reader::Reader::new(order)))
+        Box::new(LineInterpreter::new(reader::CodexReader::new(order)))
     }
 
     fn skills_folder(&self) -> &str {

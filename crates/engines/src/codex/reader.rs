@@ -15,12 +15,12 @@ use abide_ports::engine::{
     ShutdownMethod,
 };
 
-use super::native::{ItemLine, ThreadStarted, Trouble, TurnFailed};
+use super::native::{CodexError, ItemLine, ThreadStarted, TurnFailed};
 use crate::{
     argument,
     failing::{complaint, engine_failed, left_by_itself, went_silently},
     kind,
-    tongue::{Facts, Tongue},
+    tongue::{FactSink, LineProtocol},
 };
 
 /// The only turn of a process.
@@ -28,23 +28,23 @@ const TURN: u32 = 1;
 
 /// What has been heard of one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Reader {
+pub(super) struct CodexReader {
     resumes: bool,
     has_session: bool,
     /// The latest message of the agent: at the end, its answer.
     answer: String,
     trouble: Option<String>,
-    verdict: Option<Verdict>,
+    verdict: Option<CodexVerdict>,
 }
 
 /// What the program says of its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-enum Verdict {
+enum CodexVerdict {
     Completed,
     Failed,
 }
 
-impl Reader {
+impl CodexReader {
     pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         Self {
             resumes: matches!(order.session, LaunchSession::Resumed(_)),
@@ -56,7 +56,7 @@ impl Reader {
     }
 
     /// Reads a line, if it is one of those that we know.
-    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         let kind = kind::of(line)?;
         match kind.as_ref() {
             "thread.started" => {
@@ -93,17 +93,17 @@ impl Reader {
             }
             "turn.completed" => {
                 kind::is_whole(line)?;
-                self.verdict = Some(Verdict::Completed);
+                self.verdict = Some(CodexVerdict::Completed);
                 facts.say(FactKind::Finishing);
             }
             "turn.failed" => {
                 let failed: TurnFailed<'_> = serde_json::from_slice(line).ok()?;
                 self.trouble = Some(failed.error.message.into_owned());
-                self.verdict = Some(Verdict::Failed);
+                self.verdict = Some(CodexVerdict::Failed);
                 facts.say(FactKind::Finishing);
             }
             "error" => {
-                let trouble: Trouble<'_> = serde_json::from_slice(line).ok()?;
+                let trouble: CodexError<'_> = serde_json::from_slice(line).ok()?;
                 self.trouble = Some(trouble.message.into_owned());
                 facts.say(FactKind::Warning(self.trouble.clone().unwrap_or_default()));
             }
@@ -125,19 +125,19 @@ impl Reader {
     }
 }
 
-impl Tongue for Reader {
+impl LineProtocol for CodexReader {
     const VERSION: &'static str = "codex/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);
         }
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut Facts) {
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
         let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
         match self.verdict {
-            Some(Verdict::Completed) if left_well => facts.answered(TURN, &self.answer),
+            Some(CodexVerdict::Completed) if left_well => facts.answered(TURN, &self.answer),
             _ if departure.cause == ExitCause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
             _ => facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) }),
         }

@@ -135,14 +135,15 @@ mod tests {
     use abide_domain::settings::ExecutionMode;
 
     use super::*;
-    use crate::gemini::Gemini;
+    use crate::gemini::GeminiEngine;
     use abide_ports::engine::Engine as _;
 
     fn check(
         sandbox: Option<SandboxMode>,
         private: &str,
     ) -> Result<(String, Vec<String>), UnsupportedOperation> {
-        let named = Gemini.name_session("01a1e0b7-8feb-7f42-a76c-eeeb075097aa").expect("we name sessions");
+        let named =
+            GeminiEngine.name_session("01a1e0b7-8feb-7f42-a76c-eeeb075097aa").expect("we name sessions");
         let launch = launch(&LaunchContext {
             installation: &EngineInstallation::named("gemini"),
             kind: ProfileKind::Resumable,

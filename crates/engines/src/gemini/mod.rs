@@ -21,12 +21,12 @@ use crate::{acp, failing::unusable, tongue::LineInterpreter};
 
 /// The adapter.
 #[derive(Debug)]
-pub(crate) struct Gemini;
+pub(crate) struct GeminiEngine;
 
 /// Its name.
 const NAME: &str = "gemini";
 
-impl Engine for Gemini {
+impl Engine for GeminiEngine {
     fn name(&self) -> &str {
         NAME
     }
@@ -101,7 +101,7 @@ impl Engine for Gemini {
 
     fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         match order.kind {
-            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::Reader::new(order))),
+            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::GeminiReader::new(order))),
             // Model and sandbox were settled by the command line.
             ProfileKind::StickyProcess => {
                 acp::interpreter(&LaunchContext { model: None, sandbox: None, ..*order })

@@ -17,12 +17,14 @@ use abide_ports::engine::{
     ShutdownMethod,
 };
 
-use super::native::{Init, Message, Outcome, ToolResult, ToolUse, Trouble};
+use super::native::{
+    GeminiError, GeminiInitLine, GeminiMessage, GeminiResultLine, GeminiToolResult, GeminiToolUse,
+};
 use crate::{
     argument,
     failing::{complaint, engine_failed, went_silently},
     kind,
-    tongue::{Facts, Tongue, extend},
+    tongue::{FactSink, LineProtocol, extend},
 };
 
 /// The only turn of a process.
@@ -37,7 +39,7 @@ const UNTRUSTED: ExitStatus = ExitStatus::Code(55);
 
 /// What has been heard of one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Reader {
+pub(super) struct GeminiReader {
     resumes: bool,
     has_session: bool,
     /// What the model said since it last used a tool: at the end, its answer.
@@ -47,7 +49,7 @@ pub(super) struct Reader {
     trouble: Option<String>,
     /// The program stopped the model before it was done.
     was_cut_short: bool,
-    verdict: Option<Verdict>,
+    verdict: Option<GeminiVerdict>,
 }
 
 /// The `error` line of a model that repeats itself. Its severity is only `warning`.
@@ -55,12 +57,12 @@ const LOOP: &str = "Loop detected";
 
 /// What the program says of its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-enum Verdict {
+enum GeminiVerdict {
     Completed,
     Failed,
 }
 
-impl Reader {
+impl GeminiReader {
     pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         Self {
             resumes: matches!(order.session, LaunchSession::Resumed(_)),
@@ -74,10 +76,10 @@ impl Reader {
     }
 
     /// Reads a line, if it is one of those that we know.
-    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         match kind::of(line)?.as_ref() {
             "init" => {
-                let init: Init<'_> = serde_json::from_slice(line).ok()?;
+                let init: GeminiInitLine<'_> = serde_json::from_slice(line).ok()?;
                 if !argument::is_session(&init.session_id) {
                     return None;
                 }
@@ -86,7 +88,7 @@ impl Reader {
                 facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
             }
             "message" => {
-                let message: Message<'_> = serde_json::from_slice(line).ok()?;
+                let message: GeminiMessage<'_> = serde_json::from_slice(line).ok()?;
                 match message.role.as_ref() {
                     "user" => {}
                     "assistant" => self.says(&message.content, facts),
@@ -94,7 +96,7 @@ impl Reader {
                 }
             }
             "tool_use" => {
-                let ToolUse { tool_name, parameters } = serde_json::from_slice(line).ok()?;
+                let GeminiToolUse { tool_name, parameters } = serde_json::from_slice(line).ok()?;
                 self.used_tool = true;
                 facts.say(FactKind::Progress(match (parameters.command, parameters.file_path) {
                     (Some(command), _) => format!("runs {command}"),
@@ -103,7 +105,7 @@ impl Reader {
                 }));
             }
             "tool_result" => {
-                let result: ToolResult<'_> = serde_json::from_slice(line).ok()?;
+                let result: GeminiToolResult<'_> = serde_json::from_slice(line).ok()?;
                 self.used_tool = true;
                 if result.status != "success" {
                     let output = result.output.unwrap_or_default();
@@ -111,16 +113,16 @@ impl Reader {
                 }
             }
             "error" => {
-                let trouble: Trouble<'_> = serde_json::from_slice(line).ok()?;
+                let trouble: GeminiError<'_> = serde_json::from_slice(line).ok()?;
                 self.was_cut_short |=
                     trouble.severity.as_deref() == Some("error") || trouble.message.contains(LOOP);
                 self.trouble = Some(trouble.message.clone().into_owned());
                 facts.say(FactKind::Warning(trouble.message.into_owned()));
             }
             "result" => {
-                let outcome: Outcome<'_> = serde_json::from_slice(line).ok()?;
+                let outcome: GeminiResultLine<'_> = serde_json::from_slice(line).ok()?;
                 let success = outcome.status == "success";
-                self.verdict = Some(if success { Verdict::Completed } else { Verdict::Failed });
+                self.verdict = Some(if success { GeminiVerdict::Completed } else { GeminiVerdict::Failed });
                 if let Some(error) = outcome.error {
                     self.trouble = Some(error.message.into_owned());
                 }
@@ -131,7 +133,7 @@ impl Reader {
         Some(())
     }
 
-    fn says(&mut self, words: &str, facts: &mut Facts) {
+    fn says(&mut self, words: &str, facts: &mut FactSink) {
         if std::mem::take(&mut self.used_tool) {
             self.answer.clear();
         }
@@ -173,19 +175,19 @@ impl Reader {
     }
 }
 
-impl Tongue for Reader {
+impl LineProtocol for GeminiReader {
     const VERSION: &'static str = "gemini/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);
         }
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut Facts) {
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
         let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
         match self.verdict {
-            Some(Verdict::Completed) if left_well && self.has_session && !self.is_empty_handed() => {
+            Some(GeminiVerdict::Completed) if left_well && self.has_session && !self.is_empty_handed() => {
                 facts.answered(TURN, &self.answer);
             }
             _ if departure.cause == ExitCause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),

@@ -18,12 +18,12 @@ use crate::{acp, failing::unusable, tongue::LineInterpreter};
 
 /// The adapter.
 #[derive(Debug)]
-pub(crate) struct IFlow;
+pub(crate) struct IFlowEngine;
 
 /// Its name.
 const NAME: &str = "iflow";
 
-impl Engine for IFlow {
+impl Engine for IFlowEngine {
     fn name(&self) -> &str {
         NAME
     }
@@ -86,7 +86,7 @@ impl Engine for IFlow {
 
     fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         match order.kind {
-            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::Reader::new(order))),
+            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::IFlowReader::new(order))),
             ProfileKind::StickyProcess => acp::interpreter(order),
         }
     }

@@ -21,7 +21,7 @@ use crate::{
     argument,
     failing::{complaint, left_by_itself, went_silently},
     lines::LONGEST,
-    tongue::{Facts, Tongue},
+    tongue::{FactSink, LineProtocol},
 };
 
 /// The only turn of a process.
@@ -29,7 +29,7 @@ const TURN: u32 = 1;
 
 /// What has been heard of one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Reader {
+pub(super) struct IFlowReader {
     resumes: bool,
     /// Everything that it printed.
     text: String,
@@ -37,7 +37,7 @@ pub(super) struct Reader {
     in_block: bool,
 }
 
-impl Reader {
+impl IFlowReader {
     pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         let resumes = matches!(order.session, LaunchSession::Resumed(_));
         Self { resumes, text: String::new(), in_block: false }
@@ -65,10 +65,10 @@ impl Reader {
     }
 }
 
-impl Tongue for Reader {
+impl LineProtocol for IFlowReader {
     const VERSION: &'static str = "iflow/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
         let line = String::from_utf8_lossy(line);
         self.in_block = self.in_block || begins_block(&line);
         if !self.in_block {
@@ -81,7 +81,7 @@ impl Tongue for Reader {
         self.keep("");
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut Facts) {
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
         let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
         let complaints = String::from_utf8_lossy(departure.stderr);
         let (answer, info) = match split(&self.text) {

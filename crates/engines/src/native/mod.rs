@@ -21,12 +21,12 @@ use crate::{failing::unusable, tongue::LineInterpreter};
 
 /// The adapter.
 #[derive(Debug)]
-pub(crate) struct Native;
+pub(crate) struct AbideAgentEngine;
 
 /// Its name.
 const NAME: &str = "native";
 
-impl Engine for Native {
+impl Engine for AbideAgentEngine {
     fn name(&self) -> &str {
         NAME
     }
@@ -94,7 +94,7 @@ impl Engine for Native {
     }
 
     fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-        Box::new(LineInterpreter::new(reader::Reader::new(order)))
+        Box::new(LineInterpreter::new(reader::AbideAgentReader::new(order)))
     }
 
     fn skills_folder(&self) -> &str {

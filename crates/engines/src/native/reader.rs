@@ -15,12 +15,15 @@ use abide_ports::engine::{
     ShutdownMethod,
 };
 
-use super::journal::{self, Asked, End, Event, Notice, Request, Thought, Trouble};
+use super::journal::{
+    self, AgentErrorLine, AgentEventLine, AgentNoticeLine, AgentOutcomeLine, AgentQuestionLine,
+    AgentRequestLine, AgentThoughtLine,
+};
 use crate::{
     argument,
     failing::{complaint, engine_failed, left_by_itself, went_silently},
     kind,
-    tongue::{Facts, Tongue},
+    tongue::{FactSink, LineProtocol},
 };
 
 /// The only turn of a process.
@@ -34,26 +37,26 @@ const ASKS: &str = "ask_human";
 
 /// What has been heard of one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Reader {
+pub(super) struct AbideAgentReader {
     resumes: bool,
     has_session: bool,
     /// The calls that are under way, each with its tool.
     calls: Vec<(String, String)>,
     /// What it said last beside its calls: with a question, what stands before it.
     said: String,
-    outcome: Option<Outcome>,
+    outcome: Option<AbideAgentOutcome>,
 }
 
 /// What it says of its turn.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-enum Outcome {
+enum AbideAgentOutcome {
     Completed(String),
     Asked(Question),
     Failed(RunFailure),
     Interrupted,
 }
 
-impl Reader {
+impl AbideAgentReader {
     pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         Self {
             resumes: matches!(order.session, LaunchSession::Resumed(_)),
@@ -65,10 +68,10 @@ impl Reader {
     }
 
     /// Reads a line, if it is one of those that we know.
-    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         match kind::of(line)?.as_ref() {
             "session" => {
-                let session: journal::Session<'_> = serde_json::from_slice(line).ok()?;
+                let session: journal::AgentSessionLine<'_> = serde_json::from_slice(line).ok()?;
                 let value = Some(session.session_id.into_owned()).filter(|id| argument::is_session(id))?;
                 self.has_session = true;
                 facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
@@ -78,7 +81,7 @@ impl Reader {
             "ACTION_REQUEST" => self.request(payload(line)?, facts),
             "ACTION_RESULT" => self.result(&payload(line)?, facts),
             "SYSTEM_MESSAGE" => {
-                let Notice { level, content } = payload(line)?;
+                let AgentNoticeLine { level, content } = payload(line)?;
                 let said = if level == "WARN" { FactKind::Warning } else { FactKind::Progress };
                 facts.say(said(content.into_owned()));
             }
@@ -91,7 +94,7 @@ impl Reader {
         Some(())
     }
 
-    fn thought(&mut self, thought: Thought<'_>, facts: &mut Facts) {
+    fn thought(&mut self, thought: AgentThoughtLine<'_>, facts: &mut FactSink) {
         let text = thought.text.unwrap_or_default().into_owned();
         if text.trim().is_empty() {
             return self.said.clear();
@@ -100,7 +103,7 @@ impl Reader {
         facts.say(if thought.calls == 0 { FactKind::Text(text) } else { FactKind::Progress(text) });
     }
 
-    fn request(&mut self, request: Request<'_>, facts: &mut Facts) {
+    fn request(&mut self, request: AgentRequestLine<'_>, facts: &mut FactSink) {
         let (action, tool) = (request.action_id.into_owned(), request.tool_name.into_owned());
         if tool != ASKS {
             facts.say(FactKind::Progress(format!("calls {tool} {}", short(request.tool_args.get()))));
@@ -108,7 +111,7 @@ impl Reader {
         self.calls.push((action, tool));
     }
 
-    fn result(&mut self, result: &journal::Outcome<'_>, facts: &mut Facts) {
+    fn result(&mut self, result: &journal::AgentResultLine<'_>, facts: &mut FactSink) {
         let at = self.calls.iter().position(|(action, _)| *action == result.action_id);
         let tool = match at.map(|at| self.calls.swap_remove(at).1) {
             Some(tool) if tool == ASKS => return,
@@ -128,19 +131,19 @@ impl Reader {
     /// Why a process that told no outcome did not.
     fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
         let said = complaint(departure.stderr);
-        let trouble = said.lines().rev().find_map(|line| serde_json::from_str::<Trouble>(line).ok());
+        let trouble = said.lines().rev().find_map(|line| serde_json::from_str::<AgentErrorLine>(line).ok());
         let is_lost = self.resumes && !self.has_session && left_by_itself(departure);
         match trouble {
             // The session may well be there; what defines the agent is not in order.
-            Some(Trouble { code, detail }) if code == "BAD_DEFINITION" => {
+            Some(AgentErrorLine { code, detail }) if code == "BAD_DEFINITION" => {
                 RunFailure::new(FailureCode::EngineFailed, detail)
             }
-            Some(Trouble { code, detail }) if code == "KEY_MISSING" => {
+            Some(AgentErrorLine { code, detail }) if code == "KEY_MISSING" => {
                 RunFailure::new(FailureCode::EngineAuthRequired, detail)
             }
-            Some(Trouble { detail, .. }) if is_lost => lost(&detail),
+            Some(AgentErrorLine { detail, .. }) if is_lost => lost(&detail),
             None if is_lost => lost(&said),
-            Some(Trouble { detail, .. }) => engine_failed(&detail),
+            Some(AgentErrorLine { detail, .. }) => engine_failed(&detail),
             None => went_silently(departure),
         }
     }
@@ -155,26 +158,26 @@ fn lost(reason: &str) -> RunFailure {
 
 /// What an event of the journal says.
 fn payload<'a, T: serde::Deserialize<'a>>(line: &'a [u8]) -> Option<T> {
-    let Event { payload } = serde_json::from_slice(line).ok()?;
+    let AgentEventLine { payload } = serde_json::from_slice(line).ok()?;
     Some(payload)
 }
 
-fn outcome(end: End<'_>) -> Option<Outcome> {
+fn outcome(end: AgentOutcomeLine<'_>) -> Option<AbideAgentOutcome> {
     let reason = end.reason.unwrap_or_default();
     Some(match end.status.as_ref() {
-        "COMPLETED" => Outcome::Completed(end.answer?.into_owned()),
-        "WAITING" => Outcome::Asked(question(end.question?)),
-        "FAILED" => Outcome::Failed(engine_failed(&reason)),
-        "BUDGET_EXHAUSTED" => Outcome::Failed(RunFailure::new(
+        "COMPLETED" => AbideAgentOutcome::Completed(end.answer?.into_owned()),
+        "WAITING" => AbideAgentOutcome::Asked(question(end.question?)),
+        "FAILED" => AbideAgentOutcome::Failed(engine_failed(&reason)),
+        "BUDGET_EXHAUSTED" => AbideAgentOutcome::Failed(RunFailure::new(
             FailureCode::EngineFailed,
             format!("the agent's budget is exhausted before it was done: {reason}"),
         )),
-        "INTERRUPTED" => Outcome::Interrupted,
+        "INTERRUPTED" => AbideAgentOutcome::Interrupted,
         _ => return None,
     })
 }
 
-fn question(asked: Asked<'_>) -> Question {
+fn question(asked: AgentQuestionLine<'_>) -> Question {
     let choice = |label| InteractionOption { label, safe: false };
     Question {
         kind: if asked.options.is_empty() { InteractionKind::OpenText } else { InteractionKind::ChooseOne },
@@ -199,26 +202,26 @@ fn short(text: &str) -> String {
     }
 }
 
-impl Tongue for Reader {
+impl LineProtocol for AbideAgentReader {
     const VERSION: &'static str = "native/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);
         }
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut Facts) {
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
         match self.outcome.take() {
-            Some(Outcome::Completed(answer)) => facts.answered(TURN, &answer),
-            Some(Outcome::Asked(question)) if self.has_session => {
+            Some(AbideAgentOutcome::Completed(answer)) => facts.answered(TURN, &answer),
+            Some(AbideAgentOutcome::Asked(question)) if self.has_session => {
                 let text = std::mem::take(&mut self.said);
                 facts.ended(TURN, TurnOutcome::Asked { text, question });
             }
-            Some(Outcome::Failed(failure)) => facts.ended(TURN, TurnOutcome::Failed { failure }),
-            Some(Outcome::Interrupted) => facts.ended(TURN, TurnOutcome::Interrupted),
+            Some(AbideAgentOutcome::Failed(failure)) => facts.ended(TURN, TurnOutcome::Failed { failure }),
+            Some(AbideAgentOutcome::Interrupted) => facts.ended(TURN, TurnOutcome::Interrupted),
             None if departure.cause == ExitCause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
-            Some(Outcome::Asked(_)) | None => {
+            Some(AbideAgentOutcome::Asked(_)) | None => {
                 facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) });
             }
         }

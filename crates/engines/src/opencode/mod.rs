@@ -19,12 +19,12 @@ use crate::{acp, failing::unusable, tongue::LineInterpreter};
 
 /// The adapter.
 #[derive(Debug)]
-pub(crate) struct OpenCode;
+pub(crate) struct OpenCodeEngine;
 
 /// Its name.
 const NAME: &str = "opencode";
 
-impl Engine for OpenCode {
+impl Engine for OpenCodeEngine {
     fn name(&self) -> &str {
         NAME
     }
@@ -93,7 +93,7 @@ impl Engine for OpenCode {
 
     fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         match order.kind {
-            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::Reader::new(order))),
+            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::OpenCodeReader::new(order))),
             // The sandbox is settled by the launch.
             ProfileKind::StickyProcess => acp::interpreter(&LaunchContext { sandbox: None, ..*order }),
         }

@@ -15,12 +15,12 @@ use abide_ports::engine::{
     ShutdownMethod, UnsupportedOperation,
 };
 
-use super::native::{ErrorLine, PartLine, SessionLine, StepPart, TextPart, ToolPart, Trouble};
+use super::native::{ErrorLine, OpenCodeError, PartLine, SessionLine, StepPart, TextPart, ToolPart};
 use crate::{
     argument,
     failing::{complaint, engine_failed, left_by_itself, went_silently},
     kind,
-    tongue::{Facts, Tongue, extend},
+    tongue::{FactSink, LineProtocol, extend},
 };
 
 /// The only turn of a process.
@@ -31,7 +31,7 @@ const REFUSED: &str = "rejected permission";
 
 /// What has been heard of one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Reader {
+pub(super) struct OpenCodeReader {
     resumes: bool,
     session: Option<String>,
     /// The latest message of the agent: at the end, its answer.
@@ -40,19 +40,19 @@ pub(super) struct Reader {
     message: String,
     trouble: Option<RunFailure>,
     /// What the last step finished with.
-    last_step: Step,
+    last_step: OpenCodeStep,
 }
 
 /// How far the last step is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-enum Step {
+enum OpenCodeStep {
     /// At work, or another one follows.
     Open,
     /// It was the last, and good.
     Stopped,
 }
 
-impl Reader {
+impl OpenCodeReader {
     pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         Self {
             resumes: matches!(order.session, LaunchSession::Resumed(_)),
@@ -60,17 +60,17 @@ impl Reader {
             answer: String::new(),
             message: String::new(),
             trouble: None,
-            last_step: Step::Open,
+            last_step: OpenCodeStep::Open,
         }
     }
 
     /// Reads a line, if it is one of those that we know.
-    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         match kind::of(line)?.as_ref() {
             "step_start" => {
                 let SessionLine { session_id } = serde_json::from_slice(line).ok()?;
                 self.named(&session_id, facts);
-                self.last_step = Step::Open;
+                self.last_step = OpenCodeStep::Open;
                 // It went on, so what happened before did not end it.
                 self.trouble = None;
             }
@@ -116,7 +116,7 @@ impl Reader {
                 self.named(&session_id, facts);
                 match part.reason.as_ref() {
                     "stop" => {
-                        self.last_step = Step::Stopped;
+                        self.last_step = OpenCodeStep::Stopped;
                         facts.say(FactKind::Finishing);
                     }
                     "tool-calls" | "unknown" => {}
@@ -134,7 +134,7 @@ impl Reader {
             "error" => {
                 let ErrorLine { session_id, error } = serde_json::from_slice(line).ok()?;
                 self.named(&session_id, facts);
-                self.last_step = Step::Open;
+                self.last_step = OpenCodeStep::Open;
                 let failure = failure(&error);
                 facts.say(FactKind::Warning(failure.message.clone()));
                 self.trouble = Some(failure);
@@ -145,7 +145,7 @@ impl Reader {
     }
 
     /// Every line names the session; it is said when it is new.
-    fn named(&mut self, session: &str, facts: &mut Facts) {
+    fn named(&mut self, session: &str, facts: &mut FactSink) {
         if argument::is_session(session) && self.session.as_deref() != Some(session) {
             let value = session.to_owned();
             self.session = Some(value.clone());
@@ -165,7 +165,7 @@ impl Reader {
     }
 }
 
-fn failure(trouble: &Trouble<'_>) -> RunFailure {
+fn failure(trouble: &OpenCodeError<'_>) -> RunFailure {
     let name = trouble.name.as_deref().unwrap_or("error");
     let data = trouble.data.as_ref();
     let message = data.and_then(|data| data.message.as_deref()).unwrap_or("no details");
@@ -177,23 +177,23 @@ fn failure(trouble: &Trouble<'_>) -> RunFailure {
     failure
 }
 
-impl Tongue for Reader {
+impl LineProtocol for OpenCodeReader {
     const VERSION: &'static str = "opencode/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);
         }
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut Facts) {
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
         let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
         match self.last_step {
-            Step::Stopped if left_well => facts.answered(TURN, &self.answer),
-            Step::Stopped | Step::Open if departure.cause == ExitCause::Interrupted => {
+            OpenCodeStep::Stopped if left_well => facts.answered(TURN, &self.answer),
+            OpenCodeStep::Stopped | OpenCodeStep::Open if departure.cause == ExitCause::Interrupted => {
                 facts.ended(TURN, TurnOutcome::Interrupted);
             }
-            Step::Stopped | Step::Open => {
+            OpenCodeStep::Stopped | OpenCodeStep::Open => {
                 facts.ended(TURN, TurnOutcome::Failed { failure: self.failed(departure) });
             }
         }

@@ -7,10 +7,13 @@
 use abide_domain::effect::LaunchSession;
 use abide_ports::engine::{EngineAbility, LaunchContext, ProcessSpec, ProcessStdin, UnsupportedOperation};
 
-use super::{Form, native::Tell};
+use super::{ParrotForm, native::ParrotCommand};
 use crate::argument;
 
-pub(super) fn launch(form: Form, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+pub(super) fn launch(
+    form: ParrotForm,
+    order: &LaunchContext<'_>,
+) -> Result<ProcessSpec, UnsupportedOperation> {
     let mut argv = order.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     if let Some(sandbox) = order.sandbox {
@@ -22,15 +25,17 @@ pub(super) fn launch(form: Form, order: &LaunchContext<'_>) -> Result<ProcessSpe
     let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
     add(&own);
     match (form, order.session) {
-        (Form::Sticky, LaunchSession::Resumed(_)) => {
+        (ParrotForm::Sticky, LaunchSession::Resumed(_)) => {
             return Err(UnsupportedOperation::Lacks { ability: EngineAbility::Resume });
         }
-        (Form::Sticky, LaunchSession::New | LaunchSession::Named(_)) => add(&["--sticky"]),
-        (Form::Resumable, LaunchSession::New) => {}
-        (Form::Resumable, LaunchSession::Named(handle)) => {
+        (ParrotForm::Sticky, LaunchSession::New | LaunchSession::Named(_)) => add(&["--sticky"]),
+        (ParrotForm::Resumable, LaunchSession::New) => {}
+        (ParrotForm::Resumable, LaunchSession::Named(handle)) => {
             add(&["--session-id", named(&handle.handle_value)?])
         }
-        (Form::Resumable, LaunchSession::Resumed(handle)) => add(&["--resume", named(&handle.handle_value)?]),
+        (ParrotForm::Resumable, LaunchSession::Resumed(handle)) => {
+            add(&["--resume", named(&handle.handle_value)?])
+        }
     }
     Ok(ProcessSpec {
         argv,
@@ -38,7 +43,7 @@ pub(super) fn launch(form: Form, order: &LaunchContext<'_>) -> Result<ProcessSpe
         without_env: vec![],
         appended_env: vec![],
         files: vec![],
-        stdin: ProcessStdin::Open(Tell::Prompt { text: order.prompt }.line()),
+        stdin: ProcessStdin::Open(ParrotCommand::Prompt { text: order.prompt }.line()),
         not_before: None,
         outliving: None,
     })

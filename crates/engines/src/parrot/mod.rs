@@ -20,42 +20,42 @@ use crate::{failing::unusable, tongue::LineInterpreter};
 
 /// The adapter.
 #[derive(Debug)]
-pub(crate) struct Parrot(pub(crate) Form);
+pub(crate) struct ParrotEngine(pub(crate) ParrotForm);
 
 /// How a parrot lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) enum Form {
+pub(crate) enum ParrotForm {
     /// One process for each turn.
     Resumable,
     /// One process for all turns.
     Sticky,
 }
 
-impl Parrot {
+impl ParrotEngine {
     /// How the process of an order lives: one whose run must hold it stays.
-    fn form(&self, order: &LaunchContext<'_>) -> Form {
+    fn form(&self, order: &LaunchContext<'_>) -> ParrotForm {
         match order.kind {
             ProfileKind::Resumable => self.0,
-            ProfileKind::StickyProcess => Form::Sticky,
+            ProfileKind::StickyProcess => ParrotForm::Sticky,
         }
     }
 }
 
-impl Engine for Parrot {
+impl Engine for ParrotEngine {
     fn name(&self) -> &str {
         match self.0 {
-            Form::Resumable => "parrot",
-            Form::Sticky => "parrot-sticky",
+            ParrotForm::Resumable => "parrot",
+            ParrotForm::Sticky => "parrot-sticky",
         }
     }
 
     fn abilities(&self) -> AbilitySet {
         let both = AbilitySet::of(&[EngineAbility::Gates, EngineAbility::Progress, EngineAbility::Steer]);
         match self.0 {
-            Form::Resumable => {
+            ParrotForm::Resumable => {
                 both.with(EngineAbility::Resume).with(EngineAbility::NamedSessions).with(EngineAbility::Hold)
             }
-            Form::Sticky => both.with(EngineAbility::Hold),
+            ParrotForm::Sticky => both.with(EngineAbility::Hold),
         }
     }
 
@@ -80,9 +80,9 @@ impl Engine for Parrot {
         let [version, help] = observed else { return EngineHealth::unseen() };
         let offers = help.success().is_some_and(|help| help.contains("--resume"));
         let (supported, detail) = match self.0 {
-            Form::Resumable if offers => (true, "`abide __parrot --help` offers --resume"),
-            Form::Resumable => (false, "`abide __parrot --help` offers no --resume"),
-            Form::Sticky => (false, "this form of the parrot cannot resume, on purpose"),
+            ParrotForm::Resumable if offers => (true, "`abide __parrot --help` offers --resume"),
+            ParrotForm::Resumable => (false, "`abide __parrot --help` offers no --resume"),
+            ParrotForm::Sticky => (false, "this form of the parrot cannot resume, on purpose"),
         };
         EngineHealth {
             version: version.version(),
@@ -102,13 +102,13 @@ impl Engine for Parrot {
 
     fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle> {
         match self.0 {
-            Form::Resumable => Some(EngineSessionHandle {
+            ParrotForm::Resumable => Some(EngineSessionHandle {
                 engine: self.name().to_owned(),
                 handle_type: HandleType::SessionId,
                 handle_value: fresh.to_owned(),
                 created_at_turn: 1,
             }),
-            Form::Sticky => None,
+            ParrotForm::Sticky => None,
         }
     }
 
@@ -117,7 +117,7 @@ impl Engine for Parrot {
     }
 
     fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-        Box::new(LineInterpreter::new(reader::Reader::new(self.form(order), order)))
+        Box::new(LineInterpreter::new(reader::ParrotReader::new(self.form(order), order)))
     }
 
     fn skills_folder(&self) -> &str {

@@ -23,41 +23,41 @@ use abide_ports::engine::{
 };
 
 use super::{
-    Form,
-    native::{Failed, Gate, Named, Tell, Words},
+    ParrotForm,
+    native::{ParrotCommand, ParrotFailureLine, ParrotGateLine, ParrotIdLine, ParrotTextLine},
 };
 use crate::{
     argument, covered,
     failing::{complaint, engine_failed, went_silently},
-    head::Members,
+    head::JsonMembers,
     kind,
-    tongue::{Facts, LongLine, Tongue},
+    tongue::{FactSink, LineProtocol, LongLine},
 };
 
 /// What has been heard of one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Reader {
-    form: Form,
+pub(super) struct ParrotReader {
+    form: ParrotForm,
     resumes: bool,
     has_session: bool,
     /// How many turns it has begun, and how many it has ended.
     begun: u32,
     ended: u32,
     /// How the last of them ended; of a process that takes one turn, as far as it says itself.
-    last: Option<Said>,
+    last: Option<ParrotOutcome>,
     gates: BTreeSet<String>,
 }
 
 /// How a turn ended.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-enum Said {
+enum ParrotOutcome {
     Result(String),
     Failed(String),
     Interrupted,
 }
 
-impl Reader {
-    pub(super) fn new(form: Form, order: &LaunchContext<'_>) -> Self {
+impl ParrotReader {
+    pub(super) fn new(form: ParrotForm, order: &LaunchContext<'_>) -> Self {
         Self {
             form,
             resumes: matches!(order.session, LaunchSession::Resumed(_)),
@@ -70,7 +70,7 @@ impl Reader {
     }
 
     /// Reads a line, if it is one of those that we know.
-    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         let kind = kind::of(line)?;
         let speech: Option<fn(String) -> FactKind> = match kind.as_ref() {
             "text" | "output" => Some(FactKind::Text),
@@ -91,15 +91,15 @@ impl Reader {
         }
         match kind.as_ref() {
             "session" => {
-                let Named { id } = serde_json::from_slice(line)
+                let ParrotIdLine { id } = serde_json::from_slice(line)
                     .ok()
-                    .filter(|named: &Named<'_>| argument::is_session(&named.id))?;
+                    .filter(|named: &ParrotIdLine<'_>| argument::is_session(&named.id))?;
                 self.has_session = true;
                 facts.say(FactKind::Session { handle_type: HandleType::SessionId, value: id.into_owned() });
             }
             "turn" => self.begun += 1,
             "gate" => {
-                let gate: Gate<'_> = serde_json::from_slice(line).ok()?;
+                let gate: ParrotGateLine<'_> = serde_json::from_slice(line).ok()?;
                 self.gates.insert(gate.id.clone().into_owned());
                 let question = approval(&gate);
                 facts.say(FactKind::Gate {
@@ -109,26 +109,26 @@ impl Reader {
                 });
             }
             "withdrawn" => {
-                let Named { id } = serde_json::from_slice(line).ok()?;
+                let ParrotIdLine { id } = serde_json::from_slice(line).ok()?;
                 self.gates.remove(id.as_ref());
                 facts.say(FactKind::Withdrawn { gate: id.into_owned() });
             }
-            "result" => self.is_over(Said::Result(words(line)?), facts),
+            "result" => self.is_over(ParrotOutcome::Result(words(line)?), facts),
             "failed" => {
-                let failed: Failed<'_> = serde_json::from_slice(line).ok()?;
-                self.is_over(Said::Failed(failed.message.into_owned()), facts);
+                let failed: ParrotFailureLine<'_> = serde_json::from_slice(line).ok()?;
+                self.is_over(ParrotOutcome::Failed(failed.message.into_owned()), facts);
             }
-            "interrupted" => self.is_over(Said::Interrupted, facts),
+            "interrupted" => self.is_over(ParrotOutcome::Interrupted, facts),
             _ => return None,
         }
         Some(())
     }
 
-    fn is_over(&mut self, said: Said, facts: &mut Facts) {
+    fn is_over(&mut self, said: ParrotOutcome, facts: &mut FactSink) {
         self.ended += 1;
         match self.form {
-            Form::Resumable => facts.say(FactKind::Finishing),
-            Form::Sticky => tell(self.ended, &said, facts),
+            ParrotForm::Resumable => facts.say(FactKind::Finishing),
+            ParrotForm::Sticky => tell(self.ended, &said, facts),
         }
         self.last = Some(said);
     }
@@ -147,20 +147,22 @@ impl Reader {
 }
 
 /// Says how a turn ended.
-fn tell(turn: u32, said: &Said, facts: &mut Facts) {
+fn tell(turn: u32, said: &ParrotOutcome, facts: &mut FactSink) {
     match said {
-        Said::Result(text) => facts.answered(turn, text),
-        Said::Failed(message) => facts.ended(turn, TurnOutcome::Failed { failure: engine_failed(message) }),
-        Said::Interrupted => facts.ended(turn, TurnOutcome::Interrupted),
+        ParrotOutcome::Result(text) => facts.answered(turn, text),
+        ParrotOutcome::Failed(message) => {
+            facts.ended(turn, TurnOutcome::Failed { failure: engine_failed(message) })
+        }
+        ParrotOutcome::Interrupted => facts.ended(turn, TurnOutcome::Interrupted),
     }
 }
 
 fn words(line: &[u8]) -> Option<String> {
-    let words: Words<'_> = serde_json::from_slice(line).ok()?;
+    let words: ParrotTextLine<'_> = serde_json::from_slice(line).ok()?;
     Some(words.text.into_owned())
 }
 
-fn approval(gate: &Gate<'_>) -> Question {
+fn approval(gate: &ParrotGateLine<'_>) -> Question {
     let choice = |label: &str, safe| InteractionOption { label: label.to_owned(), safe };
     let options = vec![choice("Approve", false), choice("Decline", true)];
     if let Some(subject) = covered(gate) {
@@ -178,7 +180,7 @@ fn approval(gate: &Gate<'_>) -> Question {
 }
 
 /// What a gate is about that has a kind and a command.
-fn covered(gate: &Gate<'_>) -> Option<ApprovalSubject> {
+fn covered(gate: &ParrotGateLine<'_>) -> Option<ApprovalSubject> {
     let (kind, command) = (gate.kind.as_deref()?, gate.command.as_deref()?);
     let (first, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
     let text = |name: &str, text: &str| RequestField {
@@ -203,45 +205,53 @@ fn covered(gate: &Gate<'_>) -> Option<ApprovalSubject> {
     })
 }
 
-impl Tongue for Reader {
+impl LineProtocol for ParrotReader {
     const VERSION: &'static str = "parrot/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);
         }
     }
 
-    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut Facts) {
-        let Some(members) = Members::of(line.head) else { return };
+    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
+        let Some(members) = JsonMembers::of(line.head) else { return };
         match (members.text("type").as_deref(), members.text("id")) {
             (Some("text" | "output" | "progress" | "session" | "turn" | "withdrawn"), _) => {}
             (Some("gate"), Some(id)) => {
                 let text = &LongLine::refusal();
-                facts.say(FactKind::Write(Tell::Answer { gate: &id, text, approved: false }.line()));
+                facts.say(FactKind::Write(ParrotCommand::Answer { gate: &id, text, approved: false }.line()));
             }
-            (Some("gate"), None) => self.is_over(Said::Failed(line.failure("a request").message), facts),
+            (Some("gate"), None) => {
+                self.is_over(ParrotOutcome::Failed(line.failure("a request").message), facts)
+            }
             // It may have been the last word of the turn.
-            (Some(_) | None, _) => self.is_over(Said::Failed(line.failure("a message").message), facts),
+            (Some(_) | None, _) => {
+                self.is_over(ParrotOutcome::Failed(line.failure("a message").message), facts)
+            }
         }
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut Facts) {
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
         let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
         let failed = |reader: &Self| TurnOutcome::Failed { failure: reader.failure(departure) };
         match (self.form, &self.last) {
-            (Form::Resumable, Some(said @ Said::Result(_))) if left_well => tell(1, said, facts),
-            (Form::Resumable, Some(said @ (Said::Failed(_) | Said::Interrupted))) => tell(1, said, facts),
-            (Form::Resumable, _) if departure.cause == ExitCause::Interrupted => {
+            (ParrotForm::Resumable, Some(said @ ParrotOutcome::Result(_))) if left_well => {
+                tell(1, said, facts)
+            }
+            (ParrotForm::Resumable, Some(said @ (ParrotOutcome::Failed(_) | ParrotOutcome::Interrupted))) => {
+                tell(1, said, facts)
+            }
+            (ParrotForm::Resumable, _) if departure.cause == ExitCause::Interrupted => {
                 facts.ended(1, TurnOutcome::Interrupted)
             }
-            (Form::Resumable, _) => facts.ended(1, failed(self)),
+            (ParrotForm::Resumable, _) => facts.ended(1, failed(self)),
             // Between turns there is nothing to be ended: that the process is gone is told by its keeper.
-            (Form::Sticky, _) if self.ended > 0 && self.begun <= self.ended => {}
-            (Form::Sticky, _) if departure.cause == ExitCause::Interrupted => {
+            (ParrotForm::Sticky, _) if self.ended > 0 && self.begun <= self.ended => {}
+            (ParrotForm::Sticky, _) if departure.cause == ExitCause::Interrupted => {
                 facts.ended(self.ended + 1, TurnOutcome::Interrupted);
             }
-            (Form::Sticky, _) => facts.ended(self.ended + 1, failed(self)),
+            (ParrotForm::Sticky, _) => facts.ended(self.ended + 1, failed(self)),
         }
     }
 
@@ -259,8 +269,8 @@ impl Tongue for Reader {
 
     fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         match self.form {
-            Form::Resumable => Err(UnsupportedOperation::Lacks { ability: EngineAbility::Hold }),
-            Form::Sticky => Ok(Tell::Prompt { text: prompt }.line()),
+            ParrotForm::Resumable => Err(UnsupportedOperation::Lacks { ability: EngineAbility::Hold }),
+            ParrotForm::Sticky => Ok(ParrotCommand::Prompt { text: prompt }.line()),
         }
     }
 
@@ -270,21 +280,21 @@ impl Tongue for Reader {
             return Err(UnsupportedOperation::Refused { reason: format!("nothing waits at {gate}") });
         }
         let approved = verdict == Some(ApprovalVerdict::Approved);
-        Ok(Tell::Answer { gate, text, approved }.line())
+        Ok(ParrotCommand::Answer { gate, text, approved }.line())
     }
 
     fn steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
-        Ok(Tell::Steer { text }.line())
+        Ok(ParrotCommand::Steer { text }.line())
     }
 
     fn interrupt(&mut self) -> InterruptMethod {
-        InterruptMethod::Write(Tell::Interrupt.line())
+        InterruptMethod::Write(ParrotCommand::Interrupt.line())
     }
 
     fn leave(&mut self) -> ShutdownMethod {
         match self.form {
-            Form::Resumable => ShutdownMethod::Signal(ProcessSignal::Terminate),
-            Form::Sticky => ShutdownMethod::CloseInput,
+            ParrotForm::Resumable => ShutdownMethod::Signal(ProcessSignal::Terminate),
+            ParrotForm::Sticky => ShutdownMethod::CloseInput,
         }
     }
 }

@@ -20,12 +20,12 @@ use crate::{acp, failing::unusable, tongue::LineInterpreter};
 
 /// The adapter.
 #[derive(Debug)]
-pub(crate) struct Qwen;
+pub(crate) struct QwenEngine;
 
 /// Its name.
 const NAME: &str = "qwen";
 
-impl Engine for Qwen {
+impl Engine for QwenEngine {
     fn name(&self) -> &str {
         NAME
     }
@@ -95,7 +95,7 @@ impl Engine for Qwen {
 
     fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         match order.kind {
-            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::Reader::new(order))),
+            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::QwenReader::new(order))),
             // Model and sandbox were settled by the command line.
             ProfileKind::StickyProcess => {
                 acp::interpreter(&LaunchContext { model: None, sandbox: None, ..*order })

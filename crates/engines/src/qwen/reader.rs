@@ -14,12 +14,12 @@ use abide_ports::engine::{
     ShutdownMethod,
 };
 
-use super::native::{Block, Outcome, Spoken, System};
+use super::native::{QwenBlock, QwenMessageLine, QwenResultLine, QwenSystemLine};
 use crate::{
     argument,
     failing::{complaint, engine_failed, went_silently},
     kind,
-    tongue::{Facts, Tongue},
+    tongue::{FactSink, LineProtocol},
 };
 
 /// The only turn of a process.
@@ -32,31 +32,31 @@ const NO_LOGIN: &str = "No auth type is selected";
 
 /// What has been heard of one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Reader {
+pub(super) struct QwenReader {
     resumes: bool,
     has_session: bool,
     trouble: Option<String>,
-    verdict: Option<Verdict>,
+    verdict: Option<QwenVerdict>,
 }
 
 /// What the program says of its turn.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-enum Verdict {
+enum QwenVerdict {
     Completed { answer: String },
     Failed,
 }
 
-impl Reader {
+impl QwenReader {
     pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         let resumes = matches!(order.session, LaunchSession::Resumed(_));
         Self { resumes, has_session: false, trouble: None, verdict: None }
     }
 
     /// Reads a line, if it is one of those that we know.
-    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         match kind::of(line)?.as_ref() {
             "system" => {
-                let system: System<'_> = serde_json::from_slice(line).ok()?;
+                let system: QwenSystemLine<'_> = serde_json::from_slice(line).ok()?;
                 if system.subtype != "init" || !argument::is_session(&system.session_id) {
                     return None;
                 }
@@ -65,7 +65,7 @@ impl Reader {
                 facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
             }
             "assistant" | "user" => {
-                let Spoken { message, parent_tool_use_id } = serde_json::from_slice(line).ok()?;
+                let QwenMessageLine { message, parent_tool_use_id } = serde_json::from_slice(line).ok()?;
                 let by_helper = parent_tool_use_id.is_some();
                 for block in message.content {
                     heard(block, by_helper, facts);
@@ -73,16 +73,16 @@ impl Reader {
             }
             "stream_event" => kind::is_whole(line)?,
             "result" => {
-                let outcome: Outcome<'_> = serde_json::from_slice(line).ok()?;
+                let outcome: QwenResultLine<'_> = serde_json::from_slice(line).ok()?;
                 self.verdict = Some(match outcome.result {
                     Some(answer) if outcome.subtype == "success" && !outcome.is_error => {
-                        Verdict::Completed { answer: answer.into_owned() }
+                        QwenVerdict::Completed { answer: answer.into_owned() }
                     }
                     Some(complaint) => {
                         self.trouble = Some(complaint.into_owned());
-                        Verdict::Failed
+                        QwenVerdict::Failed
                     }
-                    None => Verdict::Failed,
+                    None => QwenVerdict::Failed,
                 });
                 if let Some(error) = outcome.error {
                     self.trouble = Some(error.message.into_owned());
@@ -117,7 +117,7 @@ impl Reader {
 }
 
 /// Says what a piece of a message is about. What helpers of the agent write is not its answer.
-fn heard(block: Block<'_>, by_helper: bool, facts: &mut Facts) {
+fn heard(block: QwenBlock<'_>, by_helper: bool, facts: &mut FactSink) {
     match (block.kind.as_ref(), block.text, block.name) {
         ("text", Some(text), _) if !by_helper => facts.say(FactKind::Text(text.into_owned())),
         ("tool_use", _, Some(tool)) => {
@@ -134,19 +134,19 @@ fn heard(block: Block<'_>, by_helper: bool, facts: &mut Facts) {
     }
 }
 
-impl Tongue for Reader {
+impl LineProtocol for QwenReader {
     const VERSION: &'static str = "qwen/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);
         }
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut Facts) {
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
         let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
         match &self.verdict {
-            Some(Verdict::Completed { answer }) if left_well && self.has_session => {
+            Some(QwenVerdict::Completed { answer }) if left_well && self.has_session => {
                 facts.answered(TURN, answer);
             }
             _ if departure.cause == ExitCause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),

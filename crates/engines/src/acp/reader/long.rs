@@ -4,18 +4,18 @@
 use abide_domain::event::TurnOutcome;
 use abide_ports::engine::{EngineSessionStatus, FactKind};
 
-use super::{Conversation, Phase, Turn};
+use super::{AcpPhase, AcpReader, AcpTurn};
 use crate::{
     acp::words,
-    head::Members,
-    tongue::{Facts, LongLine, Tongue as _},
+    head::JsonMembers,
+    tongue::{FactSink, LineProtocol as _, LongLine},
 };
 
-impl Conversation {
+impl AcpReader {
     /// A line of which only the beginning is known.
-    pub(super) fn skipped(&mut self, line: &LongLine<'_>, facts: &mut Facts) {
+    pub(super) fn skipped(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
         // What is no object is no message.
-        let Some(members) = Members::of(line.head) else { return };
+        let Some(members) = JsonMembers::of(line.head) else { return };
         let what = match (members.text("method").as_deref(), members.raw("id")) {
             // Told for people who watch. What a request needs of it is declined then.
             (Some("session/update" | "$/cancel_request"), None) => return,
@@ -25,10 +25,12 @@ impl Conversation {
         };
         let failure = line.failure(what);
         match self.phase {
-            Phase::Greeting | Phase::Opening { .. } | Phase::Setting(..) => self.give_up(failure, facts),
-            Phase::Talking => match self.status() {
+            AcpPhase::Greeting | AcpPhase::Opening { .. } | AcpPhase::Setting(..) => {
+                self.give_up(failure, facts)
+            }
+            AcpPhase::Talking => match self.status() {
                 EngineSessionStatus::Working | EngineSessionStatus::AtGate => {
-                    self.turn = Turn::default();
+                    self.turn = AcpTurn::default();
                     self.ended += 1;
                     self.gates.forget();
                     facts.ended(self.ended, TurnOutcome::Failed { failure });
@@ -37,7 +39,7 @@ impl Conversation {
                 | EngineSessionStatus::BetweenTurns
                 | EngineSessionStatus::Over => {}
             },
-            Phase::Broken => {}
+            AcpPhase::Broken => {}
         }
     }
 }
