@@ -13,18 +13,19 @@ use crate::translate;
 
 /// Serves MCP on our standard streams until the client closes them.
 pub async fn serve(runtime: Handle) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let service = Tools { runtime }.serve(rmcp::transport::stdio()).await?;
+    let service = TerminalTools { runtime }.serve(rmcp::transport::stdio()).await?;
     service.waiting().await?;
     Ok(())
 }
 
-struct Tools {
+struct TerminalTools {
     runtime: Handle,
 }
 
 /// What `terminal_run` takes: the part of `exec.run` that a model needs.
 #[derive(Debug, Deserialize, JsonSchema)]
-struct RunParams {
+#[schemars(rename = "RunParams")]
+struct TerminalRunParams {
     /// The session, as `terminal_create` named it.
     session_id: String,
     /// The command, as one would type it. The shell remembers directory, variables and functions.
@@ -38,7 +39,7 @@ struct RunParams {
 }
 
 #[tool_router]
-impl Tools {
+impl TerminalTools {
     #[tool(description = "Start a persistent shell session. Returns its session_id.")]
     async fn terminal_create(
         &self,
@@ -53,7 +54,7 @@ impl Tools {
     )]
     async fn terminal_run(
         &self,
-        Parameters(StrictJson(params)): Parameters<StrictJson<RunParams>>,
+        Parameters(StrictJson(params)): Parameters<StrictJson<TerminalRunParams>>,
     ) -> CallToolResult {
         let execute = translate::execute(wire::ExecParams {
             session_id: params.session_id,
@@ -107,7 +108,7 @@ impl Tools {
     name = "abide",
     instructions = "Persistent terminal sessions: create one, then run commands in it."
 )]
-impl rmcp::ServerHandler for Tools {}
+impl rmcp::ServerHandler for TerminalTools {}
 
 fn result(answer: Result<Reply, TerminalError>) -> CallToolResult {
     match answer.map(value) {

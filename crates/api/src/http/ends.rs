@@ -18,7 +18,7 @@ use super::pages::MAX_PAGE_BYTES;
 /// How many turns are read at once.
 const TURNS_AT_ONCE: usize = 200;
 
-type Ends = BTreeMap<Attempt, (ExitStatus, Option<Timestamp>)>;
+type AttemptExits = BTreeMap<Attempt, (ExitStatus, Option<Timestamp>)>;
 
 /// Adds the exit to each attempt of these turns that is recorded with a later turn.
 pub(super) async fn fill_in(store: &dyn Store, run: RunId, turns: &mut [Turn]) -> Result<(), StoreError> {
@@ -46,13 +46,13 @@ fn is_open(record: &AttemptRecord) -> bool {
     record.process.is_some() && record.exit.is_none()
 }
 
-fn ends_of(turns: &[Turn]) -> Ends {
+fn ends_of(turns: &[Turn]) -> AttemptExits {
     let records = turns.iter().flat_map(|turn| &turn.attempts);
     records.filter_map(|record| Some((record.attempt, (record.exit?, record.ended_at)))).collect()
 }
 
 /// How an attempt ended, if any turn says so.
-async fn find(store: &dyn Store, run: RunId, attempt: Attempt) -> Result<Ends, StoreError> {
+async fn find(store: &dyn Store, run: RunId, attempt: Attempt) -> Result<AttemptExits, StoreError> {
     let first = PageRequest::first(TURNS_AT_ONCE).within(MAX_PAGE_BYTES);
     let mut page = first.clone();
     loop {

@@ -11,11 +11,11 @@ use axum::{Json, extract::State};
 use futures_util::future::join_all;
 use tokio::{sync::Mutex, time::Instant};
 
-use super::{Interface, problem::Problem, translate};
+use super::{HttpState, problem::HttpProblem, translate};
 
 /// What was last found, and when.
 #[derive(Debug, Default)]
-pub(super) struct Found(Mutex<Option<(Instant, Vec<wire::EngineView>)>>);
+pub(super) struct EngineCache(Mutex<Option<(Instant, Vec<wire::EngineView>)>>);
 
 /// For how long what was found is believed.
 const BELIEVED: Duration = Duration::from_secs(60);
@@ -28,8 +28,8 @@ const BELIEVED: Duration = Duration::from_secs(60);
     responses((status = 200, description = "All engines; there is never a second page.", body = wire::ListResponse<wire::EngineView>)),
 )]
 pub(super) async fn list(
-    State(interface): State<Interface>,
-) -> Result<Json<wire::ListResponse<wire::EngineView>>, Problem> {
+    State(interface): State<HttpState>,
+) -> Result<Json<wire::ListResponse<wire::EngineView>>, HttpProblem> {
     let mut found = interface.0.engines.0.lock().await;
     let items = match found.as_ref().filter(|(at, _)| at.elapsed() < BELIEVED) {
         Some((_, engines)) => engines.clone(),
@@ -42,7 +42,7 @@ pub(super) async fn list(
     Ok(Json(wire::ListResponse { items, next_cursor: None }))
 }
 
-async fn look(interface: &Interface) -> Vec<wire::EngineView> {
+async fn look(interface: &HttpState) -> Vec<wire::EngineView> {
     let daemon = interface.daemon();
     let names = daemon.catalogue().names();
     let looked = join_all(names.iter().map(|name| daemon.examine(name))).await;

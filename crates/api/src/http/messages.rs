@@ -6,9 +6,9 @@ use abide_wire::message as wire;
 use axum::{Json, extract::State, http::StatusCode};
 
 use super::{
-    Interface,
-    body::{JsonBody, Path, check_length},
-    problem::{Code, Problem},
+    HttpState,
+    body::{JsonBody, PathParams, check_length},
+    problem::{HttpProblem, ProblemCode},
     runs::{CHANNEL, fresh_message, run_id},
     translate,
 };
@@ -31,10 +31,10 @@ use super::{
     ),
 )]
 pub(super) async fn send(
-    State(interface): State<Interface>,
-    Path(id): Path<String>,
+    State(interface): State<HttpState>,
+    PathParams(id): PathParams<String>,
     body: JsonBody<wire::SendMessageRequest>,
-) -> Result<(StatusCode, Json<wire::SendMessageResponse>), Problem> {
+) -> Result<(StatusCode, Json<wire::SendMessageResponse>), HttpProblem> {
     let wire::SendMessageRequest { message_id, text, on_busy } = body.parsed;
     check_length("message_id", message_id.as_deref().unwrap_or("-"), 1, 200)?;
     check_length("text", &text, 1, 1_000_000)?;
@@ -49,15 +49,15 @@ pub(super) async fn send(
         Outcome::Changed(_) | Outcome::Absorbed => false,
         Outcome::Repeated(holder) if holder == run => true,
         Outcome::Repeated(holder) => {
-            return Err(Problem::new(
-                Code::IdempotencyConflict,
+            return Err(HttpProblem::new(
+                ProblemCode::IdempotencyConflict,
                 format!("a message of that name was for run {holder}; use a new name for a new message"),
             ));
         }
     };
     let inbound = daemon.store().inbound(key.clone()).await?;
     let inbound =
-        inbound.ok_or_else(|| Problem::internal("the message was taken and is not in the ledger"))?;
+        inbound.ok_or_else(|| HttpProblem::internal("the message was taken and is not in the ledger"))?;
     let execution_status = translate::inbound_status(inbound.execution_status);
     let taken = wire::SendMessageResponse { message_id: key.message_id, execution_status, duplicate };
     Ok((StatusCode::ACCEPTED, Json(taken)))
@@ -76,10 +76,12 @@ pub(super) async fn send(
     ),
 )]
 pub(super) async fn inbound(
-    State(interface): State<Interface>,
-    Path((channel, message_id)): Path<(String, String)>,
-) -> Result<Json<wire::InboundView>, Problem> {
-    let unknown = || Problem::new(Code::MessageNotFound, "no message of that name ever came by that channel");
+    State(interface): State<HttpState>,
+    PathParams((channel, message_id)): PathParams<(String, String)>,
+) -> Result<Json<wire::InboundView>, HttpProblem> {
+    let unknown = || {
+        HttpProblem::new(ProblemCode::MessageNotFound, "no message of that name ever came by that channel")
+    };
     if channel.contains('\0') || message_id.contains('\0') {
         return Err(unknown());
     }

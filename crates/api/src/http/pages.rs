@@ -10,7 +10,7 @@ use axum::{
 use serde::Serialize;
 
 use super::{
-    budget::{self, Reservation},
+    budget::{self, ByteReservation},
     translate,
 };
 
@@ -24,7 +24,7 @@ const FIRST_ENTRIES: usize = 8;
 const MAX_ENTRIES: usize = 128;
 
 /// An answer that may be as large as a page, with the room that was reserved for it before it was read.
-pub(super) fn answer(value: &impl Serialize, reservation: Option<Reservation>) -> Response {
+pub(super) fn answer(value: &impl Serialize, reservation: Option<ByteReservation>) -> Response {
     // Texts, numbers and JSON values can always be written.
     let text = serde_json::to_vec(value).unwrap_or_default();
     ([(header::CONTENT_TYPE, "application/json")], budget::body(text, reservation)).into_response()
@@ -32,7 +32,7 @@ pub(super) fn answer(value: &impl Serialize, reservation: Option<Reservation>) -
 
 /// An entry as it is written out for readers.
 #[derive(Debug)]
-pub(super) struct WrittenEntry {
+pub(super) struct EncodedEntry {
     pub(super) seq: JournalSeq,
     pub(super) run: RunId,
     /// An event of the wire, as JSON.
@@ -42,7 +42,7 @@ pub(super) struct WrittenEntry {
 /// Some entries, in order.
 #[derive(Debug)]
 pub(super) struct EntryPage {
-    pub(super) entries: Vec<WrittenEntry>,
+    pub(super) entries: Vec<EncodedEntry>,
     /// Whether there is more behind them.
     pub(super) has_more: bool,
 }
@@ -67,7 +67,7 @@ pub(super) async fn read(
             }
             let json = write(entry);
             (bytes, largest, after) = (bytes + json.len(), largest.max(json.len()), entry.seq);
-            entries.push(WrittenEntry { seq: entry.seq, run: entry.run_id, json });
+            entries.push(EncodedEntry { seq: entry.seq, run: entry.run_id, json });
         }
         if is_end {
             return Ok(EntryPage { entries, has_more: false });

@@ -8,7 +8,7 @@ use abide_domain::interaction::{GatePurpose, Interaction, InteractionKind, Inter
 use abide_wire::access::Permission;
 use axum::http::Method;
 
-use super::problem::{Code, Problem};
+use super::problem::{HttpProblem, ProblemCode};
 use crate::access::Principal;
 
 /// What a client must show for a route.
@@ -75,25 +75,25 @@ fn of(method: &Method, route: Option<&str>) -> RouteAccess {
 }
 
 /// Refuses a client whose credential does not permit this route.
-pub(super) fn check(principal: &Principal, method: &Method, route: Option<&str>) -> Result<(), Problem> {
+pub(super) fn check(principal: &Principal, method: &Method, route: Option<&str>) -> Result<(), HttpProblem> {
     match of(method, route) {
         Credential | Question => Ok(()),
         Needs(permission) => require(principal, permission),
         Token if principal.sign_in.is_none() => Ok(()),
-        Token => Err(Problem::new(
-            Code::PermissionDenied,
+        Token => Err(HttpProblem::new(
+            ProblemCode::PermissionDenied,
             "a sign-in cannot make another one; show the token itself: authorization: Bearer TOKEN",
         )),
     }
 }
 
 /// Refuses a client without this permission.
-pub(super) fn require(principal: &Principal, needed: Permission) -> Result<(), Problem> {
+pub(super) fn require(principal: &Principal, needed: Permission) -> Result<(), HttpProblem> {
     if principal.permissions.permit(needed) {
         return Ok(());
     }
-    Err(Problem::new(
-        Code::PermissionDenied,
+    Err(HttpProblem::new(
+        ProblemCode::PermissionDenied,
         format!(
             "this needs the permission {}, and the token {} has only {}; the owner can make another one: abide token new \
              NAME --permit {}",

@@ -8,9 +8,9 @@ use axum::{Json, extract::State, http::header, response::IntoResponse};
 use tokio::sync::oneshot;
 
 use super::{
-    Interface, Stop,
+    HttpState, StopMode,
     body::OptionalBody,
-    problem::{Code, Problem},
+    problem::{HttpProblem, ProblemCode},
     translate,
 };
 use crate::metrics::{self, CONTENT_TYPE, STATUSES};
@@ -32,13 +32,15 @@ pub(super) async fn health() -> Json<wire::HealthResponse> {
         (status = 503, description = "`NOT_READY`, `STORE_GONE`, `STORE_IN_USE`"),
     ),
 )]
-pub(super) async fn ready(State(interface): State<Interface>) -> Result<Json<wire::HealthResponse>, Problem> {
+pub(super) async fn ready(
+    State(interface): State<HttpState>,
+) -> Result<Json<wire::HealthResponse>, HttpProblem> {
     interface.daemon().store().health()?;
     if interface.daemon().is_ready() {
         let resource_pressure = interface.daemon().shortage(None).map(|shortage| shortage.to_string());
         Ok(Json(wire::HealthResponse { status: "ready".to_owned(), resource_pressure }))
     } else {
-        Err(Problem::new(Code::NotReady, "the daemon is still taking up what it found; try again"))
+        Err(HttpProblem::new(ProblemCode::NotReady, "the daemon is still taking up what it found; try again"))
     }
 }
 
@@ -48,7 +50,7 @@ pub(super) async fn ready(State(interface): State<Interface>) -> Result<Json<wir
     responses((status = 200, description = "Figures in the OpenMetrics text format.", body = String,
         content_type = "application/openmetrics-text")),
 )]
-pub(super) async fn metrics(State(interface): State<Interface>) -> Result<impl IntoResponse, Problem> {
+pub(super) async fn metrics(State(interface): State<HttpState>) -> Result<impl IntoResponse, HttpProblem> {
     let text = interface.0.metrics.text(interface.daemon()).await?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text))
 }
@@ -58,7 +60,9 @@ pub(super) async fn metrics(State(interface): State<Interface>) -> Result<impl I
     get, path = "/v1/status", tag = "service", operation_id = "status",
     responses((status = 200, description = "What runs and waits.", body = wire::DaemonStatus)),
 )]
-pub(super) async fn status(State(interface): State<Interface>) -> Result<Json<wire::DaemonStatus>, Problem> {
+pub(super) async fn status(
+    State(interface): State<HttpState>,
+) -> Result<Json<wire::DaemonStatus>, HttpProblem> {
     let daemon = interface.daemon();
     let (held, queued) = daemon.occupancy();
     let tally = daemon.store().tally().await?;
@@ -85,7 +89,7 @@ pub(super) async fn status(State(interface): State<Interface>) -> Result<Json<wi
 }
 
 /// How many terminal sessions there are.
-async fn sessions(interface: &Interface) -> u64 {
+async fn sessions(interface: &HttpState) -> u64 {
     let (answer, answered) = oneshot::channel();
     interface.0.terminals.call(Call::Stats, move |reply| {
         let _the_client_left = answer.send(reply);
@@ -114,21 +118,21 @@ async fn sessions(interface: &Interface) -> u64 {
     ),
 )]
 pub(super) async fn stop(
-    State(interface): State<Interface>,
+    State(interface): State<HttpState>,
     OptionalBody(request): OptionalBody<wire::StopDaemonRequest>,
-) -> Result<Json<wire::StopDaemonResponse>, Problem> {
+) -> Result<Json<wire::StopDaemonResponse>, HttpProblem> {
     if request.keep {
-        interface.0.stop.send_replace(Stop::Keep);
+        interface.0.stop.send_replace(StopMode::Keep);
         return Ok(Json(wire::StopDaemonResponse::default()));
     }
     // A stop that was begun is finished, whether or not its client waits for it.
     let stopping = tokio::spawn(async move {
         let sessions = sessions(&interface).await;
         let stopped = interface.daemon().stop().await;
-        interface.0.stop.send_replace(Stop::Orderly);
+        interface.0.stop.send_replace(StopMode::Orderly);
         stopped.map(|stopped| (stopped, sessions))
     });
-    let stopped = stopping.await.map_err(|_| Problem::internal("the stop came to a bad end"))?;
+    let stopped = stopping.await.map_err(|_| HttpProblem::internal("the stop came to a bad end"))?;
     let (stopped, sessions) = stopped?;
     let names = |was: BeforeStop| {
         let runs = stopped.runs.iter().filter(move |stopped| stopped.was == was);

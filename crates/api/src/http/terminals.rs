@@ -26,13 +26,13 @@ use tokio::sync::{
 };
 
 use super::{
-    Interface, Stop,
+    HttpState, StopMode,
     body::RawJson,
-    budget::{self, Reservation},
-    guard::Credential,
-    problem::{Code, Problem},
+    budget::{self, ByteReservation},
+    guard::RequestCredential,
+    problem::{HttpProblem, ProblemCode},
 };
-use crate::rpc::Conversation;
+use crate::rpc::RpcConnection;
 
 /// Makes one call of a terminal method.
 ///
@@ -49,10 +49,10 @@ use crate::rpc::Conversation;
     ),
 )]
 pub(super) async fn call(
-    State(interface): State<Interface>,
-    Extension(credential): Extension<Credential>,
+    State(interface): State<HttpState>,
+    Extension(credential): Extension<RequestCredential>,
     RawJson(sent): RawJson,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     check(&sent)?;
     let terminals = interface.0.terminals.clone();
     let (say, mut said) = unbounded_channel();
@@ -60,7 +60,7 @@ pub(super) async fn call(
         let _the_client_left = say.send(event);
         Flow::Go
     });
-    let mut talk = Conversation::default();
+    let mut talk = RpcConnection::default();
     let mut made = None;
     talk.hear(&sent, |ticket, call| made = Some((ticket, call)));
     let mut reservation = None;
@@ -120,15 +120,15 @@ fn expected_bytes(call: &Call) -> usize {
 }
 
 /// Refuses what is no request, or one that can only be met over a WebSocket.
-fn check(sent: &[u8]) -> Result<(), Problem> {
+fn check(sent: &[u8]) -> Result<(), HttpProblem> {
     let request: wire::JsonRpcRequest = serde_json::from_slice(sent)
-        .map_err(|error| Problem::invalid(format!("not a JSON-RPC 2.0 request: {error}")))?;
+        .map_err(|error| HttpProblem::invalid(format!("not a JSON-RPC 2.0 request: {error}")))?;
     let named = request.id.is_none_or(|id| id.is_string() || id.is_number());
     if request.jsonrpc != "2.0" || !named {
-        return Err(Problem::invalid("jsonrpc must be \"2.0\" and id a string or number"));
+        return Err(HttpProblem::invalid("jsonrpc must be \"2.0\" and id a string or number"));
     }
     if request.method == "exec.stream" {
-        return Err(Problem::invalid(
+        return Err(HttpProblem::invalid(
             "exec.stream needs the WebSocket, GET /v1/rpc; exec.run and exec.output do not",
         ));
     }
@@ -146,17 +146,20 @@ fn check(sent: &[u8]) -> Result<(), Problem> {
     ),
 )]
 pub(super) async fn connect(
-    State(interface): State<Interface>,
-    Extension(credential): Extension<Credential>,
+    State(interface): State<HttpState>,
+    Extension(credential): Extension<RequestCredential>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let (mut parts, _) = request.into_parts();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &interface).await.map_err(|_| {
-        Problem::new(Code::UpgradeRequired, "ask for a WebSocket, or make single calls with POST /v1/rpc")
+        HttpProblem::new(
+            ProblemCode::UpgradeRequired,
+            "ask for a WebSocket, or make single calls with POST /v1/rpc",
+        )
     })?;
     let place = interface.0.streams.clone().try_acquire_owned().map_err(|_| {
-        Problem::new(
-            Code::TooManyConnections,
+        HttpProblem::new(
+            ProblemCode::TooManyConnections,
             "too many streams are open (setting http.max_streams); close some",
         )
     })?;
@@ -183,15 +186,15 @@ const STOP_AT: usize = 4 << 20;
 /// What the runtime's thread and a client's task both know: how many bytes the client is still to be told, in answers
 /// and streams.
 #[derive(Debug)]
-struct Load {
-    interface: Interface,
+struct ClientBacklog {
+    interface: HttpState,
     bytes: AtomicUsize,
     /// Whether a session is held back for it.
     holds: AtomicBool,
 }
 
-impl Load {
-    fn new(interface: Interface) -> Self {
+impl ClientBacklog {
+    fn new(interface: HttpState) -> Self {
         Self { interface, bytes: AtomicUsize::new(0), holds: AtomicBool::new(false) }
     }
 
@@ -221,16 +224,16 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for ClientBacklog {
     fn drop(&mut self) {
         self.interface.0.budget.remove_streamed(*self.bytes.get_mut());
     }
 }
 
-async fn serve(interface: Interface, credential: Credential, mut socket: WebSocket) {
+async fn serve(interface: HttpState, credential: RequestCredential, mut socket: WebSocket) {
     let terminals = interface.0.terminals.clone();
     let client = terminals.client();
-    let load = Arc::new(Load::new(interface.clone()));
+    let load = Arc::new(ClientBacklog::new(interface.clone()));
     let (say, mut said) = unbounded_channel();
     let listener: Listener = {
         let load = load.clone();
@@ -245,11 +248,11 @@ async fn serve(interface: Interface, credential: Credential, mut socket: WebSock
         })
     };
     let mut stop = interface.0.stop.subscribe();
-    let mut talk = Conversation::default();
+    let mut talk = RpcConnection::default();
     let mut next = None;
     loop {
         // Room for a large answer is taken before it is written out, and given back when the client has it.
-        let mut reservation: Option<Reservation> = None;
+        let mut reservation: Option<ByteReservation> = None;
         tokio::select! {
             received = socket.recv(), if load.takes_requests() => match received {
                 Some(Ok(Message::Text(text))) => talk.hear(text.as_bytes(), |ticket, call| {
@@ -290,8 +293,8 @@ async fn serve(interface: Interface, credential: Credential, mut socket: WebSock
     terminals.leave(client);
 }
 
-async fn stopped(stop: &mut watch::Receiver<Stop>) {
-    let _nobody_can_ask_any_more = stop.wait_for(|stop| *stop != Stop::No).await;
+async fn stopped(stop: &mut watch::Receiver<StopMode>) {
+    let _nobody_can_ask_any_more = stop.wait_for(|stop| *stop != StopMode::No).await;
 }
 
 /// From this size on, an event is written out only when there is room for it.
@@ -308,7 +311,7 @@ async fn following(next: &mut Option<Event>, said: &mut UnboundedReceiver<Event>
 /// Takes what the runtime said, as much of it as there is and fits; says how many bytes of output that were. A large one
 /// that follows is put aside: it needs room of its own.
 fn hear(
-    talk: &mut Conversation,
+    talk: &mut RpcConnection,
     first: Event,
     said: &mut UnboundedReceiver<Event>,
     next: &mut Option<Event>,
@@ -329,7 +332,7 @@ fn hear(
 }
 
 /// Sends every line as a message of its own.
-async fn tell(socket: &mut WebSocket, talk: &mut Conversation) -> Result<(), axum::Error> {
+async fn tell(socket: &mut WebSocket, talk: &mut RpcConnection) -> Result<(), axum::Error> {
     let lines = Bytes::from(std::mem::take(&mut talk.out));
     for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         // The lines are JSON of our own making, so they are text.

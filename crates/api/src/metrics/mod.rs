@@ -20,7 +20,7 @@ use abide_ports::{
     watch::{CommitObserver, CommitReport, CompletedItem},
 };
 
-use families::{Families, Outcome, Removed};
+use families::{KindLabel, MetricFamilies, OutcomeLabel};
 pub use requests::measure;
 
 /// What the answer is written in.
@@ -28,15 +28,15 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 
 /// All figures of this process. Cheap to clone; all clones are one.
 #[derive(Clone)]
-pub struct Metrics(Arc<Families>);
+pub struct DaemonMetrics(Arc<MetricFamilies>);
 
 /// Somebody who reads a stream, counted for as long as this lives.
 #[derive(Debug)]
-pub struct StreamReader(Metrics);
+pub struct StreamReaderGuard(DaemonMetrics);
 
 /// What retention takes away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leftover {
+pub enum RetentionItem {
     /// A run's private directory.
     Private,
     /// A run's own workspace.
@@ -48,16 +48,16 @@ pub enum Leftover {
 /// How many running runs are looked at for one that has stalled. There are as many as there are slots.
 const MOST_RUNNING: usize = 10_000;
 
-impl Default for Metrics {
+impl Default for DaemonMetrics {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Metrics {
+impl DaemonMetrics {
     /// Figures that are all nothing.
     pub fn new() -> Self {
-        Self(Arc::new(Families::new()))
+        Self(Arc::new(MetricFamilies::new()))
     }
 
     /// Everything, as text.
@@ -67,24 +67,24 @@ impl Metrics {
     }
 
     /// Counts a reader of a stream.
-    pub fn stream_reader(&self) -> StreamReader {
+    pub fn stream_reader(&self) -> StreamReaderGuard {
         self.0.stream_readers.inc();
-        StreamReader(self.clone())
+        StreamReaderGuard(self.clone())
     }
 
     /// Counts something that retention took away.
-    pub fn removed(&self, what: Leftover) {
+    pub fn removed(&self, what: RetentionItem) {
         let kind = match what {
-            Leftover::Private => "private",
-            Leftover::Workspace => "workspace",
-            Leftover::Process => "process",
+            RetentionItem::Private => "private",
+            RetentionItem::Workspace => "workspace",
+            RetentionItem::Process => "process",
         };
-        self.0.removed.get_or_create(&Removed { kind }).inc();
+        self.0.removed.get_or_create(&KindLabel { kind }).inc();
     }
 
     /// Counts lines of the log or spans that nobody could take.
     pub fn dropped(&self, kind: &'static str, count: u64) {
-        self.0.dropped.get_or_create(&Removed { kind }).inc_by(count);
+        self.0.dropped.get_or_create(&KindLabel { kind }).inc_by(count);
     }
 
     /// Reads what is.
@@ -151,7 +151,7 @@ fn seconds(span: TimeSpan) -> Duration {
     Duration::from_micros(span.0)
 }
 
-impl CommitObserver for Metrics {
+impl CommitObserver for DaemonMetrics {
     fn committed(&self, sight: &CommitReport<'_>) {
         let families = &*self.0;
         families.commit_seconds.observe(sight.took.as_secs_f64());
@@ -167,7 +167,7 @@ impl CommitObserver for Metrics {
                     families.turn_seconds.observe(took.as_secs_f64());
                 }
                 CompletedItem::Run(run) => {
-                    families.runs_finished.get_or_create(&Outcome { outcome: run.status.name() }).inc();
+                    families.runs_finished.get_or_create(&OutcomeLabel { outcome: run.status.name() }).inc();
                 }
                 CompletedItem::Delivered(lag) => {
                     families.delivery_lag_seconds.observe(seconds(*lag).as_secs_f64())
@@ -177,15 +177,15 @@ impl CommitObserver for Metrics {
     }
 }
 
-impl Drop for StreamReader {
+impl Drop for StreamReaderGuard {
     fn drop(&mut self) {
         self.0.0.stream_readers.dec();
     }
 }
 
-impl fmt::Debug for Metrics {
+impl fmt::Debug for DaemonMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics").finish_non_exhaustive()
+        f.debug_struct("DaemonMetrics").finish_non_exhaustive()
     }
 }
 

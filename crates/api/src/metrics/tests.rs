@@ -8,7 +8,7 @@ use abide_testkit::history::Author;
 use super::*;
 
 /// Commits a random history the way that a watched store does.
-async fn watched(metrics: &Metrics, store: &MemoryStore, commits: Vec<JournalCommit>) {
+async fn watched(metrics: &DaemonMetrics, store: &MemoryStore, commits: Vec<JournalCommit>) {
     for commit in commits {
         let milestones = CompletedItem::of(&commit);
         let committed = store.commit(commit).await.expect("a legal commit is taken");
@@ -24,7 +24,7 @@ fn figure(text: &str, line: &str) -> u64 {
 
 #[tokio::test]
 async fn every_ended_turn_and_run_of_the_ledger_is_counted_once() {
-    let (metrics, store) = (Metrics::new(), MemoryStore::new());
+    let (metrics, store) = (DaemonMetrics::new(), MemoryStore::new());
     let mut author = Author::new(8, 1).with_runs(30);
     watched(&metrics, &store, author.commits(900)).await;
     let (mut turns, mut finished) = (0, 0);
@@ -52,7 +52,7 @@ async fn every_ended_turn_and_run_of_the_ledger_is_counted_once() {
 
 #[test]
 fn a_commit_that_failed_ends_nothing() {
-    let metrics = Metrics::new();
+    let metrics = DaemonMetrics::new();
     let error = StoreError::Unavailable { reason: "away".to_owned() };
     metrics.committed(&CommitReport { took: Duration::ZERO, outcome: Err(&error), milestones: &[] });
     let text = metrics.0.encode();
@@ -62,7 +62,7 @@ fn a_commit_that_failed_ends_nothing() {
 
 #[test]
 fn a_reader_is_counted_for_as_long_as_it_reads() {
-    let metrics = Metrics::new();
+    let metrics = DaemonMetrics::new();
     let readers = [metrics.stream_reader(), metrics.stream_reader()];
     assert_eq!(figure(&metrics.0.encode(), "abide_stream_readers"), 2);
     drop(readers);

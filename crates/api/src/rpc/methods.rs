@@ -10,47 +10,50 @@ use crate::translate;
 
 /// What the runtime's reply is turned into.
 #[derive(Clone, Copy)]
-pub(super) enum Shape {
+pub(super) enum ResponseShape {
     Created,
     Plain,
     Run(wire::OutputEncoding),
     Stream(wire::OutputEncoding),
     Output(wire::StreamName, wire::OutputEncoding),
 }
-pub(super) fn parse(method: &str, params: Option<&RawValue>) -> Result<Option<(Call, Shape)>, TerminalError> {
+pub(super) fn parse(
+    method: &str,
+    params: Option<&RawValue>,
+) -> Result<Option<(Call, ResponseShape)>, TerminalError> {
     let session = |params: wire::SessionParams| SessionId::from_text(&params.session_id);
     Ok(Some(match method {
-        "session.create" => (translate::create(from(params)?), Shape::Created),
-        "session.info" => (Call::Info(session(from(params)?)), Shape::Plain),
-        "session.list" => (Call::List, Shape::Plain),
+        "session.create" => (translate::create(from(params)?), ResponseShape::Created),
+        "session.info" => (Call::Info(session(from(params)?)), ResponseShape::Plain),
+        "session.list" => (Call::List, ResponseShape::Plain),
         "session.destroy" => {
             let params: wire::DestroySessionParams = from(params)?;
             let session = SessionId::from_text(&params.session_id);
-            (Call::Destroy { session, force: params.force }, Shape::Plain)
+            (Call::Destroy { session, force: params.force }, ResponseShape::Plain)
         }
         "exec.run" => {
             let params: wire::ExecParams = from(params)?;
-            let shape = Shape::Run(params.encoding);
+            let shape = ResponseShape::Run(params.encoding);
             (Call::Run(translate::execute(params)), shape)
         }
         "exec.stream" => {
             let params: wire::ExecParams = from(params)?;
-            let shape = Shape::Stream(params.encoding);
+            let shape = ResponseShape::Stream(params.encoding);
             (Call::Stream(translate::execute(params)), shape)
         }
-        "exec.input" => (translate::input(from(params)?)?, Shape::Plain),
-        "exec.cancel" => (Call::Cancel(session(from(params)?)), Shape::Plain),
+        "exec.input" => (translate::input(from(params)?)?, ResponseShape::Plain),
+        "exec.cancel" => (Call::Cancel(session(from(params)?)), ResponseShape::Plain),
         "exec.output" => {
             let params: wire::ExecOutputParams = from(params)?;
-            (translate::output(&params)?, Shape::Output(params.stream, params.encoding))
+            (translate::output(&params)?, ResponseShape::Output(params.stream, params.encoding))
         }
-        "session.screen" => (Call::Screen(session(from(params)?)), Shape::Plain),
+        "session.screen" => (Call::Screen(session(from(params)?)), ResponseShape::Plain),
         "session.resize" => {
             let params: wire::ResizeSessionParams = from(params)?;
             let size = Size { rows: params.rows, cols: params.cols };
-            (Call::Resize(SessionId::from_text(&params.session_id), size), Shape::Plain)
+            (Call::Resize(SessionId::from_text(&params.session_id), size), ResponseShape::Plain)
         }
-        "system.stats" => (Call::Stats, Shape::Plain),
+        "system.stats" => (Call::Stats, ResponseShape::Plain),
         _ => return Ok(None),
     }))
 }
@@ -62,7 +65,7 @@ fn from<P: DeserializeOwned>(params: Option<&RawValue>) -> Result<P, TerminalErr
 }
 
 #[derive(Deserialize)]
-pub(super) struct Request<'a> {
+pub(super) struct RawRpcRequest<'a> {
     #[serde(default)]
     pub(super) jsonrpc: std::borrow::Cow<'a, str>,
     /// A request without this member is a notification; `null` is an id, if an unwise one.
@@ -78,7 +81,7 @@ fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<&'de RawV
 }
 
 #[derive(Deserialize)]
-pub(super) struct OnlyId {
+pub(super) struct RequestIdOnly {
     pub(super) id: Option<Box<RawValue>>,
 }
 
@@ -181,7 +184,7 @@ mod tests {
 
         #[test]
         fn lines_of_any_bytes_are_a_request_or_an_error_and_never_a_panic(line in ".{0,200}") {
-            let _ = serde_json::from_str::<Request<'_>>(&line);
+            let _ = serde_json::from_str::<RawRpcRequest<'_>>(&line);
         }
     }
 }

@@ -4,18 +4,18 @@ use abide_terminal::{Chunk, Stream, Utf8Pieces};
 use abide_wire::terminal as wire;
 use serde::Serialize;
 
-use super::Conversation;
+use super::RpcConnection;
 use crate::escape::escape;
 use crate::translate;
 
-pub(super) struct StreamState {
+pub(super) struct ExecStreamState {
     pub(super) id: String,
     pub(super) seq: u64,
     pub(super) encoding: wire::OutputEncoding,
     pub(super) text: [Utf8Pieces; 2],
     pub(super) ends: [u64; 2],
 }
-impl Conversation {
+impl RpcConnection {
     pub(super) fn chunk(&mut self, ticket: u64, chunk: Chunk) {
         let Some(mut state) = self.streams.remove(&ticket) else { return };
         match chunk {
@@ -48,7 +48,7 @@ impl Conversation {
 
     pub(super) fn send_chunk(
         &mut self,
-        state: &mut StreamState,
+        state: &mut ExecStreamState,
         kind: &str,
         offset: u64,
         data: String,
@@ -65,7 +65,7 @@ impl Conversation {
             error,
         };
         state.seq += 1;
-        let notification = Notification { jsonrpc: "2.0", method: "exec.chunk", params: &chunk };
+        let notification = RpcNotification { jsonrpc: "2.0", method: "exec.chunk", params: &chunk };
         let Ok(line) = serde_json::to_string(&notification) else { return };
         // The data goes straight to its place; a copy on the way there would cost as much as sending it.
         let (head, tail) =
@@ -87,7 +87,7 @@ fn name(stream: Stream) -> &'static str {
 }
 
 #[derive(Serialize)]
-struct Notification<'a> {
+struct RpcNotification<'a> {
     jsonrpc: &'static str,
     method: &'static str,
     params: &'a wire::ExecChunkNotification,

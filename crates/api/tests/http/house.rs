@@ -4,8 +4,8 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use abide_api::{
     access::{AccessRegistry, NoStorage},
-    http::{Service, Settings as Bounds, Stop, serve},
-    metrics::Metrics,
+    http::{HttpConfig as Bounds, HttpService, StopMode, serve},
+    metrics::DaemonMetrics,
 };
 use abide_daemon::{Daemon, Desk, Habits, Outcome, World};
 use abide_domain::{
@@ -38,22 +38,22 @@ use abide_testkit::clock::FakeClock;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
-use crate::client::{Ask, Listening, Said};
+use crate::client::{TestEventReader, TestRequest, TestResponse};
 
 pub(crate) const TOKEN: &str = "a-token";
 
-pub(crate) struct House {
+pub(crate) struct HttpFixture {
     pub(crate) address: SocketAddr,
     pub(crate) place: tempfile::TempDir,
     daemon: Daemon,
     desk: Arc<Desk>,
     store: Arc<MemoryStore>,
     clock: Arc<FakeClock>,
-    stop: watch::Sender<Stop>,
+    stop: watch::Sender<StopMode>,
     served: JoinHandle<std::io::Result<()>>,
 }
 
-impl House {
+impl HttpFixture {
     pub(crate) async fn open() -> Self {
         Self::with(|_| {}).await
     }
@@ -91,9 +91,9 @@ impl House {
             desk: desk.clone(),
             store: store.clone(),
             clock: clock.clone(),
-            catalogue: Arc::new(Nobody),
-            processes: Arc::new(Nobody),
-            workspaces: Arc::new(Nobody),
+            catalogue: Arc::new(NoopPorts),
+            processes: Arc::new(NoopPorts),
+            workspaces: Arc::new(NoopPorts),
             private: path("private"),
             recovery_max: abide_domain::time::Seconds(300),
             contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
@@ -110,12 +110,12 @@ impl House {
             detached: false,
             limits: Limits::default(),
         });
-        let (stop, stopping) = watch::channel(Stop::No);
-        let service = Service {
+        let (stop, stopping) = watch::channel(StopMode::No);
+        let service = HttpService {
             daemon: daemon.clone(),
             terminals: Arc::new(terminals.expect("threads can be started")),
             access: Arc::new(AccessRegistry::open(TOKEN, None, Box::new(NoStorage)).expect("it is new")),
-            metrics: Metrics::default(),
+            metrics: DaemonMetrics::default(),
             stop: stop.clone(),
             settings: bounds,
         };
@@ -123,32 +123,32 @@ impl House {
         let address = listener.local_addr().expect("it has an address");
         let served = tokio::spawn(serve(listener, None, service, async move {
             let mut stopping = stopping;
-            let _stopped = stopping.wait_for(|stop| *stop != Stop::No).await;
+            let _stopped = stopping.wait_for(|stop| *stop != StopMode::No).await;
         }));
         Self { address, place, daemon, desk, store, clock, stop, served }
     }
 
     /// Stops as the daemon does, and waits until everybody is gone.
     pub(crate) async fn close(self) {
-        self.stop.send_replace(Stop::Keep);
+        self.stop.send_replace(StopMode::Keep);
         self.served.await.expect("it does not panic").expect("it ends well");
     }
 
     /// Asks with the token.
-    pub(crate) async fn ask(&self, ask: Ask) -> Said {
+    pub(crate) async fn ask(&self, ask: TestRequest) -> TestResponse {
         ask.token(TOKEN).of(self.address).await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Said {
-        self.ask(Ask::get(path)).await
+    pub(crate) async fn get(&self, path: &str) -> TestResponse {
+        self.ask(TestRequest::get(path)).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: Value) -> Said {
-        self.ask(Ask::post(path, &body)).await
+    pub(crate) async fn post(&self, path: &str, body: Value) -> TestResponse {
+        self.ask(TestRequest::post(path, &body)).await
     }
 
-    pub(crate) async fn listen(&self, path: &str) -> Listening {
-        Ask::get(path).token(TOKEN).stream(self.address).await
+    pub(crate) async fn listen(&self, path: &str) -> TestEventReader {
+        TestRequest::get(path).token(TOKEN).stream(self.address).await
     }
 
     /// A run that waits for a slot for ever.
@@ -247,9 +247,9 @@ fn settings() -> RunSettings {
 
 /// The rest of the world, in which nothing ever happens.
 #[derive(Debug)]
-struct Nobody;
+struct NoopPorts;
 
-impl EngineLookup for Nobody {
+impl EngineLookup for NoopPorts {
     fn engine(&self, name: &str) -> Option<InstalledEngine> {
         (name == "any").then(|| InstalledEngine {
             engine: Arc::new(Self),
@@ -263,7 +263,7 @@ impl EngineLookup for Nobody {
     }
 }
 
-impl Engine for Nobody {
+impl Engine for NoopPorts {
     fn name(&self) -> &str {
         "any"
     }
@@ -301,7 +301,7 @@ impl Engine for Nobody {
     }
 }
 
-impl Processes for Nobody {
+impl Processes for NoopPorts {
     fn start(&self, name: &str, _: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
         Err(StartError::System(name.to_owned()))
     }
@@ -335,7 +335,7 @@ impl Processes for Nobody {
     }
 }
 
-impl Workspaces for Nobody {
+impl Workspaces for NoopPorts {
     fn prepare(&self, _: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError> {
         Ok(())
     }

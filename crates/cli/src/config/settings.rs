@@ -104,7 +104,7 @@ pub struct Http {
 
 impl Http {
     /// As the interface takes it.
-    pub fn settings(&self) -> abide_api::http::Settings {
+    pub fn settings(&self) -> abide_api::http::HttpConfig {
         let Self {
             allow_remote: _,
             allowed_hosts,
@@ -113,13 +113,13 @@ impl Http {
             max_streams,
             requests_per_second,
         } = self;
-        abide_api::http::Settings {
+        abide_api::http::HttpConfig {
             allowed_hosts: allowed_hosts.clone(),
             max_body_bytes: *max_body_bytes,
             max_connections: *max_connections,
             max_streams: *max_streams,
             requests_per_second: *requests_per_second,
-            ..abide_api::http::Settings::standard(ARTIFACTS)
+            ..abide_api::http::HttpConfig::standard(ARTIFACTS)
         }
     }
 }
@@ -311,7 +311,7 @@ impl Config {
     pub fn standard(circumstances: &Circumstances) -> Self {
         let TerminalLimits { max_sessions, spool_bytes, idle_ms, remember_ms, housekeeping_ms, .. } =
             TerminalLimits::default();
-        let http = abide_api::http::Settings::standard(ARTIFACTS);
+        let http = abide_api::http::HttpConfig::standard(ARTIFACTS);
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 4870)),
             store: format!("sqlite:{}", circumstances.home.join("abide.db").display()),

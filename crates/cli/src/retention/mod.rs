@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use abide_api::metrics::Leftover;
+use abide_api::metrics::RetentionItem;
 use abide_daemon::{Admission, CrashGuard};
 use abide_domain::{
     id::RunId,
@@ -41,7 +41,7 @@ pub(crate) struct Keeping {
     pub(crate) processes: Arc<dyn Processes>,
     pub(crate) settings: Retention,
     /// Told of each thing that went.
-    pub(crate) removed: Box<dyn Fn(Leftover) + Send + Sync>,
+    pub(crate) removed: Box<dyn Fn(RetentionItem) + Send + Sync>,
     /// How far the directories of each kind were looked at, if one round was not enough for all.
     pub(crate) looked_at: Mutex<BTreeMap<&'static str, RunId>>,
     /// The tree in the trash whose deletion was tried last.
@@ -95,12 +95,12 @@ impl Keeping {
             round.processes = self.processes(self.settings.private_days).await?;
             for purpose in [Purpose::Private, Purpose::Content] {
                 let days = self.settings.private_days;
-                round.private += self.folders(Leftover::Private, purpose, days).await?;
+                round.private += self.folders(RetentionItem::Private, purpose, days).await?;
             }
         }
         if self.settings.workspace_days > 0 {
             let days = self.settings.workspace_days;
-            round.workspaces = self.folders(Leftover::Workspace, Purpose::Workspace, days).await?;
+            round.workspaces = self.folders(RetentionItem::Workspace, Purpose::Workspace, days).await?;
         }
         self.empty_trash().await;
         Ok(round)
@@ -137,7 +137,7 @@ impl Keeping {
     }
 
     /// Directories that bear the name of a run that finished long enough ago.
-    async fn folders(&self, what: Leftover, purpose: Purpose, days: u32) -> Result<usize, StoreError> {
+    async fn folders(&self, what: RetentionItem, purpose: Purpose, days: u32) -> Result<usize, StoreError> {
         let parent = purpose.folder();
         let mut due = Vec::new();
         let begin = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).remove(parent);
@@ -149,12 +149,12 @@ impl Keeping {
                 break;
             }
             let Some(run) = self.readable(run_id).await? else { continue };
-            let own = what != Leftover::Workspace || Path::new(&run.settings.workspace) == folder;
+            let own = what != RetentionItem::Workspace || Path::new(&run.settings.workspace) == folder;
             if own && self.is_due(&run, days) {
                 due.push((run_id.to_string(), folder));
             }
         }
-        if what == Leftover::Workspace && !due.is_empty() {
+        if what == RetentionItem::Workspace && !due.is_empty() {
             if !self.store.damaged().await?.is_empty() {
                 // Which workspaces those runs use is not known.
                 return Ok(0);
@@ -189,7 +189,7 @@ impl Keeping {
                 let processes = self.processes.clone();
                 let ended = tokio::task::spawn_blocking(move || processes.end(&name)).await;
                 if ended.is_ok_and(|ended| ended.is_ok()) {
-                    (self.removed)(Leftover::Process);
+                    (self.removed)(RetentionItem::Process);
                     gone += 1;
                 }
             }

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use abide_api::metrics::Metrics;
+use abide_api::metrics::DaemonMetrics;
 use abide_ports::watch::{CommitObserver, CommitReport, CompletedItem};
 use ureq::Agent;
 
@@ -20,7 +20,7 @@ use ureq::Agent;
 #[derive(Clone)]
 pub(crate) struct Traces {
     queue: SyncSender<Item>,
-    metrics: Metrics,
+    metrics: DaemonMetrics,
 }
 
 /// What the thread is given.
@@ -49,7 +49,7 @@ const SPANS: &str = "span";
 
 impl Traces {
     /// Begins to send to a collector; none if its address is empty.
-    pub(crate) fn start(endpoint: &str, metrics: &Metrics) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn start(endpoint: &str, metrics: &DaemonMetrics) -> anyhow::Result<Option<Self>> {
         if endpoint.is_empty() {
             return Ok(None);
         }
@@ -89,7 +89,7 @@ impl CommitObserver for Traces {
 struct Sending {
     url: String,
     agent: Agent,
-    metrics: Metrics,
+    metrics: DaemonMetrics,
     waiting: Receiver<Item>,
 }
 

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use abide_api::metrics::Metrics;
+use abide_api::metrics::DaemonMetrics;
 use abide_daemon::{CrashGuard, Daemon, Desk, GuardPauses, Habits, SpaceLimit, World};
 use abide_domain::time::Seconds;
 use abide_ports::{store::Store, watch::CommitObserver};
@@ -37,7 +37,7 @@ pub(super) async fn daemon(
     config: &Config,
     home: &Path,
     loss: LossPolicy,
-    metrics: &Metrics,
+    metrics: &DaemonMetrics,
     watchers: Vec<Arc<dyn CommitObserver>>,
 ) -> anyhow::Result<(Daemon, Keeping)> {
     let opening = StoreOptions { home: Some(home.to_owned()), loss, only_looks: false };

@@ -14,8 +14,8 @@ use std::{io::Write, process::ExitCode, sync::Arc};
 
 use abide_agent::provenance::note_first_use;
 use abide_api::{
-    http::{self, LocalListener, Service, Stop},
-    metrics::Metrics,
+    http::{self, HttpService, LocalListener, StopMode},
+    metrics::DaemonMetrics,
 };
 use abide_ports::watch::CommitObserver;
 use abide_store::LossPolicy;
@@ -139,15 +139,15 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
         .with_context(|| format!("cannot listen on {}", home.join("daemon.sock").display()))?;
     let local = LocalListener { listener: local, refusal: socket::refusal };
     let address = Address::new(listener.local_addr().context("the listener has no address")?);
-    let metrics = Metrics::new();
+    let metrics = DaemonMetrics::new();
     let mut watchers: Vec<Arc<dyn CommitObserver>> = vec![Arc::new(metrics.clone())];
     let traces = Traces::start(&config.otel.endpoint, &metrics)?;
     watchers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn CommitObserver>));
     let (daemon, keeping) = assembly::daemon(config, &home, loss(arguments), &metrics, watchers).await?;
     let terminals = Arc::new(assembly::terminals(config)?);
     address.publish(&home)?;
-    let (stop, mut stopping) = watch::channel(Stop::No);
-    let service = Service {
+    let (stop, mut stopping) = watch::channel(StopMode::No);
+    let service = HttpService {
         daemon: daemon.clone(),
         terminals: terminals.clone(),
         access: access.clone(),
@@ -159,7 +159,7 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     let until = stopping.clone();
     let served = tokio::spawn(http::serve(listener, Some(local), service, async move {
         let mut until = until;
-        let _nobody_can_ask_any_more = until.wait_for(|stop| *stop != Stop::No).await;
+        let _nobody_can_ask_any_more = until.wait_for(|stop| *stop != StopMode::No).await;
     }));
     daemon.reconcile().await.context("cannot take up what an earlier daemon left")?;
     let time = daemon.keep_time();
@@ -176,9 +176,9 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
         background::let_starter_go();
     }
     // The sender lives in the task that waits for signals.
-    let how = stopping.wait_for(|stop| *stop != Stop::No).await.map_or(Stop::Keep, |stop| *stop);
+    let how = stopping.wait_for(|stop| *stop != StopMode::No).await.map_or(StopMode::Keep, |stop| *stop);
     notify::stopping();
-    if how == Stop::Orderly {
+    if how == StopMode::Orderly {
         daemon.stop().await.context("cannot stop in order")?;
     }
     daemon.leave().await;
@@ -201,14 +201,14 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     address.withdraw(&home);
     match how {
         // The last one who holds the terminal runtime ends its sessions.
-        Stop::Orderly | Stop::No => drop(terminals),
-        Stop::Keep => std::mem::forget(terminals),
+        StopMode::Orderly | StopMode::No => drop(terminals),
+        StopMode::Keep => std::mem::forget(terminals),
     }
     Ok(())
 }
 
 /// Whoever ends the program from outside (an operator, systemd, an upgrade) wants everything to go on afterwards.
-async fn stop_on_signals(stop: watch::Sender<Stop>) {
+async fn stop_on_signals(stop: watch::Sender<StopMode>) {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
@@ -218,5 +218,5 @@ async fn stop_on_signals(stop: watch::Sender<Stop>) {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    stop.send_replace(Stop::Keep);
+    stop.send_replace(StopMode::Keep);
 }
