@@ -17,14 +17,14 @@ use std::{
     sync::{Mutex, OnceLock, PoisonError},
 };
 
-use abide_daemon::failpoint::{self, Point};
+use abide_daemon::failpoint::{self, DaemonFailpoint};
 use anyhow::Context;
 
 use crate::{home, private};
 
 /// Where to die, how often each place was reached, and where that is told.
 struct Watch {
-    place: Option<(Point, u64)>,
+    place: Option<(DaemonFailpoint, u64)>,
     victims: Victims,
     /// Below it lie the folders of all keepers.
     keepers: PathBuf,
@@ -68,24 +68,29 @@ pub(crate) fn install() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn parse(text: &str) -> Option<(Point, u64)> {
+fn parse(text: &str) -> Option<(DaemonFailpoint, u64)> {
     let (name, number) = text.split_once(':')?;
-    let point = [Point::BeforeCommit, Point::AfterCommit, Point::EffectBegun, Point::OrderCarriedOut]
-        .into_iter()
-        .find(|point| told(*point) == name)?;
+    let point = [
+        DaemonFailpoint::BeforeCommit,
+        DaemonFailpoint::AfterCommit,
+        DaemonFailpoint::EffectBegun,
+        DaemonFailpoint::OrderCarriedOut,
+    ]
+    .into_iter()
+    .find(|point| told(*point) == name)?;
     Some((point, number.parse().ok()?))
 }
 
-fn told(point: Point) -> &'static str {
+fn told(point: DaemonFailpoint) -> &'static str {
     match point {
-        Point::BeforeCommit => "before_commit",
-        Point::AfterCommit => "after_commit",
-        Point::EffectBegun => "effect_begun",
-        Point::OrderCarriedOut => "order_carried_out",
+        DaemonFailpoint::BeforeCommit => "before_commit",
+        DaemonFailpoint::AfterCommit => "after_commit",
+        DaemonFailpoint::EffectBegun => "effect_begun",
+        DaemonFailpoint::OrderCarriedOut => "order_carried_out",
     }
 }
 
-fn reached(point: Point) {
+fn reached(point: DaemonFailpoint) {
     let Some(watch) = WATCH.get() else { return };
     let mut reached = watch.reached.lock().unwrap_or_else(PoisonError::into_inner);
     let count = &mut reached[point as usize];

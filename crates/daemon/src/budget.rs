@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 /// The longest text of one entry of progress.
 pub(crate) const MAX_PROGRESS_BYTES: usize = 2 << 10;
 /// How much progress of one turn is journalled.
-const TURN: Bound = Bound { entries: 2_000, bytes: 1 << 20 };
+const TURN: BudgetLimit = BudgetLimit { entries: 2_000, bytes: 1 << 20 };
 /// How much progress of all turns of one process is journalled.
-const PROCESS: Bound = Bound { entries: 20_000, bytes: 16 << 20 };
+const PROCESS: BudgetLimit = BudgetLimit { entries: 20_000, bytes: 16 << 20 };
 /// How many requests of one turn are put to a person, and how large all of them may be.
-const TURN_REQUESTS: Bound = Bound { entries: 1_000, bytes: 16 << 20 };
+const TURN_REQUESTS: BudgetLimit = BudgetLimit { entries: 1_000, bytes: 16 << 20 };
 /// What a request counts at the most: what is longer is no part of the journal.
 const MAX_REQUEST_BYTES: u64 = 80 << 10;
 /// The longest answer of a turn.
@@ -25,40 +25,40 @@ const MAX_FAILURE_BYTES: usize = 8 << 10;
 const FIRST_COUNT: u64 = 1_024;
 
 #[derive(Clone, Copy, Debug)]
-struct Bound {
+struct BudgetLimit {
     entries: u64,
     bytes: u64,
 }
 
 /// What of the budgets of a process is used up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Budget {
-    turn: Used,
-    process: Used,
-    requests: Used,
-    left_out: Used,
+pub(crate) struct JournalBudget {
+    turn: BudgetUsage,
+    process: BudgetUsage,
+    requests: BudgetUsage,
+    left_out: BudgetUsage,
     /// The place of the last entry that was left out and not yet told of.
     untold: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Used {
+struct BudgetUsage {
     entries: u64,
     bytes: u64,
 }
 
-impl Used {
+impl BudgetUsage {
     fn add(&mut self, bytes: u64) {
         self.entries = self.entries.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    fn has_room(&self, bytes: u64, bound: Bound) -> bool {
+    fn has_room(&self, bytes: u64, bound: BudgetLimit) -> bool {
         self.entries < bound.entries && self.bytes.saturating_add(bytes) <= bound.bytes
     }
 }
 
-impl Budget {
+impl JournalBudget {
     /// The entry that a piece of progress becomes, if it becomes one.
     pub(crate) fn progress(&mut self, text: String, at: OutputPosition) -> Option<String> {
         let whole = text.len() as u64;
@@ -106,7 +106,7 @@ impl Budget {
     }
 
     fn count(&self) -> String {
-        let Used { entries, bytes } = self.left_out;
+        let BudgetUsage { entries, bytes } = self.left_out;
         format!("[{entries} entries of progress with {bytes} bytes are left out in this turn so far]")
     }
 }
@@ -170,7 +170,7 @@ mod tests {
     /// SECURITY finding 9
     #[test]
     fn a_million_entries_become_a_bounded_number_and_their_count_is_told() {
-        let mut budget = Budget::default();
+        let mut budget = JournalBudget::default();
         let entries: Vec<String> =
             (1..=1_000_000).filter_map(|number| budget.progress("works".to_owned(), at(number))).collect();
         assert!(entries.len() <= 2_000 + 1 + 20, "{}", entries.len());
@@ -187,7 +187,7 @@ mod tests {
     /// SECURITY finding 9
     #[test]
     fn large_entries_are_cut_and_use_the_budget_up_by_their_bytes() {
-        let mut budget = Budget::default();
+        let mut budget = JournalBudget::default();
         let bytes: usize = (1..=10_000)
             .filter_map(|number| budget.progress("é".repeat(1 << 20), at(number)))
             .map(|entry| {
@@ -196,14 +196,14 @@ mod tests {
             })
             .sum();
         assert!(bytes <= (1 << 20) + 2_000, "{bytes}");
-        let mut fresh = Budget::default();
+        let mut fresh = JournalBudget::default();
         let entry = fresh.progress("x".repeat(5_000), at(77)).expect("the first is told");
         assert!(entry.ends_with("[2952 more bytes are in the process's output before byte 77]"), "{entry}");
     }
 
     #[test]
     fn all_turns_of_a_process_together_have_a_bound() {
-        let mut budget = Budget::default();
+        let mut budget = JournalBudget::default();
         let mut entries = 0;
         for turn in 0..1_000 {
             for number in 1..=5_000 {

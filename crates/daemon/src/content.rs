@@ -78,14 +78,14 @@ fn fit(
 
 /// Whether the text fits into a prompt.
 fn is_short(text: &dyn fmt::Display) -> bool {
-    let mut room = Room(MAX_SHOWN_BYTES);
+    let mut room = ByteCounter(MAX_SHOWN_BYTES);
     fmt::write(&mut room, format_args!("{text}")).is_ok()
 }
 
 /// Counts what is written, and refuses what is too much.
-struct Room(usize);
+struct ByteCounter(usize);
 
-impl fmt::Write for Room {
+impl fmt::Write for ByteCounter {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0 = self.0.checked_sub(text.len()).ok_or(fmt::Error)?;
         Ok(())

@@ -3,11 +3,11 @@
 use abide_domain::{id::RunId, refused::RequestRefused};
 use abide_ports::store::StoreError;
 
-use crate::pressure::Shortage;
+use crate::pressure::DiskShortage;
 
 /// An event that changed nothing, and why.
 #[derive(Debug, thiserror::Error)]
-pub enum DeskError {
+pub enum RequestError {
     /// The domain refuses it.
     #[error(transparent)]
     Refused(#[from] RequestRefused),
@@ -21,7 +21,7 @@ pub enum DeskError {
     },
     /// There is too little disk space for anything new.
     #[error("{0}")]
-    Shortage(Shortage),
+    Shortage(DiskShortage),
     /// The store could not take it. Whether it was written depends on the error.
     #[error(transparent)]
     Store(#[from] StoreError),

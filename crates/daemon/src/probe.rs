@@ -16,7 +16,7 @@ use abide_ports::{
 
 /// How an engine is examined.
 #[derive(Clone, Copy, Debug)]
-pub struct Examination<'a> {
+pub struct ProbeRequest<'a> {
     /// The directory in which checks run.
     pub directory: &'a str,
     /// A word that no other examination has, for the names of processes.
@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub fn examine(
     processes: &dyn Processes,
     entry: &InstalledEngine,
-    examination: &Examination<'_>,
+    examination: &ProbeRequest<'_>,
 ) -> EngineHealth {
     look(processes, entry, examination).0
 }
@@ -51,7 +51,7 @@ pub fn examine(
 pub(crate) fn look(
     processes: &dyn Processes,
     entry: &InstalledEngine,
-    examination: &Examination<'_>,
+    examination: &ProbeRequest<'_>,
 ) -> (EngineHealth, bool) {
     let checks = entry.engine.checks(&entry.installation);
     let deadline = now() + LONGEST_EXAMINATION;
@@ -143,7 +143,7 @@ fn observe(
     processes: &dyn Processes,
     name: &str,
     check: &ProbeCommand,
-    examination: &Examination<'_>,
+    examination: &ProbeRequest<'_>,
     entry: &InstalledEngine,
     deadline: Instant,
 ) -> ProbeResult {

@@ -21,11 +21,11 @@ use abide_ports::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::budget::{Budget, bounded};
+use crate::budget::{JournalBudget, bounded};
 
 /// The conversation with one attempt's process.
 #[derive(Debug)]
-pub(crate) struct Talk {
+pub(crate) struct ProcessSession {
     engine: String,
     attempt: Attempt,
     /// The turns that the process was given, in order.
@@ -41,12 +41,12 @@ pub(crate) struct Talk {
     /// How many bytes of each stream it has been fed.
     fed: OutputOffsets,
     /// How much of what it says may become journal entries.
-    budget: Budget,
+    budget: JournalBudget,
 }
 
 /// Something that has to be done because of what was heard.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum SessionAction {
     /// Take this event.
     Take(RunEvent),
     /// Write this to the process, once for this key.
@@ -62,7 +62,7 @@ pub(crate) enum Deed {
 
 /// What is stored of a talk beside the process's output, so that the output before it need not be kept (decision 0016).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Checkpoint {
+pub(crate) struct SessionCheckpoint {
     /// The adapter and the version of its state.
     version: String,
     /// Where to go on in standard output.
@@ -79,10 +79,10 @@ pub(crate) struct Checkpoint {
     committed: u64,
     /// What of the budgets was used up.
     #[serde(default)]
-    budget: Budget,
+    budget: JournalBudget,
 }
 
-impl Checkpoint {
+impl SessionCheckpoint {
     /// For output that had to be released although nobody can go on from here.
     pub(crate) fn impossible(at: OutputOffsets) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Checkpoint {
             complaints: String::new(),
             said: 0,
             committed: 0,
-            budget: Budget::default(),
+            budget: JournalBudget::default(),
         }
     }
 
@@ -114,7 +114,7 @@ const MAX_NAME_BYTES: usize = 4 << 10;
 /// How much of standard error is kept.
 const STDERR_TAIL: usize = 16 << 10;
 
-impl Talk {
+impl ProcessSession {
     pub(crate) fn new(
         engine: &str,
         attempt: Attempt,
@@ -132,12 +132,12 @@ impl Talk {
             behind: false,
             heard: watch::channel(OutputPosition::default()).0,
             fed: OutputOffsets::START,
-            budget: Budget::default(),
+            budget: JournalBudget::default(),
         }
     }
 
     /// Further bytes of its standard output.
-    pub(crate) fn heard(&mut self, bytes: &[u8]) -> Vec<Deed> {
+    pub(crate) fn heard(&mut self, bytes: &[u8]) -> Vec<SessionAction> {
         self.fed.stdout += bytes.len() as u64;
         let said = self.interpreter.feed(bytes);
         if let Some(last) = said.iter().map(|said| said.at).max() {
@@ -171,13 +171,13 @@ impl Talk {
 
     /// What a later talk needs in order to go on from here, and where that is. None if there is nothing that could be
     /// stored. `committed` is the last fact that the run has taken.
-    pub(crate) fn checkpoint(&self, committed: OutputPosition) -> Option<(Checkpoint, OutputOffsets)> {
+    pub(crate) fn checkpoint(&self, committed: OutputPosition) -> Option<(SessionCheckpoint, OutputOffsets)> {
         let reader = self.interpreter.checkpoint()?;
         if reader.state.len() > MAX_CHECKPOINT_BYTES {
             return None;
         }
         let from = OutputOffsets { stdout: reader.offset, stderr: self.fed.stderr };
-        let checkpoint = Checkpoint {
+        let checkpoint = SessionCheckpoint {
             version: reader.version,
             stdout: from.stdout,
             stderr: from.stderr,
@@ -193,7 +193,7 @@ impl Talk {
     /// Goes on from a checkpoint, if that can be: says from where on it has to be fed, or why from the first byte.
     pub(crate) fn restore(
         &mut self,
-        checkpoint: &Checkpoint,
+        checkpoint: &SessionCheckpoint,
         committed: OutputPosition,
     ) -> Result<OutputOffsets, String> {
         let Some(state) = &checkpoint.state else {
@@ -214,16 +214,16 @@ impl Talk {
     }
 
     /// It is over. Whatever turn it had in hand ends; then it is known to be gone.
-    pub(crate) fn departed(&mut self, exit: ExitStatus) -> Vec<Deed> {
+    pub(crate) fn departed(&mut self, exit: ExitStatus) -> Vec<SessionAction> {
         let departure = ProcessExit { exit, stderr: &self.stderr, cause: self.cause };
         // Without a record of its end, a turn in hand has an unknown outcome, which the interpreter cannot tell.
         let said = match exit {
             ExitStatus::Unseen => Default::default(),
             ExitStatus::Code(_) => self.interpreter.end(&departure),
         };
-        let mut deeds: Vec<Deed> =
+        let mut deeds: Vec<SessionAction> =
             said.into_iter().flat_map(|said| self.deeds(said, ProcessAfterTurn::Exited(exit))).collect();
-        deeds.push(Deed::Take(RunEvent::ProcessExited { attempt: self.attempt, exit }));
+        deeds.push(SessionAction::Take(RunEvent::ProcessExited { attempt: self.attempt, exit }));
         deeds
     }
 
@@ -284,18 +284,18 @@ impl Talk {
     }
 
     /// What is to be done because of one thing that was said. The end of a turn also tells what was left out of it.
-    fn deeds(&mut self, said: EngineFact, aftermath: ProcessAfterTurn) -> Vec<Deed> {
+    fn deeds(&mut self, said: EngineFact, aftermath: ProcessAfterTurn) -> Vec<SessionAction> {
         let attempt = self.attempt;
         let ends = matches!(said.what, FactKind::Ended { .. });
         let left_out = if ends { self.budget.end_turn() } else { None };
-        let left_out =
-            left_out.map(|(position, text)| Deed::Take(RunEvent::Progressed { attempt, position, text }));
+        let left_out = left_out
+            .map(|(position, text)| SessionAction::Take(RunEvent::Progressed { attempt, position, text }));
         left_out.into_iter().chain(self.deed(said, aftermath)).collect()
     }
 
-    fn deed(&mut self, said: EngineFact, aftermath: ProcessAfterTurn) -> Option<Deed> {
+    fn deed(&mut self, said: EngineFact, aftermath: ProcessAfterTurn) -> Option<SessionAction> {
         let (attempt, position) = (self.attempt, said.at);
-        Some(Deed::Take(match said.what {
+        Some(SessionAction::Take(match said.what {
             // No engine has a name this long, and without a name the run is told so.
             FactKind::Session { value, .. } if value.len() > MAX_NAME_BYTES => return None,
             FactKind::Session { handle_type, value } => {
@@ -318,7 +318,7 @@ impl Talk {
                         verdict: Some(ApprovalVerdict::Declined),
                     };
                     let bytes = self.interpreter.answer(&answer).ok()?;
-                    return Some(Deed::Write { key: position.0, bytes });
+                    return Some(SessionAction::Write { key: position.0, bytes });
                 }
                 RunEvent::GateRaised { attempt, turn_id, position, gate, purpose, question }
             }
@@ -327,8 +327,8 @@ impl Talk {
                 let turn_id = *self.turns.get(usize::try_from(turn).ok()?.checked_sub(1)?)?;
                 RunEvent::TurnEnded { attempt, turn_id, position, ending: bounded(ending), aftermath }
             }
-            FactKind::Write(bytes) => return Some(Deed::Write { key: position.0, bytes }),
-            FactKind::Finishing => return Some(Deed::ExpectExit),
+            FactKind::Write(bytes) => return Some(SessionAction::Write { key: position.0, bytes }),
+            FactKind::Finishing => return Some(SessionAction::ExpectExit),
             // For people who watch: it is in the spool, and in the answer.
             FactKind::Text(_) | FactKind::Unknown(_) => return None,
         }))

@@ -17,7 +17,7 @@ use tracing::{debug, info, info_span, warn};
 
 /// What there is to tell of an event, taken down before it is committed and told after.
 #[derive(Clone, Debug)]
-pub(crate) enum Tale {
+pub(crate) enum EventLogLine {
     Created,
     Started {
         pid: u32,
@@ -60,7 +60,7 @@ pub(crate) enum Tale {
 /// How much of an automatic reply is logged.
 const MOST_INSTRUCTION_CHARS: usize = 200;
 
-impl Tale {
+impl EventLogLine {
     pub(crate) fn of(event: &RunEvent) -> Self {
         match event {
             RunEvent::RunCreated(_) => Self::Created,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use abide_daemon::{Desk, DeskError, Outcome};
+use abide_daemon::{RequestError, RequestOutcome, RunService};
 use abide_domain::{
     deadline::DeadlineKind,
     effect::Effect,
@@ -27,23 +27,23 @@ use abide_store::memory::{CrashPoint, MemoryStore};
 use abide_testkit::clock::FakeClock;
 
 /// A desk on a store of its own.
-struct Office {
-    desk: Desk,
+struct RunServiceFixture {
+    desk: RunService,
     store: Arc<MemoryStore>,
     clock: Arc<FakeClock>,
 }
 
-impl Office {
+impl RunServiceFixture {
     async fn open(slots: usize) -> Self {
         let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
-        let desk = Desk::open(store.clone(), clock.clone(), slots).await.expect("it opens");
+        let desk = RunService::open(store.clone(), clock.clone(), slots).await.expect("it opens");
         Self { desk, store, clock }
     }
 
     /// The same store, another daemon.
     async fn reopen(&self, slots: usize) -> Self {
         let (store, clock) = (self.store.clone(), self.clock.clone());
-        let desk = Desk::open(store.clone(), clock.clone(), slots).await.expect("it opens");
+        let desk = RunService::open(store.clone(), clock.clone(), slots).await.expect("it opens");
         Self { desk, store, clock }
     }
 
@@ -61,7 +61,7 @@ impl Office {
 
     async fn create(&self, key: &str) -> RunId {
         match self.desk.create(self.new_run(key, "f")).await {
-            Ok(Outcome::Changed(run)) => run.run_id,
+            Ok(RequestOutcome::Changed(run)) => run.run_id,
             other => panic!("a new run was expected, not {other:?}"),
         }
     }
@@ -72,7 +72,7 @@ impl Office {
 
     async fn take(&self, run: RunId, event: RunEvent) -> Run {
         match self.desk.take(run, event).await {
-            Ok(Outcome::Changed(run)) => Arc::unwrap_or_clone(run),
+            Ok(RequestOutcome::Changed(run)) => Arc::unwrap_or_clone(run),
             other => panic!("a change was expected, not {other:?}"),
         }
     }
@@ -117,7 +117,7 @@ impl Office {
     /// A run that asked a question.
     async fn asking(&self) -> (RunId, InteractionId) {
         let (run, said) = self.at_work().await;
-        let Ok(Outcome::Changed(waiting)) = self.desk.take_all(run, &said).await else {
+        let Ok(RequestOutcome::Changed(waiting)) = self.desk.take_all(run, &said).await else {
             panic!("a change was expected");
         };
         (run, waiting.pending_interaction_id().expect("it waits"))
@@ -167,32 +167,35 @@ fn reply(interaction_id: InteractionId, text: &str, key: Option<&str>) -> Intera
 
 #[tokio::test]
 async fn the_same_request_makes_one_run_also_after_a_restart() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     let run = office.create("k").await;
     for office in [&office, &office.reopen(1).await] {
         let again = office.desk.create(office.new_run("k", "f")).await.expect("it is answered");
-        assert_eq!(again, Outcome::Repeated(run));
+        assert_eq!(again, RequestOutcome::Repeated(run));
         let mistake = office.desk.create(office.new_run("k", "another")).await;
-        assert!(matches!(mistake, Err(DeskError::KeyReused { run_id, .. }) if run_id == run), "{mistake:?}");
+        assert!(
+            matches!(mistake, Err(RequestError::KeyReused { run_id, .. }) if run_id == run),
+            "{mistake:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn e13_the_same_message_is_taken_once_for_ever() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     let run = office.create("k").await;
     office.desk.message(run, message("m"), None).await.expect("it is taken");
     let again =
         office.desk.message(run, message("m"), Some(OnBusy::Supersede)).await.expect("it is answered");
-    assert_eq!(again, Outcome::Repeated(run));
+    assert_eq!(again, RequestOutcome::Repeated(run));
     office.take(run, RunEvent::CancelRequested { by: "ada".into() }).await;
     let late = office.desk.message(run, message("m"), None).await.expect("it is answered, not refused");
-    assert_eq!(late, Outcome::Repeated(run));
+    assert_eq!(late, RequestOutcome::Repeated(run));
 }
 
 #[tokio::test]
 async fn a_free_slot_is_granted_in_the_commit_that_asks_for_it_and_the_queue_is_fair() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     let (first, second, third) =
         (office.create("1").await, office.create("2").await, office.create("3").await);
     let statuses = [office.run(first).await.status(), office.run(second).await.status()];
@@ -211,14 +214,14 @@ async fn a_free_slot_is_granted_in_the_commit_that_asks_for_it_and_the_queue_is_
 
 #[tokio::test]
 async fn d6_a_reply_is_taken_once_and_told_apart_from_a_late_one() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     let (run, question) = office.asking().await;
     let first = office.desk.reply(reply(question, "red", Some("k"))).await.expect("it is taken");
-    assert!(matches!(first, Outcome::Changed(_)));
+    assert!(matches!(first, RequestOutcome::Changed(_)));
     let again = office.desk.reply(reply(question, "red", Some("k"))).await.expect("it is answered");
-    assert_eq!(again, Outcome::Repeated(run));
+    assert_eq!(again, RequestOutcome::Repeated(run));
     let refused = |result| match result {
-        Err(DeskError::Refused(refused)) => refused,
+        Err(RequestError::Refused(refused)) => refused,
         other => panic!("a refusal was expected, not {other:?}"),
     };
     let conflict = refused(office.desk.reply(reply(question, "blue", Some("k"))).await);
@@ -230,20 +233,20 @@ async fn d6_a_reply_is_taken_once_and_told_apart_from_a_late_one() {
 
 #[tokio::test]
 async fn a_deadline_that_passed_before_is_no_news() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     let (run, question) = office.asking().await;
     let office = office.reopen(1).await;
     office.clock.advance(61_000_000);
     let passed =
         || office.desk.take(run, RunEvent::DeadlinePassed { deadline: DeadlineKind::Answer(question) });
-    assert!(matches!(passed().await.expect("it is due"), Outcome::Changed(_)));
-    assert_eq!(passed().await.expect("it is absorbed"), Outcome::Absorbed);
+    assert!(matches!(passed().await.expect("it is due"), RequestOutcome::Changed(_)));
+    assert_eq!(passed().await.expect("it is absorbed"), RequestOutcome::Absorbed);
     assert_eq!(office.run(run).await.auto_decision_count, 1);
 }
 
 #[tokio::test]
 async fn d6_an_automatic_reply_is_in_the_journal_with_its_policy() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     let (run, question) = office.asking().await;
     office.clock.advance(61_000_000);
     let deadline = DeadlineKind::Answer(question);
@@ -270,7 +273,7 @@ async fn d6_an_automatic_reply_is_in_the_journal_with_its_policy() {
 /// A run of the first release goes on under the present rules, and its journal says since when.
 #[tokio::test]
 async fn a_run_of_an_older_release_adopts_the_present_rules_with_its_next_event() {
-    let office = Office::open(4).await;
+    let office = RunServiceFixture::open(4).await;
     let mut new = office.new_run("old", "f");
     new.rules = 0;
     let run = new.run_id;
@@ -294,7 +297,7 @@ async fn a_run_of_an_older_release_adopts_the_present_rules_with_its_next_event(
 
 #[tokio::test]
 async fn two_desks_on_one_store_lose_nothing_to_each_other() {
-    let office = Office::open(4).await;
+    let office = RunServiceFixture::open(4).await;
     let run = office.create("k").await;
     let other = office.reopen(4).await;
     for number in 0..20 {
@@ -309,21 +312,21 @@ async fn two_desks_on_one_store_lose_nothing_to_each_other() {
 #[tokio::test]
 async fn several_events_are_committed_together_or_not_at_all() {
     for (point, written) in [(CrashPoint::BeforeWrite, false), (CrashPoint::AfterWrite, true)] {
-        let office = Office::open(1).await;
+        let office = RunServiceFixture::open(1).await;
         let (run, said) = office.at_work().await;
         let before = office.journal(run).await;
         office.store.crash_at(point);
         let crashed = office.desk.take_all(run, &said).await;
-        assert!(matches!(crashed, Err(DeskError::Store(_))), "{crashed:?}");
+        assert!(matches!(crashed, Err(RequestError::Store(_))), "{crashed:?}");
         let news = office.journal(run).await.split_off(before.len());
         let all = ["HandleAnnounced", "TurnEnded", "ProcessExited"];
         assert_eq!(news, if written { &all[..] } else { &[] });
         // Whoever comes next tells everything again, one by one or at once, and it comes to the same.
         let office = office.reopen(1).await;
         let again = office.desk.take_all(run, &said).await.expect("it is taken");
-        assert_eq!(again == Outcome::Absorbed, written);
+        assert_eq!(again == RequestOutcome::Absorbed, written);
         for event in said {
-            assert_eq!(office.desk.take(run, event).await.expect("it is absorbed"), Outcome::Absorbed);
+            assert_eq!(office.desk.take(run, event).await.expect("it is absorbed"), RequestOutcome::Absorbed);
         }
         assert_eq!(office.journal(run).await.split_off(before.len()), all);
         assert!(office.run(run).await.owed.is_empty(), "a process that has gone need not be ended");
@@ -333,23 +336,23 @@ async fn several_events_are_committed_together_or_not_at_all() {
 
 #[tokio::test]
 async fn an_event_that_is_refused_or_late_does_not_spoil_those_that_come_with_it() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     let (run, [handle, ended, exited]) = office.at_work().await;
     let before = office.journal(run).await.len();
     let told = vec![handle.clone(), RunEvent::Admitted, handle, ended, exited];
     let outcome = office.desk.take_all(run, &told).await.expect("what is news is taken");
-    assert!(matches!(outcome, Outcome::Changed(run) if run.status() == RunStatus::WaitingUser));
+    assert!(matches!(outcome, RequestOutcome::Changed(run) if run.status() == RunStatus::WaitingUser));
     assert_eq!(
         office.journal(run).await.split_off(before),
         ["HandleAnnounced", "TurnEnded", "ProcessExited"]
     );
     let refused = office.desk.take_all(run, &[RunEvent::Admitted, RunEvent::ConversationSpoke]).await;
-    assert!(matches!(refused, Err(DeskError::Refused(RequestRefused::NotQueued { .. }))), "{refused:?}");
+    assert!(matches!(refused, Err(RequestError::Refused(RequestRefused::NotQueued { .. }))), "{refused:?}");
 }
 
 #[tokio::test]
 async fn a_slot_that_a_run_gives_free_is_its_own_again_only_if_nobody_waits_longer() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     let (first, said) = office.at_work().await;
     let waits = office.create("waits").await;
     office.desk.message(first, message("m"), None).await.expect("it is taken");
@@ -367,7 +370,7 @@ async fn a_slot_that_a_run_gives_free_is_its_own_again_only_if_nobody_waits_long
 
 #[tokio::test]
 async fn what_is_known_about_an_order_is_committed_with_it() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     office.desk.foresee(Arc::new(|run| {
         let probes = run.owed.iter().any(|owed| matches!(owed.effect, Effect::Probe { .. }));
         probes.then(resolved)
@@ -382,7 +385,7 @@ async fn what_is_known_about_an_order_is_committed_with_it() {
 
 #[tokio::test]
 async fn what_another_desk_did_is_seen_before_anything_is_refused() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     let (run, question) = office.asking().await;
     let other = office.reopen(1).await;
     other.desk.reply(reply(question, "red", None)).await.expect("it is taken");
@@ -390,5 +393,5 @@ async fn what_another_desk_did_is_seen_before_anything_is_refused() {
     let cancel = office.take(run, RunEvent::CancelRequested { by: "ada".into() }).await;
     assert_eq!(cancel.turn_index, 2);
     let late = other.desk.take(run, RunEvent::CancelRequested { by: "bob".into() }).await;
-    assert!(matches!(late, Err(DeskError::Refused(_))), "{late:?}");
+    assert!(matches!(late, Err(RequestError::Refused(_))), "{late:?}");
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use abide_daemon::{Daemon, Desk, Habits, Outcome, Performer, World};
+use abide_daemon::{Daemon, DaemonConfig, DaemonDeps, EffectExecutor, RequestOutcome, RunService};
 use abide_domain::{
     engine::{EngineInteractiveProfile, EngineSessionHandle, HandleType, ProfileKind, RunAbilities},
     event::{NewRun, RunEvent},
@@ -33,19 +33,19 @@ use abide_testkit::{
 };
 
 /// A daemon's inside, with everything that outlives it.
-struct Theatre {
-    desk: Arc<Desk>,
-    performer: Performer,
+struct ExecutorFixture {
+    desk: Arc<RunService>,
+    performer: EffectExecutor,
     store: Arc<MemoryStore>,
     clock: Arc<FakeClock>,
     actors: Arc<Actors>,
-    world: World,
+    world: DaemonDeps,
 }
 
 /// Longer than anything here takes on any machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-impl Theatre {
+impl ExecutorFixture {
     async fn open(actors: Actors) -> Self {
         Self::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), Arc::new(actors)).await
     }
@@ -64,15 +64,15 @@ impl Theatre {
     }
 
     async fn under_rules(
-        rules: abide_daemon::Rules,
+        rules: abide_daemon::TransitionRules,
         workspaces: Arc<dyn Workspaces>,
         store: Arc<MemoryStore>,
         clock: Arc<FakeClock>,
         actors: Arc<Actors>,
     ) -> Self {
-        let desk = Desk::with_rules(store.clone(), clock.clone(), 4, rules).await.expect("it opens");
+        let desk = RunService::with_rules(store.clone(), clock.clone(), 4, rules).await.expect("it opens");
         let desk = Arc::new(desk);
-        let world = World {
+        let world = DaemonDeps {
             desk: desk.clone(),
             store: store.clone(),
             clock: clock.clone(),
@@ -84,7 +84,7 @@ impl Theatre {
             contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
             space: abide_daemon::SpaceLimit::none(),
         };
-        Self { desk, performer: Performer::new(world.clone()), store, clock, actors, world }
+        Self { desk, performer: EffectExecutor::new(world.clone()), store, clock, actors, world }
     }
 
     async fn create(&self) -> RunId {
@@ -100,7 +100,7 @@ impl Theatre {
         self.follow_up(&self.desk.reply(reply).await.expect("it is taken")).await;
     }
 
-    async fn follow_up(&self, outcome: &Outcome) {
+    async fn follow_up(&self, outcome: &RequestOutcome) {
         self.performer.follow_up(outcome).await;
     }
 
@@ -181,7 +181,7 @@ fn asks_once(part: Part<'_>) -> Vec<ProcessOutput> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_is_examined_once_until_it_is_replaced() {
-    let theatre = Theatre::open(Actors::new(asks_once)).await;
+    let theatre = ExecutorFixture::open(Actors::new(asks_once)).await;
     for (examined, replaced) in [(1, false), (1, false), (2, true), (2, false)] {
         if replaced {
             theatre.actors.replace_program();
@@ -202,7 +202,7 @@ fn asks_and_lingers(part: Part<'_>) -> Vec<ProcessOutput> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e6_an_answer_during_the_end_of_the_process_that_asked_leaves_no_attempt_without_its_end() {
-    let theatre = Theatre::open(Actors::new(asks_and_lingers)).await;
+    let theatre = ExecutorFixture::open(Actors::new(asks_and_lingers)).await;
     for _ in 0..20 {
         let run = theatre.create().await;
         // Not until nothing is owed: the process is being ended while the answer comes.
@@ -223,8 +223,9 @@ async fn an_orderly_stop_waits_for_the_processes_that_are_being_ended() {
     let held = Mutex::new(held);
     let blocked = move || held.lock().unwrap().recv().expect("the test lets it go");
     let actors = Arc::new(Actors::new(asks_and_lingers).ending_after(blocked));
-    let theatre = Theatre::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), actors.clone()).await;
-    let habits = Habits { stall_after: Seconds(60), slots: 4, workspaces: "w".into() };
+    let theatre =
+        ExecutorFixture::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), actors.clone()).await;
+    let habits = DaemonConfig { stall_after: Seconds(60), slots: 4, workspaces: "w".into() };
     let daemon = Daemon::new(theatre.world.clone(), habits);
     // The check of the engine is ended as well.
     let_go.send(()).expect("it waits");
@@ -247,9 +248,9 @@ async fn an_orderly_stop_waits_for_the_processes_that_are_being_ended() {
 }
 
 /// A workspace that breaks whoever prepares it.
-struct Trapdoor;
+struct PanickingWorkspaces;
 
-impl Workspaces for Trapdoor {
+impl Workspaces for PanickingWorkspaces {
     fn prepare(&self, _: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError> {
         panic!("the floor gives way")
     }
@@ -259,7 +260,7 @@ impl Workspaces for Trapdoor {
 async fn a_launch_that_breaks_us_is_counted_and_put_to_a_person() {
     let (store, clock, actors) =
         (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), Arc::new(Actors::new(asks_once)));
-    let theatre = Theatre::in_workspaces(Arc::new(Trapdoor), store, clock, actors).await;
+    let theatre = ExecutorFixture::in_workspaces(Arc::new(PanickingWorkspaces), store, clock, actors).await;
     let run = theatre.create().await;
     let mut changes = theatre.performer.changes();
     let parked = async {
@@ -278,7 +279,7 @@ async fn a_launch_that_breaks_us_is_counted_and_put_to_a_person() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cycle_of_two_turns_is_a_handful_of_commits() {
-    let theatre = Theatre::open(Actors::new(asks_once)).await;
+    let theatre = ExecutorFixture::open(Actors::new(asks_once)).await;
     let first = theatre.create().await;
     theatre.until(first, RunStatus::WaitingUser).await;
     let run = theatre.create().await;
@@ -307,7 +308,7 @@ async fn what_a_process_wants_written_is_written_after_what_it_said_before_is_du
         log.lock().unwrap().push((String::from_utf8_lossy(bytes).into_owned(), progressed));
     };
     let actors = Arc::new(Actors::watched(plays, watch));
-    let theatre = Theatre::on(store, Arc::new(FakeClock::new()), actors).await;
+    let theatre = ExecutorFixture::on(store, Arc::new(FakeClock::new()), actors).await;
     let run = theatre.create().await;
     theatre.until(run, RunStatus::Succeeded).await;
     assert_eq!(*seen.lock().unwrap(), [("first\n".to_owned(), 1), ("second\n".to_owned(), 2)]);
@@ -319,7 +320,7 @@ async fn an_interpreter_that_panics_loses_its_own_run_and_no_other() {
         "break" => vec![line("session s"), line("progress one"), line("break"), line("done never heard")],
         _ => vec![line("session s"), line("done"), ProcessOutput::Exited(ExitStatus::Code(0))],
     };
-    let theatre = Theatre::open(Actors::new(plays)).await;
+    let theatre = ExecutorFixture::open(Actors::new(plays)).await;
     let broken = RunId(theatre.clock.stamp().fresh);
     let mut new = new_run(broken);
     new.settings.execution_mode = ExecutionMode::Auto;
@@ -337,7 +338,7 @@ async fn an_interpreter_that_panics_loses_its_own_run_and_no_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn news_that_comes_later_is_not_waited_for() {
-    let theatre = Theatre::open(Actors::new(|_| vec![line("session s"), line("progress one")])).await;
+    let theatre = ExecutorFixture::open(Actors::new(|_| vec![line("session s"), line("progress one")])).await;
     let run = theatre.create().await;
     let mut changes = theatre.performer.changes();
     let progressed = async {
@@ -353,7 +354,7 @@ async fn news_that_comes_later_is_not_waited_for() {
 }
 
 /// A daemon examines the engine of a run and starts its process, and no more.
-async fn started_by_hand(desk: &Desk, actors: &Actors, run_id: RunId) {
+async fn started_by_hand(desk: &RunService, actors: &Actors, run_id: RunId) {
     let resolved = RunEvent::ProfileResolved {
         profile: profile(),
         abilities: RunAbilities::default(),
@@ -392,7 +393,7 @@ async fn a_daemon_that_dies_in_a_commit_is_followed_by_one_that_comes_to_the_sam
         };
         let actors = Arc::new(Actors::new(plays));
         // This daemon lives until it has started the process and heard some of what it said.
-        let desk = Desk::open(store.clone(), clock.clone(), 4).await.expect("it opens");
+        let desk = RunService::open(store.clone(), clock.clone(), 4).await.expect("it opens");
         let run_id = RunId(clock.stamp().fresh);
         desk.create(new_run(run_id)).await.expect("it is created");
         started_by_hand(&desk, &actors, run_id).await;
@@ -411,7 +412,7 @@ async fn a_daemon_that_dies_in_a_commit_is_followed_by_one_that_comes_to_the_sam
         store.crash_at(point);
         assert!(desk.take_all(run_id, &heard).await.is_err());
         drop(desk);
-        let next = Theatre::on(store, clock, actors).await;
+        let next = ExecutorFixture::on(store, clock, actors).await;
         next.performer.reconcile().await.expect("it starts");
         let waiting = next.until(run_id, RunStatus::WaitingUser).await;
         assert!(waiting.pending_interaction_id().is_some());
@@ -433,7 +434,7 @@ fn futures_now<T>(future: impl Future<Output = T>) -> T {
 async fn a_turn_that_may_have_ended_while_nobody_listened_is_heard_out_before_it_is_timed_out() {
     let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
     let actors = Arc::new(Actors::new(|_| vec![line("session s")]));
-    let desk = Desk::open(store.clone(), clock.clone(), 4).await.expect("it opens");
+    let desk = RunService::open(store.clone(), clock.clone(), 4).await.expect("it opens");
     let run = RunId(clock.stamp().fresh);
     let mut new = new_run(run);
     new.settings.turn_timeout_sec = Some(Seconds(10));
@@ -441,7 +442,7 @@ async fn a_turn_that_may_have_ended_while_nobody_listened_is_heard_out_before_it
     started_by_hand(&desk, &actors, run).await;
     // The next daemon comes when the turn's time is long over.
     clock.advance(60_000_000);
-    let theatre = Theatre::on(store, clock, actors).await;
+    let theatre = ExecutorFixture::on(store, clock, actors).await;
     theatre.performer.reconcile().await.expect("memory can be read");
     theatre.performer.ring().await.expect("memory can be read");
     let name = theatre.actors.names().remove(0);
@@ -458,7 +459,7 @@ fn unattended(run_id: RunId, name: &str) -> NewRun {
     new
 }
 
-impl Theatre {
+impl ExecutorFixture {
     async fn create_unattended(&self, name: &str) -> RunId {
         let run_id = RunId(self.clock.stamp().fresh);
         self.follow_up(&self.desk.create(unattended(run_id, name)).await.expect("it is created")).await;
@@ -472,11 +473,11 @@ impl Theatre {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deadline_survives_a_restart_and_passes_once() {
-    let theatre = Theatre::open(Actors::new(asks_once)).await;
+    let theatre = ExecutorFixture::open(Actors::new(asks_once)).await;
     let run = theatre.create_unattended("any").await;
     theatre.until(run, RunStatus::WaitingUser).await;
-    let Theatre { store, clock, actors, .. } = theatre;
-    let next = Theatre::on(store, clock, actors).await;
+    let ExecutorFixture { store, clock, actors, .. } = theatre;
+    let next = ExecutorFixture::on(store, clock, actors).await;
     next.performer.reconcile().await.expect("it starts");
     next.performer.ring().await.expect("memory can be read");
     assert_eq!(next.decisions(run).await, 0, "nothing is due");
@@ -503,7 +504,7 @@ fn damaged(run: Option<&Run>, stamp: &EventStamp, event: &RunEvent) -> Result<Ru
 async fn a_run_that_cannot_be_changed_does_not_stop_the_deadlines_of_others() {
     let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
     let actors = Arc::new(Actors::new(asks_once));
-    let theatre = Theatre::under_rules(damaged, Arc::new(BareStage), store, clock, actors).await;
+    let theatre = ExecutorFixture::under_rules(damaged, Arc::new(BareStage), store, clock, actors).await;
     let mut runs = Vec::new();
     // The damaged ones are due first.
     for name in ["refused", "broken", "sound", "sound"] {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use abide_daemon::probe::{Examination, examine};
+use abide_daemon::probe::{ProbeRequest, examine};
 use abide_domain::{
     engine::ProfileKind,
     failure::FailureCode,
@@ -27,7 +27,7 @@ use abide_ports::{
 
 /// What becomes of one check.
 #[derive(Clone, Copy, Debug)]
-enum Check {
+enum ScriptedCheck {
     Tells(&'static str),
     Exits(i32),
     Missing,
@@ -36,17 +36,17 @@ enum Check {
 }
 
 /// A machine on which checks go as they are told, one after the other, and then like the last one.
-struct Machine {
-    plan: Mutex<VecDeque<Check>>,
+struct ScriptedMachine {
+    plan: Mutex<VecDeque<ScriptedCheck>>,
     started: Mutex<Vec<String>>,
 }
 
-impl Machine {
-    fn new(plan: &[Check]) -> Self {
+impl ScriptedMachine {
+    fn new(plan: &[ScriptedCheck]) -> Self {
         Self { plan: Mutex::new(plan.iter().copied().collect()), started: Mutex::default() }
     }
 
-    fn next(&self) -> Check {
+    fn next(&self) -> ScriptedCheck {
         let mut plan = self.plan.lock().unwrap();
         if plan.len() > 1 { plan.pop_front().unwrap() } else { plan[0] }
     }
@@ -56,9 +56,9 @@ impl Machine {
     }
 }
 
-struct Script(VecDeque<ProcessOutput>);
+struct ScriptedOutput(VecDeque<ProcessOutput>);
 
-impl OutputFollower for Script {
+impl OutputFollower for ScriptedOutput {
     #[expect(
         clippy::disallowed_methods,
         reason = "a program that says nothing for a while is what is wanted"
@@ -71,7 +71,7 @@ impl OutputFollower for Script {
     }
 }
 
-impl Processes for Machine {
+impl Processes for ScriptedMachine {
     fn start(&self, name: &str, _: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
         {
             let mut started = self.started.lock().unwrap();
@@ -80,9 +80,9 @@ impl Processes for Machine {
         }
         let check = self.plan.lock().unwrap()[0];
         match check {
-            Check::Missing => Err(StartError::Program("codex: no such file".to_owned())),
-            Check::NoMemory => Err(StartError::System("cannot allocate memory".to_owned())),
-            Check::Tells(_) | Check::Exits(_) | Check::Hangs => {
+            ScriptedCheck::Missing => Err(StartError::Program("codex: no such file".to_owned())),
+            ScriptedCheck::NoMemory => Err(StartError::System("cannot allocate memory".to_owned())),
+            ScriptedCheck::Tells(_) | ScriptedCheck::Exits(_) | ScriptedCheck::Hangs => {
                 Ok(ProcessBinding { keeper: name.to_owned(), pid: 7, start_time: 1, boot_id: "b".to_owned() })
             }
         }
@@ -93,16 +93,16 @@ impl Processes for Machine {
 
     fn follow(&self, _: &str, _: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
         let heard = match self.next() {
-            Check::Tells(text) => {
+            ScriptedCheck::Tells(text) => {
                 vec![ProcessOutput::Stdout(text.into()), ProcessOutput::Exited(ExitStatus::Code(0))]
             }
-            Check::Exits(code) => vec![
+            ScriptedCheck::Exits(code) => vec![
                 ProcessOutput::Stderr(b"not now".to_vec()),
                 ProcessOutput::Exited(ExitStatus::Code(code)),
             ],
-            Check::Hangs | Check::Missing | Check::NoMemory => vec![],
+            ScriptedCheck::Hangs | ScriptedCheck::Missing | ScriptedCheck::NoMemory => vec![],
         };
-        Ok(Box::new(Script(heard.into())))
+        Ok(Box::new(ScriptedOutput(heard.into())))
     }
 
     fn find(&self, _: &str) -> ProcessLookup {
@@ -130,22 +130,22 @@ impl Processes for Machine {
     }
 }
 
-const VERSION: Check = Check::Tells("codex-cli 1.2.3");
-const HELP: Check = Check::Tells("Usage: codex exec resume [SESSION_ID]");
+const VERSION: ScriptedCheck = ScriptedCheck::Tells("codex-cli 1.2.3");
+const HELP: ScriptedCheck = ScriptedCheck::Tells("Usage: codex exec resume [SESSION_ID]");
 
-fn health(machine: &Machine, patience: Option<Duration>) -> EngineHealth {
+fn health(machine: &ScriptedMachine, patience: Option<Duration>) -> EngineHealth {
     let engine = registry::built_in().into_iter().find(|engine| engine.name() == "codex").unwrap();
     let installation = engine.installation();
     let entry = InstalledEngine { engine: engine.into(), installation, own_name: None };
     let cancel = AtomicBool::new(false);
-    examine(machine, &entry, &Examination { directory: "/", unique: "u", patience, cancel: &cancel })
+    examine(machine, &entry, &ProbeRequest { directory: "/", unique: "u", patience, cancel: &cancel })
 }
 
 #[test]
 fn a3_a_check_that_fails_once_is_run_again() {
-    for trouble in [Check::Exits(1), Check::NoMemory] {
+    for trouble in [ScriptedCheck::Exits(1), ScriptedCheck::NoMemory] {
         for plan in [[trouble, HELP, VERSION], [VERSION, trouble, HELP]] {
-            let machine = Machine::new(&plan);
+            let machine = ScriptedMachine::new(&plan);
             let health = health(&machine, None);
             assert_eq!(health.trouble, None, "{plan:?}");
             assert_eq!(health.version.as_deref(), Some("1.2.3"), "{plan:?}");
@@ -157,10 +157,11 @@ fn a3_a_check_that_fails_once_is_run_again() {
 
 #[test]
 fn a3_a_probe_that_fails_to_the_end_makes_the_run_sticky_and_says_why() {
-    for (trouble, said) in
-        [(Check::Exits(3), "exited with code 3: not now"), (Check::NoMemory, "allocate memory")]
-    {
-        let machine = Machine::new(&[trouble]);
+    for (trouble, said) in [
+        (ScriptedCheck::Exits(3), "exited with code 3: not now"),
+        (ScriptedCheck::NoMemory, "allocate memory"),
+    ] {
+        let machine = ScriptedMachine::new(&[trouble]);
         let health = health(&machine, None);
         assert_eq!(
             (health.trouble.clone(), health.profile_kind()),
@@ -174,7 +175,7 @@ fn a3_a_probe_that_fails_to_the_end_makes_the_run_sticky_and_says_why() {
 
 #[test]
 fn a3_a_missing_program_is_looked_for_once_and_not_found() {
-    let machine = Machine::new(&[Check::Missing]);
+    let machine = ScriptedMachine::new(&[ScriptedCheck::Missing]);
     let health = health(&machine, None);
     assert_eq!(health.trouble.map(|trouble| trouble.code), Some(FailureCode::EngineNotFound));
     assert!(machine.started() <= 2, "{}", machine.started());
@@ -182,7 +183,7 @@ fn a3_a_missing_program_is_looked_for_once_and_not_found() {
 
 #[test]
 fn a3_a_program_that_never_answers_is_not_called_missing() {
-    let machine = Machine::new(&[Check::Hangs]);
+    let machine = ScriptedMachine::new(&[ScriptedCheck::Hangs]);
     let health = health(&machine, Some(Duration::from_millis(50)));
     assert_eq!((health.trouble, machine.started()), (None, 1));
     assert!(health.resume.detail.contains("in time"), "{}", health.resume.detail);

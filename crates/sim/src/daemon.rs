@@ -9,7 +9,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use abide_daemon::{Desk, Outcome};
+use abide_daemon::{RequestOutcome, RunService};
 use abide_domain::{
     effect::{Effect, PendingEffect},
     engine::{EngineInteractiveProfile, ProfileKind, RunAbilities},
@@ -36,7 +36,7 @@ use crate::{
 
 /// What dies with the daemon.
 pub(crate) struct Daemon {
-    pub(crate) desk: Desk,
+    pub(crate) desk: RunService,
     /// How much of each spool was read.
     read: BTreeMap<(RunId, Attempt), usize>,
     /// Orders that a faulty daemon does not know of any more.
@@ -52,7 +52,7 @@ const HEARD_OUT: usize = usize::MAX / 2;
 
 impl Daemon {
     pub(crate) fn start(store: &Arc<MemoryStore>, clock: &Arc<FakeClock>, slots: usize) -> Self {
-        let desk = now(Desk::with_rules(store.clone(), clock.clone(), slots, bent_rules))
+        let desk = now(RunService::with_rules(store.clone(), clock.clone(), slots, bent_rules))
             .expect("memory can always be read");
         Self {
             desk,
@@ -127,9 +127,9 @@ impl World {
         }
         let outcome = now(self.daemon.desk.take_all(run, &events));
         self.note(|| match &outcome {
-            Ok(Outcome::Changed(run)) => format!("{name} makes {} {}", run.run_id, run.state.detail()),
-            Ok(Outcome::Absorbed) => format!("{name} is no news to {run}"),
-            Ok(Outcome::Repeated(_)) => format!("{name} was taken before by {run}"),
+            Ok(RequestOutcome::Changed(run)) => format!("{name} makes {} {}", run.run_id, run.state.detail()),
+            Ok(RequestOutcome::Absorbed) => format!("{name} is no news to {run}"),
+            Ok(RequestOutcome::Repeated(_)) => format!("{name} was taken before by {run}"),
             Err(error) => format!("{name} is not taken by {run}: {error}"),
         });
         self.judge(outcome).map(|_| ())
@@ -397,7 +397,7 @@ impl World {
         if let Ok(admitted) = &outcome {
             self.daemon.taken += admitted.len() as u64;
         }
-        self.judge(outcome.map(|_| Outcome::Absorbed)).map(|_| ())
+        self.judge(outcome.map(|_| RequestOutcome::Absorbed)).map(|_| ())
     }
 
     pub(crate) fn all_runs(&self) -> Vec<Run> {

@@ -1,6 +1,6 @@
 //! People: they want things, say things twice, answer late, and try again when they get no answer.
 
-use abide_daemon::{DeskError, Outcome};
+use abide_daemon::{RequestError, RequestOutcome};
 use abide_domain::{
     event::{IdempotencyClaim, NewRun, RunEvent},
     id::{InteractionId, RunId},
@@ -176,7 +176,7 @@ impl World {
         let reply = InteractionReply { interaction_id: id, text: text.into(), by, idempotency_key: key };
         self.before_the_desk();
         let outcome = now(self.daemon.desk.reply(reply));
-        let taken = matches!(outcome, Ok(Outcome::Changed(_)));
+        let taken = matches!(outcome, Ok(RequestOutcome::Changed(_)));
         self.judge(outcome)?;
         if taken {
             self.people.taken_replies.push((id, text.to_owned()));
@@ -198,7 +198,7 @@ impl World {
 
     pub(crate) fn conversation_speaks(&mut self) -> Result<(), Halt> {
         let outcome = now(self.daemon.desk.conversation_spoke("chat"));
-        self.judge(outcome.map(|()| Outcome::Absorbed)).map(|_| ())
+        self.judge(outcome.map(|()| RequestOutcome::Absorbed)).map(|_| ())
     }
 
     fn open_questions(&self) -> Vec<InteractionId> {
@@ -237,18 +237,23 @@ impl World {
     }
 
     /// Whether the desk's answer is an acknowledgement, a refusal, or no answer at all.
-    pub(crate) fn judge(&mut self, outcome: Result<Outcome, DeskError>) -> Result<Option<RunId>, Halt> {
+    pub(crate) fn judge(
+        &mut self,
+        outcome: Result<RequestOutcome, RequestError>,
+    ) -> Result<Option<RunId>, Halt> {
         match outcome {
-            Ok(Outcome::Changed(run)) => {
+            Ok(RequestOutcome::Changed(run)) => {
                 let run_id = run.run_id;
                 self.daemon.taken += 1;
                 self.check_run(&run)?;
                 Ok(Some(run_id))
             }
-            Ok(Outcome::Repeated(run)) => Ok(Some(run)),
-            Ok(Outcome::Absorbed)
-            | Err(DeskError::Refused(_) | DeskError::KeyReused { .. } | DeskError::Shortage(_)) => Ok(None),
-            Err(DeskError::Store(error)) => {
+            Ok(RequestOutcome::Repeated(run)) => Ok(Some(run)),
+            Ok(RequestOutcome::Absorbed)
+            | Err(RequestError::Refused(_) | RequestError::KeyReused { .. } | RequestError::Shortage(_)) => {
+                Ok(None)
+            }
+            Err(RequestError::Store(error)) => {
                 self.note(|| format!("the daemon dies: {error}"));
                 Err(Halt::Crashed)
             }

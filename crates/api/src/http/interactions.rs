@@ -2,7 +2,7 @@
 
 use std::io::{self, Cursor, Read};
 
-use abide_daemon::Outcome;
+use abide_daemon::RequestOutcome;
 use abide_domain::{
     id::InteractionId,
     interaction::InteractionState,
@@ -145,8 +145,8 @@ pub(super) async fn reply(
     let is_approval = interaction.is_approval();
     let reply = InteractionReply { interaction_id, text, by: ReplyAuthor::Person(by), idempotency_key };
     let resolution = match daemon.reply(reply).await? {
-        Outcome::Changed(_) => wire::ReplyResolution::Accepted,
-        Outcome::Absorbed | Outcome::Repeated(_) => wire::ReplyResolution::Idempotent,
+        RequestOutcome::Changed(_) => wire::ReplyResolution::Accepted,
+        RequestOutcome::Absorbed | RequestOutcome::Repeated(_) => wire::ReplyResolution::Idempotent,
     };
     // Only the answer to an approval has a verdict. Other replies are acknowledged without a second read.
     let answered = match is_approval {

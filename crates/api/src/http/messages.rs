@@ -1,6 +1,6 @@
 //! Messages to a run, and the ledger of what reached us.
 
-use abide_daemon::Outcome;
+use abide_daemon::RequestOutcome;
 use abide_domain::inbound::{InboundMessage, MessageKey};
 use abide_wire::message as wire;
 use axum::{Json, extract::State, http::StatusCode};
@@ -46,9 +46,9 @@ pub(super) async fn send(
     let message = InboundMessage { key: key.clone(), text };
     let daemon = interface.daemon();
     let duplicate = match daemon.message(run, message, on_busy.map(translate::on_busy)).await? {
-        Outcome::Changed(_) | Outcome::Absorbed => false,
-        Outcome::Repeated(holder) if holder == run => true,
-        Outcome::Repeated(holder) => {
+        RequestOutcome::Changed(_) | RequestOutcome::Absorbed => false,
+        RequestOutcome::Repeated(holder) if holder == run => true,
+        RequestOutcome::Repeated(holder) => {
             return Err(HttpProblem::new(
                 ProblemCode::IdempotencyConflict,
                 format!("a message of that name was for run {holder}; use a new name for a new message"),

@@ -3,7 +3,7 @@
 //! [`ProblemCode::decide`] is the one place where a status is chosen. Whoever refuses says what to do about it in the detail;
 //! what an error of our own making was is not told to the outside.
 
-use abide_daemon::DeskError;
+use abide_daemon::RequestError;
 use abide_domain::refused::RequestRefused;
 use abide_ports::store::StoreError;
 use abide_wire::service as wire;
@@ -298,21 +298,21 @@ impl From<RequestRefused> for HttpProblem {
     }
 }
 
-impl From<DeskError> for HttpProblem {
-    fn from(error: DeskError) -> Self {
+impl From<RequestError> for HttpProblem {
+    fn from(error: RequestError) -> Self {
         match error {
-            DeskError::Refused(refused) => refused.into(),
-            DeskError::KeyReused { .. } => Self::new(
+            RequestError::Refused(refused) => refused.into(),
+            RequestError::KeyReused { .. } => Self::new(
                 ProblemCode::IdempotencyConflict,
                 format!("{error}; use a new key for a new request"),
             ),
-            DeskError::Shortage(shortage) => Self::new(
+            RequestError::Shortage(shortage) => Self::new(
                 ProblemCode::ResourcePressure,
                 format!(
                     "{shortage}; free some space, or lower the limit; open questions can still be answered"
                 ),
             ),
-            DeskError::Store(error) => error.into(),
+            RequestError::Store(error) => error.into(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Runs: asked for, listed, shown, stopped; and the ledger of their turns.
 
-use abide_daemon::{DeskError, Outcome};
+use abide_daemon::{RequestError, RequestOutcome};
 use abide_domain::{
     event::{IdempotencyClaim, NewRun},
     id::RunId,
@@ -118,15 +118,15 @@ pub(super) async fn create(
     let message = InboundMessage { key: fresh_message(&interface), text };
     let new = NewRun { run_id, settings, message, idempotency, rules: abide_domain::run::RULES };
     match daemon.create(new).await? {
-        Outcome::Changed(run) => {
+        RequestOutcome::Changed(run) => {
             let location = [(header::LOCATION, format!("/v1/runs/{run_id}"))];
             Ok((StatusCode::CREATED, location, Json(shown(&interface, &run))).into_response())
         }
-        Outcome::Repeated(run_id) => {
+        RequestOutcome::Repeated(run_id) => {
             let run = find(&interface, run_id).await?;
             Ok(Json(shown(&interface, &run)).into_response())
         }
-        Outcome::Absorbed => {
+        RequestOutcome::Absorbed => {
             Err(HttpProblem::internal("a new run was taken for an old one; please report it"))
         }
     }
@@ -246,15 +246,15 @@ pub(super) async fn cancel(
 
 fn stopped(
     id: &str,
-    outcome: Result<Outcome, DeskError>,
+    outcome: Result<RequestOutcome, RequestError>,
 ) -> Result<Json<wire::AcceptedResponse>, HttpProblem> {
     let accepted = match outcome {
         // What was asked before is on its way: asking again is no reason to say no.
-        Ok(Outcome::Changed(_) | Outcome::Absorbed | Outcome::Repeated(_)) => true,
-        Err(DeskError::Refused(
+        Ok(RequestOutcome::Changed(_) | RequestOutcome::Absorbed | RequestOutcome::Repeated(_)) => true,
+        Err(RequestError::Refused(
             RequestRefused::RunFinished { .. } | RequestRefused::NothingToInterrupt { .. },
         )) => false,
-        Err(DeskError::Refused(RequestRefused::NoSuchRun)) => return Err(HttpProblem::no_run(id)),
+        Err(RequestError::Refused(RequestRefused::NoSuchRun)) => return Err(HttpProblem::no_run(id)),
         Err(error) => return Err(error.into()),
     };
     Ok(Json(wire::AcceptedResponse { accepted }))

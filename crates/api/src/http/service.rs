@@ -1,6 +1,6 @@
 //! The daemon itself: whether it lives and is ready, what it does, and how it is told to stop.
 
-use abide_daemon::{BeforeStop, StoppedRun};
+use abide_daemon::{ActivityBeforeStop, StoppedRun};
 use abide_domain::run::RunStatus;
 use abide_terminal::{Call, Reply};
 use abide_wire::service as wire;
@@ -134,13 +134,13 @@ pub(super) async fn stop(
     });
     let stopped = stopping.await.map_err(|_| HttpProblem::internal("the stop came to a bad end"))?;
     let (stopped, sessions) = stopped?;
-    let names = |was: BeforeStop| {
+    let names = |was: ActivityBeforeStop| {
         let runs = stopped.runs.iter().filter(move |stopped| stopped.was == was);
         runs.map(|stopped| stopped.run.run_id.to_string()).collect()
     };
     Ok(Json(wire::StopDaemonResponse {
-        turns: names(BeforeStop::Turn),
-        waits: names(BeforeStop::Wait),
+        turns: names(ActivityBeforeStop::Turn),
+        waits: names(ActivityBeforeStop::Wait),
         runs: stopped.runs.iter().map(stopped_run).collect(),
         sessions,
     }))
@@ -149,9 +149,9 @@ pub(super) async fn stop(
 fn stopped_run(stopped: &StoppedRun) -> wire::StoppedRunView {
     let run = &stopped.run;
     let was = match stopped.was {
-        BeforeStop::Turn => "turn",
-        BeforeStop::Wait => "wait",
-        BeforeStop::Start => "start",
+        ActivityBeforeStop::Turn => "turn",
+        ActivityBeforeStop::Wait => "wait",
+        ActivityBeforeStop::Start => "start",
     };
     wire::StoppedRunView {
         run_id: run.run_id.to_string(),

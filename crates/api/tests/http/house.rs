@@ -7,7 +7,7 @@ use abide_api::{
     http::{HttpConfig as Bounds, HttpService, StopMode, serve},
     metrics::DaemonMetrics,
 };
-use abide_daemon::{Daemon, Desk, Habits, Outcome, World};
+use abide_daemon::{Daemon, DaemonConfig, DaemonDeps, RequestOutcome, RunService};
 use abide_domain::{
     engine::{EngineInteractiveProfile, EngineSessionHandle, HandleType, ProfileKind, RunAbilities as Can},
     event::{NewRun, ProcessAfterTurn, RunEvent, TurnOutcome},
@@ -46,7 +46,7 @@ pub(crate) struct HttpFixture {
     pub(crate) address: SocketAddr,
     pub(crate) place: tempfile::TempDir,
     daemon: Daemon,
-    desk: Arc<Desk>,
+    desk: Arc<RunService>,
     store: Arc<MemoryStore>,
     clock: Arc<FakeClock>,
     stop: watch::Sender<StopMode>,
@@ -86,8 +86,9 @@ impl HttpFixture {
     async fn on(store: Arc<MemoryStore>, clock: Arc<FakeClock>, bounds: Bounds) -> Self {
         let place = tempfile::tempdir().expect("there is room");
         let path = |name: &str| place.path().join(name).to_string_lossy().into_owned();
-        let desk = Arc::new(Desk::open(store.clone(), clock.clone(), 0).await.expect("memory can be read"));
-        let world = World {
+        let desk =
+            Arc::new(RunService::open(store.clone(), clock.clone(), 0).await.expect("memory can be read"));
+        let world = DaemonDeps {
             desk: desk.clone(),
             store: store.clone(),
             clock: clock.clone(),
@@ -99,7 +100,7 @@ impl HttpFixture {
             contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
             space: abide_daemon::SpaceLimit::none(),
         };
-        let habits = Habits { stall_after: Seconds(600), slots: 0, workspaces: path("workspaces") };
+        let habits = DaemonConfig { stall_after: Seconds(600), slots: 0, workspaces: path("workspaces") };
         let daemon = Daemon::new(world, habits);
         let terminals = abide_terminal::Handle::start(Config {
             keepers: place.path().join("keepers"),
@@ -187,7 +188,7 @@ impl HttpFixture {
         };
         self.desk.create(new).await.expect("it is made");
         let take = async |event| match self.desk.take(run_id, event).await {
-            Ok(Outcome::Changed(run)) => abide_domain::run::Run::clone(&run),
+            Ok(RequestOutcome::Changed(run)) => abide_domain::run::Run::clone(&run),
             other => panic!("a change was expected, not {other:?}"),
         };
         take(RunEvent::Admitted).await;

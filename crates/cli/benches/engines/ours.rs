@@ -15,7 +15,7 @@ use abide::{
     clock::SystemClock,
     processes::{Keepers, Readiness},
 };
-use abide_daemon::{Desk, DeskError, Performer, World};
+use abide_daemon::{DaemonDeps, EffectExecutor, RequestError, RunService};
 use abide_domain::{
     engine::ProfileKind,
     event::{NewRun, RunEvent},
@@ -50,8 +50,8 @@ pub(crate) struct House {
     pub(crate) entry: InstalledEngine,
     pub(crate) env: Vec<(String, String)>,
     store: Arc<dyn Store>,
-    desk: Arc<Desk>,
-    performer: Performer,
+    desk: Arc<RunService>,
+    performer: EffectExecutor,
     processes: Arc<Watched>,
     runtime: Runtime,
     _ledger: TempDir,
@@ -129,9 +129,10 @@ impl House {
         let (store, desk, performer) = runtime.block_on(async {
             let url = format!("sqlite:{}", ledger.path().join("abide.db").display());
             let store = abide_store::registry::open(&url).await.map_err(|error| text(&error))?;
-            let desk = Desk::open(store.clone(), clock.clone(), 4).await.map_err(|error| text(&error))?;
+            let desk =
+                RunService::open(store.clone(), clock.clone(), 4).await.map_err(|error| text(&error))?;
             let desk = Arc::new(desk);
-            let performer = Performer::new(World {
+            let performer = EffectExecutor::new(DaemonDeps {
                 desk: desk.clone(),
                 store: store.clone(),
                 clock,
@@ -159,7 +160,7 @@ impl House {
             let taken = tokio::spawn(async move {
                 let outcome = desk.create(order).await?;
                 performer.follow_up(&outcome).await;
-                Ok::<_, DeskError>(())
+                Ok::<_, RequestError>(())
             });
             taken.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
             let run = tokio::time::timeout(PATIENCE, self.over(run_id, &mut changes))

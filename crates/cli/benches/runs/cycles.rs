@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use abide::clock::SystemClock;
-use abide_daemon::{Desk, Performer, World};
+use abide_daemon::{DaemonDeps, EffectExecutor, RunService};
 use abide_domain::{
     event::NewRun,
     id::RunId,
@@ -23,8 +23,8 @@ use crate::{counted::Counted, now};
 #[derive(Clone)]
 pub(crate) struct House {
     pub(crate) store: Arc<ObservedStore<Counted>>,
-    desk: Arc<Desk>,
-    performer: Performer,
+    desk: Arc<RunService>,
+    performer: EffectExecutor,
 }
 
 impl House {
@@ -33,9 +33,9 @@ impl House {
         let url = format!("sqlite:{}/abide.db", folder.display());
         let inner = abide_store::registry::open(&url).await.expect("the store opens");
         let (store, clock) = (Arc::new(Counted::around(inner)), Arc::new(SystemClock));
-        let desk = Desk::open(store.clone(), clock.clone(), slots).await.expect("the desk opens");
+        let desk = RunService::open(store.clone(), clock.clone(), slots).await.expect("the desk opens");
         let desk = Arc::new(desk);
-        let performer = Performer::new(World {
+        let performer = EffectExecutor::new(DaemonDeps {
             desk: desk.clone(),
             store: store.clone(),
             clock,

@@ -7,7 +7,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use abide::clock::SystemClock;
-use abide_daemon::Desk;
+use abide_daemon::RunService;
 use abide_domain::{
     engine::{EngineInteractiveProfile, EngineSessionHandle, HandleType, ProfileKind, RunAbilities},
     event::{ProcessAfterTurn, RunEvent, TurnOutcome},
@@ -121,7 +121,7 @@ const PAGE: usize = 20;
 /// A database and the desk on it. It has no slots, so nothing is performed.
 struct Place {
     url: String,
-    open: Option<(Arc<dyn Store>, Desk)>,
+    open: Option<(Arc<dyn Store>, RunService)>,
     questions: Vec<InteractionId>,
     finished: Vec<RunId>,
     next: usize,
@@ -157,7 +157,7 @@ impl Place {
     async fn open(&mut self) {
         self.open = None;
         let store = abide_store::registry::open(&self.url).await.expect("it opens");
-        let desk = Desk::open(store.clone(), Arc::new(SystemClock), 0).await.expect("it opens");
+        let desk = RunService::open(store.clone(), Arc::new(SystemClock), 0).await.expect("it opens");
         self.open = Some((store, desk));
     }
 

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use abide_daemon::probe::{self, Examination};
+use abide_daemon::probe::{self, ProbeRequest};
 use abide_ports::{
     catalogue::InstalledEngine,
     engine::{AdapterBasis, EngineHealth, EngineInstallation},
@@ -104,7 +104,7 @@ pub(super) fn examine(entries: Vec<InstalledEngine>, patience: Option<Duration>)
             let (sender, keepers, directory, cancel) = (sender.clone(), &keepers, &directory, &cancel);
             workers.push(scope.spawn(move || {
                 let unique = number.to_string();
-                let examination = Examination { directory, unique: &unique, patience, cancel };
+                let examination = ProbeRequest { directory, unique: &unique, patience, cancel };
                 let health = probe::examine(keepers, entry, &examination);
                 let _nobody_waits_any_more = sender.send(News::Examined(number, health));
             }));

@@ -14,7 +14,7 @@ use std::{
 };
 
 use abide_agent::memory::end_if_deleted;
-use abide_daemon::{Admission, CrashGuard, Daemon};
+use abide_daemon::{CrashGuard, CrashGuardDecision, Daemon};
 use abide_domain::{
     failure::{FailureCode, RunFailure},
     id::RunId,
@@ -113,7 +113,7 @@ impl Outliving {
             }
             if state.as_ref().is_none_or(is_over) {
                 // One that daemons died of is looked at again in a later round.
-                let Admission::Now(performance) = guard.admit(&format!("{NOTE}{run}")).await else {
+                let CrashGuardDecision::Now(performance) = guard.admit(&format!("{NOTE}{run}")).await else {
                     continue;
                 };
                 let outliving = self.clone();

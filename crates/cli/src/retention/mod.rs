@@ -18,7 +18,7 @@ use std::{
 };
 
 use abide_api::metrics::RetentionItem;
-use abide_daemon::{Admission, CrashGuard};
+use abide_daemon::{CrashGuard, CrashGuardDecision};
 use abide_domain::{
     id::RunId,
     run::{Run, RunStatus},
@@ -124,7 +124,7 @@ impl Keeping {
         let names = trash::due(&trees.names, last_tried.as_deref(), MOST_A_ROUND);
         for name in &names {
             // One that daemons died of is tried again in a later round.
-            let Admission::Now(performance) = self.guard.admit(&item(name)).await else { continue };
+            let CrashGuardDecision::Now(performance) = self.guard.admit(&item(name)).await else { continue };
             let (home, folder, name) = (self.home.clone(), trees.folder.clone(), name.clone());
             let deleted =
                 tokio::task::spawn_blocking(move || trash::delete_ours(&home, &folder, &name)).await;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use abide_api::metrics::DaemonMetrics;
-use abide_daemon::{CrashGuard, Daemon, Desk, GuardPauses, Habits, SpaceLimit, World};
+use abide_daemon::{CrashGuard, Daemon, DaemonConfig, DaemonDeps, GuardPauses, RunService, SpaceLimit};
 use abide_domain::time::Seconds;
 use abide_ports::{store::Store, watch::CommitObserver};
 use abide_store::{
@@ -52,7 +52,8 @@ pub(super) async fn daemon(
     let store: Arc<dyn Store> = Arc::new(watched);
     let clock = Arc::new(SystemClock);
     let slots = usize::try_from(config.slots.max_running).unwrap_or(usize::MAX);
-    let desk = Desk::open(store.clone(), clock.clone(), slots).await.context("cannot read the store")?;
+    let desk =
+        RunService::open(store.clone(), clock.clone(), slots).await.context("cannot read the store")?;
     let own = std::env::current_exe().context("cannot find this program")?;
     let GroupDecision { groups, unavailable, warning } = home::groups(config)?;
     match (&groups, &unavailable) {
@@ -62,7 +63,7 @@ pub(super) async fn daemon(
     if let Some(warning) = &warning {
         tracing::warn!("{warning}");
     }
-    let world = World {
+    let world = DaemonDeps {
         desk: Arc::new(desk),
         store,
         clock,
@@ -86,7 +87,7 @@ pub(super) async fn daemon(
             home: home.to_string_lossy().into_owned(),
         },
     };
-    let habits = Habits {
+    let habits = DaemonConfig {
         stall_after: Seconds(config.stall_after_sec),
         slots,
         workspaces: home.join("workspaces").to_string_lossy().into_owned(),

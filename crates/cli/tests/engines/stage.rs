@@ -16,7 +16,7 @@ use abide::{
     processes::{Keepers, Readiness},
     workspace::Folders,
 };
-use abide_daemon::{Desk, Performer, World};
+use abide_daemon::{DaemonDeps, EffectExecutor, RunService};
 use abide_domain::{
     event::{NewRun, RunEvent},
     id::RunId,
@@ -53,8 +53,8 @@ pub(crate) struct Stage {
     pub(crate) workspace: PathBuf,
     pub(crate) home: TempDir,
     store: Arc<dyn Store>,
-    desk: Arc<Desk>,
-    performer: Performer,
+    desk: Arc<RunService>,
+    performer: EffectExecutor,
     processes: Arc<Keepers>,
     runtime: Runtime,
 }
@@ -106,9 +106,9 @@ impl Stage {
         let clock = Arc::new(SystemClock);
         let configured = BTreeMap::from([(engine.to_owned(), config)]);
         let (desk, performer) = runtime.block_on(async {
-            let desk = Desk::open(store.clone(), clock.clone(), 4).await.expect("the desk opens");
+            let desk = RunService::open(store.clone(), clock.clone(), 4).await.expect("the desk opens");
             let desk = Arc::new(desk);
-            let performer = Performer::new(World {
+            let performer = EffectExecutor::new(DaemonDeps {
                 desk: desk.clone(),
                 store: store.clone(),
                 clock,

@@ -25,22 +25,22 @@ use super::lock;
 const MOST: usize = 64;
 
 /// Programs that were examined and found well.
-pub(super) struct Examined {
+pub(super) struct ProbeCache {
     catalogue: Arc<dyn EngineLookup>,
     processes: Arc<dyn Processes>,
     clock: Arc<dyn Clock>,
-    seen: Mutex<VecDeque<(Program, EngineHealth)>>,
+    seen: Mutex<VecDeque<(ProbedProgram, EngineHealth)>>,
 }
 
 /// A program, in a way that another or a changed one is another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Program {
+pub(super) struct ProbedProgram {
     engine: String,
     installation: EngineInstallation,
     files: Vec<FileIdentity>,
 }
 
-impl Examined {
+impl ProbeCache {
     pub(super) fn new(
         catalogue: Arc<dyn EngineLookup>,
         processes: Arc<dyn Processes>,
@@ -51,16 +51,16 @@ impl Examined {
 
     /// The program as it is now, if its files can be told. To be asked before it is examined: what is replaced
     /// meanwhile is then not mistaken for what was seen.
-    pub(super) fn program(&self, entry: &InstalledEngine) -> Option<Program> {
+    pub(super) fn program(&self, entry: &InstalledEngine) -> Option<ProbedProgram> {
         let files = self.processes.files_of(&entry.installation)?;
-        Some(Program {
+        Some(ProbedProgram {
             engine: entry.engine.name().to_owned(),
             installation: entry.installation.clone(),
             files,
         })
     }
 
-    pub(super) fn remember(&self, program: Program, health: EngineHealth) {
+    pub(super) fn remember(&self, program: ProbedProgram, health: EngineHealth) {
         let mut seen = lock(&self.seen);
         // Of one command there is one memory, however often its program was replaced.
         seen.retain(|(known, _)| {

@@ -2,7 +2,7 @@
 
 use abide_domain::{effect::PendingEffect, id::RunId, run::Run};
 
-use super::Performer;
+use super::EffectExecutor;
 
 /// What the names of effects begin with on the crash guard's record.
 pub(super) const EFFECT: &str = "effect ";
@@ -12,7 +12,7 @@ pub(super) fn item(run: RunId, owed: &PendingEffect) -> String {
     format!("{EFFECT}{run} {} {}", owed.number.0, owed.effect.name())
 }
 
-impl Performer {
+impl EffectExecutor {
     /// Forgets deaths during effects of this run that are no longer owed.
     pub(super) fn forget_settled(&self, run: &Run) {
         let guard = &self.shared.guard;

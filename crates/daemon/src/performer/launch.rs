@@ -26,11 +26,11 @@ use abide_ports::{
     workspace::{RunSkill, WorkspaceError, WorkspacePreparation, Workspaces},
 };
 
-use super::{Carried, Performer, listen::contained, name};
+use super::{EffectExecutor, EffectResult, listen::contained, name};
 
 /// What an attempt was launched with: all of it stands in the ledger.
 #[derive(Clone, Debug)]
-pub(super) struct Launched {
+pub(super) struct AttemptLaunch {
     kind: ProfileKind,
     session: LaunchSession,
     prompt: String,
@@ -46,7 +46,7 @@ pub(super) struct Launched {
     prompted: PromptSource,
 }
 
-impl Launched {
+impl AttemptLaunch {
     /// The launch of this attempt at this turn, which is the first that its process was given, by an engine that looks
     /// for skills there.
     pub(super) fn of(run: &Run, turn: &Turn, attempt: Attempt, skills_folder: &str) -> Option<Self> {
@@ -111,18 +111,18 @@ impl Launched {
 }
 
 /// A process that is about to be started.
-pub(super) struct Starting {
+pub(super) struct PreparedLaunch {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) attempt: Attempt,
     installation: EngineInstallation,
-    launched: Launched,
+    launched: AttemptLaunch,
     launch: ProcessSpec,
     private: String,
     run: String,
     name: String,
 }
 
-impl Starting {
+impl PreparedLaunch {
     /// Who understands what it will say.
     pub(super) fn interpreter(&self) -> Box<dyn ProcessInterpreter> {
         self.engine.interpreter(&self.launched.order(&self.installation, &self.private))
@@ -134,13 +134,13 @@ impl Starting {
         &self,
         processes: &dyn Processes,
         workspaces: &dyn Workspaces,
-    ) -> Result<ProcessBinding, Trouble> {
+    ) -> Result<ProcessBinding, LaunchFailure> {
         catch_unwind(AssertUnwindSafe(|| self.start(processes, workspaces))).unwrap_or_else(|_| {
             match processes.find(&self.name) {
                 ProcessLookup::Held(process) => Ok(process),
-                ProcessLookup::Silent => Err(Trouble::Process(StartError::Silent)),
-                ProcessLookup::Gone => Err(Trouble::Process(StartError::Gone)),
-                ProcessLookup::Never => Err(Trouble::Process(StartError::System(BROKE.to_owned()))),
+                ProcessLookup::Silent => Err(LaunchFailure::Process(StartError::Silent)),
+                ProcessLookup::Gone => Err(LaunchFailure::Process(StartError::Gone)),
+                ProcessLookup::Never => Err(LaunchFailure::Process(StartError::System(BROKE.to_owned()))),
             }
         })
     }
@@ -150,12 +150,12 @@ impl Starting {
         &self,
         processes: &dyn Processes,
         workspaces: &dyn Workspaces,
-    ) -> Result<ProcessBinding, Trouble> {
+    ) -> Result<ProcessBinding, LaunchFailure> {
         // What was started before a crash has its workspace, and is not to be lost over a skill that went since.
         if processes.find(&self.name) == ProcessLookup::Never {
-            workspaces.prepare(&self.launched.preparation(&self.run)).map_err(Trouble::Workspace)?;
+            workspaces.prepare(&self.launched.preparation(&self.run)).map_err(LaunchFailure::Workspace)?;
         }
-        processes.start(&self.name, &self.order_to_start()).map_err(Trouble::Process)
+        processes.start(&self.name, &self.order_to_start()).map_err(LaunchFailure::Process)
     }
 
     /// What people must know about how it is started.
@@ -186,12 +186,12 @@ impl Starting {
 const BROKE: &str = "starting it broke an assumption of Abide's own; the log says which";
 
 /// Why there is no process.
-pub(super) enum Trouble {
+pub(super) enum LaunchFailure {
     Workspace(WorkspaceError),
     Process(StartError),
 }
 
-impl Trouble {
+impl LaunchFailure {
     /// The same as news of the run. None if whether it was started is not known yet, and has to be found out later.
     pub(super) fn told(self, attempt: Attempt) -> Option<RunEvent> {
         Some(match self {
@@ -222,17 +222,17 @@ fn never(attempt: Attempt, code: FailureCode, message: String) -> RunEvent {
     RunEvent::LaunchFailed { attempt, failure: RunFailure::new(code, message), retry: LaunchRetry::Never }
 }
 
-impl Performer {
+impl EffectExecutor {
     /// How the process of an attempt is started.
-    pub(super) fn launch(&self, run: &Run, attempt: Attempt) -> Carried {
+    pub(super) fn launch(&self, run: &Run, attempt: Attempt) -> EffectResult {
         match self.starting(run, attempt) {
-            Ok(starting) => Carried::Starts(Box::new(starting)),
+            Ok(starting) => EffectResult::Starts(Box::new(starting)),
             Err(carried) => *carried,
         }
     }
 
-    fn starting(&self, run: &Run, attempt: Attempt) -> Result<Starting, Box<Carried>> {
-        let never = |code, message| Box::new(Carried::Told(never(attempt, code, message)));
+    fn starting(&self, run: &Run, attempt: Attempt) -> Result<PreparedLaunch, Box<EffectResult>> {
+        let never = |code, message| Box::new(EffectResult::Told(never(attempt, code, message)));
         let entry = self.world.catalogue.engine(&run.settings.engine);
         let entry = entry.map(|entry| entry.called_as(run.command.as_ref()));
         let Some(InstalledEngine { engine, installation, .. }) = entry else {
@@ -240,7 +240,8 @@ impl Performer {
             return Err(never(FailureCode::EngineNotFound, message));
         };
         let turn = run.turns.last();
-        let Some(launched) = turn.and_then(|turn| Launched::of(run, turn, attempt, engine.skills_folder()))
+        let Some(launched) =
+            turn.and_then(|turn| AttemptLaunch::of(run, turn, attempt, engine.skills_folder()))
         else {
             let message = "the ledger does not tell what to launch".to_owned();
             return Err(never(FailureCode::EngineFailed, message));
@@ -261,9 +262,9 @@ impl Performer {
             never(code, unsupported.to_string())
         })?;
         if let Some(at) = launch.not_before.filter(|at| *at > self.world.clock.stamp().at) {
-            return Err(Box::new(Carried::NotBefore(at)));
+            return Err(Box::new(EffectResult::NotBefore(at)));
         }
         let (run, name) = (run.run_id.to_string(), name(run.run_id, attempt));
-        Ok(Starting { engine, attempt, installation, launched, launch, private, run, name })
+        Ok(PreparedLaunch { engine, attempt, installation, launched, launch, private, run, name })
     }
 }

@@ -19,29 +19,29 @@ use abide_ports::{
     processes::{OutputOffsets, ProcessLookup, ProcessOutput, Processes, StdinWrite},
 };
 
-use super::{Carried, Performer, key, listen::contained, lock, name};
-use crate::talk::Talk;
+use super::{EffectExecutor, EffectResult, key, listen::contained, lock, name};
+use crate::talk::ProcessSession;
 
-impl Performer {
-    pub(super) async fn carry_out(&self, run: &Run, owed: &PendingEffect) -> Carried {
+impl EffectExecutor {
+    pub(super) async fn carry_out(&self, run: &Run, owed: &PendingEffect) -> EffectResult {
         let (run_id, number) = (run.run_id, owed.number);
         let performed = RunEvent::EffectPerformed { effect: number };
         let missed = RunEvent::EffectMissed { effect: number };
         if let Some(unheard) = self.unheard(run, &owed.effect).await {
             return unheard;
         }
-        Carried::Told(match &owed.effect {
+        EffectResult::Told(match &owed.effect {
             Effect::Probe { .. } => return self.probe(run).await,
             Effect::Launch { attempt, .. } => return self.launch(run, *attempt),
             Effect::Say { attempt, turn_id, prompt } => {
                 let (turn, prompt) = (*turn_id, prompt.clone());
                 match self.write(run, *attempt, owed, move |talk| talk.say(turn, &prompt)).await {
-                    Written::Yes => performed,
-                    Written::Gone => missed,
+                    StdinWriteOutcome::Yes => performed,
+                    StdinWriteOutcome::Gone => missed,
                     // It was held although it cannot be: it is of no use.
-                    Written::Unsupported => {
+                    StdinWriteOutcome::Unsupported => {
                         if self.end(run_id, *attempt).await.is_err() {
-                            return Carried::NotBefore(self.next_look(owed.due_at));
+                            return EffectResult::NotBefore(self.next_look(owed.due_at));
                         }
                         RunEvent::ProcessExited { attempt: *attempt, exit: ExitStatus::Unseen }
                     }
@@ -49,18 +49,19 @@ impl Performer {
             }
             Effect::Answer { attempt, gate, text, verdict, .. } => {
                 let (gate, text, verdict) = (gate.clone(), text.clone(), *verdict);
-                let answer =
-                    move |talk: &mut Talk| talk.answer(&GateAnswer { gate: &gate, text: &text, verdict });
+                let answer = move |talk: &mut ProcessSession| {
+                    talk.answer(&GateAnswer { gate: &gate, text: &text, verdict })
+                };
                 match self.write(run, *attempt, owed, answer).await {
-                    Written::Yes => performed,
-                    Written::Gone | Written::Unsupported => missed,
+                    StdinWriteOutcome::Yes => performed,
+                    StdinWriteOutcome::Gone | StdinWriteOutcome::Unsupported => missed,
                 }
             }
             Effect::Steer { attempt, text, .. } => {
                 let text = text.clone();
                 match self.write(run, *attempt, owed, move |talk| talk.steer(&text)).await {
-                    Written::Yes => performed,
-                    Written::Gone | Written::Unsupported => missed,
+                    StdinWriteOutcome::Yes => performed,
+                    StdinWriteOutcome::Gone | StdinWriteOutcome::Unsupported => missed,
                 }
             }
             Effect::Interrupt { attempt } => {
@@ -72,14 +73,14 @@ impl Performer {
             Effect::Terminate { attempt } => match self.end(run_id, *attempt).await {
                 Ok(exit) => RunEvent::ProcessExited { attempt: *attempt, exit },
                 // It may still be at work, so the order stands until it has certainly ended (SECURITY 10).
-                Err(NotEnded) => return Carried::NotBefore(self.next_look(owed.due_at)),
+                Err(ProcessNotEnded) => return EffectResult::NotBefore(self.next_look(owed.due_at)),
             },
             Effect::Recover { attempt, .. } => {
                 let (processes, name) = (self.world.processes.clone(), name(run_id, *attempt));
                 match self.blocking(move || processes.find(&name)).await {
                     ProcessLookup::Held(process) => RunEvent::ContactRestored { attempt: *attempt, process },
                     // It may answer again at any time; how long it is searched for is the domain's to say.
-                    ProcessLookup::Silent => return Carried::NotBefore(self.next_look(owed.due_at)),
+                    ProcessLookup::Silent => return EffectResult::NotBefore(self.next_look(owed.due_at)),
                     ProcessLookup::Gone | ProcessLookup::Never => RunEvent::RecoveryFailed {
                         attempt: *attempt,
                         reason: "the process and its output are gone".to_owned(),
@@ -103,7 +104,7 @@ impl Performer {
 
     /// Whether something is to be said to a process that has not been heard as far as its run has: after a restart it is
     /// heard anew, and before that its interpreter knows of no gate, no session and no turn.
-    async fn unheard(&self, run: &Run, effect: &Effect) -> Option<Carried> {
+    async fn unheard(&self, run: &Run, effect: &Effect) -> Option<EffectResult> {
         let attempt = match effect {
             Effect::Say { attempt, .. }
             | Effect::Answer { attempt, .. }
@@ -120,7 +121,7 @@ impl Performer {
         let live = run.live().filter(|live| live.attempt == attempt)?;
         let progress = lock(&*self.talk_of(run.run_id, attempt)?).progress();
         let unheard = *progress.borrow() < live.heard;
-        unheard.then_some(Carried::Unheard(progress, live.heard))
+        unheard.then_some(EffectResult::Unheard(progress, live.heard))
     }
 
     /// Writes what an interpreter makes of something to its process, once for each order.
@@ -129,16 +130,16 @@ impl Performer {
         run: &Run,
         attempt: Attempt,
         owed: &PendingEffect,
-        make: impl FnOnce(&mut Talk) -> Result<Vec<u8>, UnsupportedOperation>,
-    ) -> Written {
-        let Some(talk) = self.talk_of(run.run_id, attempt) else { return Written::Gone };
+        make: impl FnOnce(&mut ProcessSession) -> Result<Vec<u8>, UnsupportedOperation>,
+    ) -> StdinWriteOutcome {
+        let Some(talk) = self.talk_of(run.run_id, attempt) else { return StdinWriteOutcome::Gone };
         let made = contained(|| make(&mut lock(&talk)));
-        let Some(Ok(bytes)) = made else { return Written::Unsupported };
+        let Some(Ok(bytes)) = made else { return StdinWriteOutcome::Unsupported };
         let (processes, name, key) =
             (self.world.processes.clone(), name(run.run_id, attempt), key(owed.number));
         let written =
             self.blocking(move || processes.write(&name, &StdinWrite { key, bytes: &bytes, ends: false }));
-        if written.await.is_ok() { Written::Yes } else { Written::Gone }
+        if written.await.is_ok() { StdinWriteOutcome::Yes } else { StdinWriteOutcome::Gone }
     }
 
     async fn interrupt(&self, run: RunId, attempt: Attempt, key: u64) {
@@ -158,7 +159,7 @@ impl Performer {
     }
 
     /// Asks a process to go if it has nothing in hand, and ends it if it does not. Returns how it ended.
-    pub(super) async fn end(&self, run: RunId, attempt: Attempt) -> Result<ExitStatus, NotEnded> {
+    pub(super) async fn end(&self, run: RunId, attempt: Attempt) -> Result<ExitStatus, ProcessNotEnded> {
         let leave = self.talk_of(run, attempt).and_then(|talk| contained(|| lock(&talk).leave()).flatten());
         let (processes, name) = (self.world.processes.clone(), name(run, attempt));
         let ended = self
@@ -180,21 +181,21 @@ impl Performer {
             .await;
         ended.map_err(|lost| {
             tracing::warn!(%run, attempt = attempt.0, reason = lost.reason, "process not ended");
-            NotEnded
+            ProcessNotEnded
         })
     }
 
-    pub(super) fn talk_of(&self, run: RunId, attempt: Attempt) -> Option<Arc<Mutex<Talk>>> {
+    pub(super) fn talk_of(&self, run: RunId, attempt: Attempt) -> Option<Arc<Mutex<ProcessSession>>> {
         lock(&self.shared.talks).get(&(run, attempt)).cloned()
     }
 }
 
 /// The process may still run; the reason is in the log.
 #[derive(Debug)]
-pub(super) struct NotEnded;
+pub(super) struct ProcessNotEnded;
 
 /// What became of bytes for a process.
-enum Written {
+enum StdinWriteOutcome {
     Yes,
     Gone,
     Unsupported,

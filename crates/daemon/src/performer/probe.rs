@@ -20,20 +20,20 @@ use abide_ports::{
     engine::{EngineHealth, EngineInstallation},
 };
 
-use super::{Carried, Performer, lock};
-use crate::probe::{self, Examination};
+use super::{EffectExecutor, EffectResult, lock};
+use crate::probe::{self, ProbeRequest};
 
 /// Examinations that are under way, one at a time for each engine.
 #[derive(Debug, Default)]
-pub(super) struct Examinations {
-    engines: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Latest>>>>,
+pub(super) struct ProbesInProgress {
+    engines: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<LatestProbe>>>>,
     /// How many there are.
     count: AtomicUsize,
 }
 
 /// How many examinations of an engine have ended, and the result of the last one.
 #[derive(Debug, Default)]
-struct Latest {
+struct LatestProbe {
     ended: u64,
     result: Option<(EngineInstallation, EngineHealth)>,
 }
@@ -48,27 +48,27 @@ const SHOWN_WITHIN: Duration = Duration::from_secs(10);
 const SHARED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Counts one examination for as long as it exists, also if the request that wanted it is dropped.
-struct UnderWay(Arc<super::Shared>);
+struct ProbeCounter(Arc<super::ExecutorInner>);
 
-impl UnderWay {
-    fn begin(shared: &Arc<super::Shared>) -> Self {
+impl ProbeCounter {
+    fn begin(shared: &Arc<super::ExecutorInner>) -> Self {
         shared.examinations.count.fetch_add(1, Ordering::AcqRel);
         Self(shared.clone())
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for ProbeCounter {
     fn drop(&mut self) {
         self.0.examinations.count.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-impl Performer {
-    pub(super) async fn probe(&self, run: &Run) -> Carried {
+impl EffectExecutor {
+    pub(super) async fn probe(&self, run: &Run) -> EffectResult {
         let settings = &run.settings;
         // Somebody else's run may have had the same engine examined meanwhile.
         if let Some(known) = self.shared.examined.foresee(run) {
-            return Carried::Told(known);
+            return EffectResult::Told(known);
         }
         let Some(entry) = self.world.catalogue.engine(&settings.engine) else {
             let known = self.world.catalogue.names().join(", ");
@@ -76,8 +76,8 @@ impl Performer {
             return unusable(RunFailure::new(FailureCode::EngineNotFound, message));
         };
         // Where it is asked makes no difference; whether the workspace can be used shows when a turn is launched in it.
-        let Some(health) = self.examine(&entry, None).await else { return Carried::Closing };
-        Carried::Told(match health.trouble {
+        let Some(health) = self.examine(&entry, None).await else { return EffectResult::Closing };
+        EffectResult::Told(match health.trouble {
             Some(trouble) => RunEvent::EngineUnusable { failure: trouble },
             None => self.shared.examined.resolved(&entry, &health, settings),
         })
@@ -134,13 +134,13 @@ impl Performer {
     async fn examine_now(&self, entry: &InstalledEngine, patience: Option<Duration>) -> Option<EngineHealth> {
         let (processes, shared, entry) = (self.world.processes.clone(), self.shared.clone(), entry.clone());
         let stamp = self.world.clock.stamp().fresh;
-        let under_way = UnderWay::begin(&shared);
+        let under_way = ProbeCounter::begin(&shared);
         let health = self
             .blocking(move || {
                 let _until_it_is_over = under_way;
                 let unique = stamp.to_string();
                 let cancel = &shared.closing;
-                let examination = Examination { directory: "/", unique: &unique, patience, cancel };
+                let examination = ProbeRequest { directory: "/", unique: &unique, patience, cancel };
                 let program = shared.examined.program(&entry);
                 let (health, lasts) = probe::look(&*processes, &entry, &examination);
                 if let Some(program) = program.filter(|_| lasts) {
@@ -158,6 +158,6 @@ impl Performer {
     }
 }
 
-fn unusable(failure: RunFailure) -> Carried {
-    Carried::Told(RunEvent::EngineUnusable { failure })
+fn unusable(failure: RunFailure) -> EffectResult {
+    EffectResult::Told(RunEvent::EngineUnusable { failure })
 }
