@@ -10,13 +10,13 @@ use abide_testkit::dice::Dice;
 
 /// What reached the person, and under which key.
 #[derive(Debug, Default)]
-pub(crate) struct Channel {
-    pub(crate) shown: Vec<Shown>,
+pub(crate) struct FakeChannel {
+    pub(crate) shown: Vec<ShownDelivery>,
 }
 
 /// Something that a person has seen.
 #[derive(Clone, Debug)]
-pub(crate) struct Shown {
+pub(crate) struct ShownDelivery {
     pub(crate) key: DeliveryId,
     pub(crate) content: DeliveryContent,
     pub(crate) carries: Option<TurnId>,
@@ -27,24 +27,24 @@ pub(crate) struct Shown {
 
 /// How reliable the channel is today.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Weather {
+pub(crate) enum NetworkMode {
     Fair,
     Foul,
 }
 
-impl Channel {
+impl FakeChannel {
     /// Tries to show something. A key that was shown before is not shown again.
     pub(crate) fn send(
         &mut self,
         key: DeliveryId,
         delivery: &Delivery,
         turn: Option<&Turn>,
-        weather: Weather,
+        weather: NetworkMode,
         dice: &mut Dice,
     ) -> Result<(), DeliveryFailure> {
         let (arrives, said) = match weather {
-            Weather::Fair => (true, Ok(())),
-            Weather::Foul => match dice.below(5) {
+            NetworkMode::Fair => (true, Ok(())),
+            NetworkMode::Foul => match dice.below(5) {
                 0 => (false, Err(DeliveryFailure::Failed)),
                 1 => (false, Err(DeliveryFailure::Unknown)),
                 2 => (true, Err(DeliveryFailure::Unknown)),
@@ -52,7 +52,7 @@ impl Channel {
             },
         };
         if arrives && !self.shown.iter().any(|shown| shown.key == key) {
-            self.shown.push(Shown {
+            self.shown.push(ShownDelivery {
                 key,
                 content: delivery.content.clone(),
                 carries: delivery.carries,

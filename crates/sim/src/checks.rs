@@ -17,30 +17,34 @@ use abide_ports::store::{
 
 use crate::{
     daemon::now,
-    engine::{Fate, answer_of},
-    world::{Tally, World},
+    engine::{ProcessFate, answer_of},
+    world::{HistoryCounters, SimWorld},
 };
 
 /// A promise that was not kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Violation {
+pub(crate) struct InvariantViolation {
     /// Which promise.
     pub(crate) check: &'static str,
     /// How.
     pub(crate) detail: String,
 }
 
-fn broken(check: &'static str, detail: impl Into<String>) -> Violation {
-    Violation { check, detail: detail.into() }
+fn broken(check: &'static str, detail: impl Into<String>) -> InvariantViolation {
+    InvariantViolation { check, detail: detail.into() }
 }
 
-fn ensure(holds: bool, check: &'static str, detail: impl FnOnce() -> String) -> Result<(), Violation> {
+fn ensure(
+    holds: bool,
+    check: &'static str,
+    detail: impl FnOnce() -> String,
+) -> Result<(), InvariantViolation> {
     if holds { Ok(()) } else { Err(broken(check, detail())) }
 }
 
-impl World {
+impl SimWorld {
     /// What can be seen of a run right after a commit.
-    pub(crate) fn check_run(&mut self, run: &Run) -> Result<(), Violation> {
+    pub(crate) fn check_run(&mut self, run: &Run) -> Result<(), InvariantViolation> {
         let id = run.run_id;
         let open: Vec<_> = run.interactions.iter().filter(|question| question.is_open()).collect();
         let pending = run.pending_interaction_id();
@@ -103,7 +107,7 @@ impl World {
     }
 
     /// Everything, once the world has come to rest.
-    pub(crate) fn check_the_end(&mut self) -> Result<(), Violation> {
+    pub(crate) fn check_the_end(&mut self) -> Result<(), InvariantViolation> {
         let runs = self.all_runs();
         self.check_journal()?;
         self.check_messages()?;
@@ -122,7 +126,7 @@ impl World {
         self.check_slots(&runs)
     }
 
-    fn check_at_rest(&self, run: &Run) -> Result<(), Violation> {
+    fn check_at_rest(&self, run: &Run) -> Result<(), InvariantViolation> {
         let id = run.run_id;
         ensure(run.owed.is_empty(), "what is owed is performed", || {
             let names: Vec<_> = run.owed.iter().map(|owed| owed.effect.name()).collect();
@@ -134,7 +138,7 @@ impl World {
         ensure(resting, "every run comes to rest", || format!("{id} is {}", run.state.detail()))
     }
 
-    fn check_tables(&self, run: RunId) -> Result<(), Violation> {
+    fn check_tables(&self, run: RunId) -> Result<(), InvariantViolation> {
         let entries = now(self.store.entries_of(run, JournalSeq(0), usize::MAX)).unwrap_or_default();
         let live = now(self.store.tables_of(run)).unwrap_or_default();
         // A bent rule is bent in the journal's reading too, or every fault would be caught here alone.
@@ -149,14 +153,14 @@ impl World {
         })
     }
 
-    fn check_journal(&self) -> Result<(), Violation> {
+    fn check_journal(&self) -> Result<(), InvariantViolation> {
         let entries = now(self.store.entries(JournalSeq(0), usize::MAX)).unwrap_or_default();
         let gapless = entries.iter().zip(1..).all(|(entry, place)| entry.seq == JournalSeq(place));
         ensure(gapless, "the journal has no gaps", || "a sequence number is missing".into())
     }
 
     /// A turn reaches an engine once, and what stands under its name is its own.
-    fn check_turns(&self, run: RunId) -> Result<(), Violation> {
+    fn check_turns(&self, run: RunId) -> Result<(), InvariantViolation> {
         let tables = now(self.store.tables_of(run)).unwrap_or_default();
         for turn in tables.turns.values() {
             let times = self.engines.executed.get(&turn.turn_id).map_or(0, |executed| executed.times);
@@ -187,7 +191,7 @@ impl World {
 
     /// A turn costs a bounded number of launches. When they are used up a person is asked, and only a person has it tried
     /// again.
-    fn check_launches(&self, run: &Run) -> Result<(), Violation> {
+    fn check_launches(&self, run: &Run) -> Result<(), InvariantViolation> {
         let tables = now(self.store.tables_of(run.run_id)).unwrap_or_default();
         let parks =
             |asker: &InteractionOrigin| *asker == InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly);
@@ -215,7 +219,7 @@ impl World {
     }
 
     /// A run that goes on does so in the session in which it began.
-    fn check_sessions(&self, run: &Run) -> Result<(), Violation> {
+    fn check_sessions(&self, run: &Run) -> Result<(), InvariantViolation> {
         let Some(handle) = &run.handle else { return Ok(()) };
         if let RunState::Finished(RunOutcome::Failed(_) | RunOutcome::Canceled(_)) = run.state {
             return Ok(());
@@ -240,7 +244,7 @@ impl World {
     }
 
     /// What was acknowledged is there, was done once, or says why not.
-    fn check_messages(&self) -> Result<(), Violation> {
+    fn check_messages(&self) -> Result<(), InvariantViolation> {
         for (key, run) in &self.people.acknowledged {
             let prompts = self.engines.executed.values().filter(|executed| executed.prompt == key.message_id);
             let steered = self.engines.steered.get(&key.message_id).copied().unwrap_or_default();
@@ -248,7 +252,7 @@ impl World {
             ensure(times <= 1, "a message is carried out once", || {
                 format!("{} was carried out {times} times", key.message_id)
             })?;
-            if self.fault == Some(crate::faults::Fault::ForgetMessageKeys) {
+            if self.fault == Some(crate::faults::RuleFault::ForgetMessageKeys) {
                 continue;
             }
             let inbound = now(self.store.inbound(key.clone())).ok().flatten();
@@ -267,7 +271,7 @@ impl World {
     }
 
     /// A question is answered once, by whom it says, and permission comes from people only.
-    fn check_replies(&self) -> Result<(), Violation> {
+    fn check_replies(&self) -> Result<(), InvariantViolation> {
         for (id, text) in &self.people.taken_replies {
             let recorded = now(self.store.interaction(*id)).ok().flatten();
             let state = recorded.map(|interaction| interaction.state);
@@ -304,24 +308,24 @@ impl World {
     }
 
     /// Every living process belongs to a run that holds it.
-    fn check_processes(&self, runs: &[Run]) -> Result<(), Violation> {
+    fn check_processes(&self, runs: &[Run]) -> Result<(), InvariantViolation> {
         for ((run, attempt), keeper) in &self.engines.keepers {
             let held = runs.iter().any(|it| it.run_id == *run && it.attempt() == Some(*attempt));
-            ensure(held || keeper.fate != Fate::Alive, "no process is left behind", || {
+            ensure(held || keeper.fate != ProcessFate::Alive, "no process is left behind", || {
                 format!("process {run}/{} lives and nobody holds it", attempt.0)
             })?;
         }
         Ok(())
     }
 
-    fn check_slots(&self, runs: &[Run]) -> Result<(), Violation> {
+    fn check_slots(&self, runs: &[Run]) -> Result<(), InvariantViolation> {
         let held = runs.iter().filter(|run| run.occupancy() == SlotOccupancy::Holding).count();
         let known = self.daemon.desk.occupancy();
         ensure(known == (held, 0), "no slot leaks", || format!("{known:?} are counted, {held} are held"))
     }
 
     /// What people saw was meant to be seen, under one key; what was finished was seen or is called unavailable.
-    fn check_shown(&self) -> Result<(), Violation> {
+    fn check_shown(&self) -> Result<(), InvariantViolation> {
         for shown in &self.channel.shown {
             ensure(!shown.superseded, "a superseded turn is never shown", || format!("{shown:?}"))?;
             if let DeliveryContent::Result(turn) = &shown.content {
@@ -358,11 +362,11 @@ impl World {
     }
 
     /// What happened in this history, in numbers.
-    pub(crate) fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> HistoryCounters {
         let runs = self.all_runs();
         let questions = now(self.store.open_interactions(PageRequest::first(1)));
         debug_assert!(questions.is_ok_and(|open| open.items.is_empty()), "at rest nothing is open");
-        Tally {
+        HistoryCounters {
             events: self.daemon.taken,
             crashes: self.daemon.restarts,
             runs: runs.len() as u64,

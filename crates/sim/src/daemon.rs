@@ -28,14 +28,14 @@ use abide_store::memory::MemoryStore;
 use abide_testkit::clock::FakeClock;
 
 use crate::{
-    checks::Violation,
-    engine::{Fate, Keeper, Order, Said, answer_of, handle},
-    faults::{Fault, bent_rules},
-    world::{Halt, World},
+    checks::InvariantViolation,
+    engine::{ProcessFate, SimFact, SimKeeper, SimLaunch, answer_of, handle},
+    faults::{RuleFault, bent_rules},
+    world::{HistoryHalt, SimWorld},
 };
 
 /// What dies with the daemon.
-pub(crate) struct Daemon {
+pub(crate) struct SimDaemon {
     pub(crate) desk: RunService,
     /// How much of each spool was read.
     read: BTreeMap<(RunId, Attempt), usize>,
@@ -50,7 +50,7 @@ pub(crate) struct Daemon {
 /// Where in its spool a process stands whose end was told too.
 const HEARD_OUT: usize = usize::MAX / 2;
 
-impl Daemon {
+impl SimDaemon {
     pub(crate) fn start(store: &Arc<MemoryStore>, clock: &Arc<FakeClock>, slots: usize) -> Self {
         let desk = now(RunService::with_rules(store.clone(), clock.clone(), slots, bent_rules))
             .expect("memory can always be read");
@@ -65,34 +65,34 @@ impl Daemon {
     }
 }
 
-impl World {
+impl SimWorld {
     /// A new daemon on what the old one left. What is owed comes first: the old one may have done it without saying
     /// so. Then it looks for every process that a run holds. Only then does it take anything new.
-    pub(crate) fn restart_daemon(&mut self) -> Result<(), Violation> {
+    pub(crate) fn restart_daemon(&mut self) -> Result<(), InvariantViolation> {
         loop {
             self.note(|| "a new daemon starts".into());
             let (taken, restarts) = (self.daemon.taken, self.daemon.restarts + 1);
-            self.daemon = Daemon::start(&self.store, &self.clock, self.slots);
+            self.daemon = SimDaemon::start(&self.store, &self.clock, self.slots);
             (self.daemon.taken, self.daemon.restarts) = (taken, restarts);
             let owed = now(self.store.owed(None, usize::MAX)).expect("memory can always be read");
-            if self.fault == Some(Fault::ForgetOwedAtRestart) {
+            if self.fault == Some(RuleFault::ForgetOwedAtRestart) {
                 self.daemon.forgotten = owed.iter().map(|(run, owed)| (*run, owed.number.0)).collect();
             }
             match self.perform_everything().and_then(|()| self.reconcile()) {
                 Ok(()) => return Ok(()),
-                Err(Halt::Violated(violation)) => return Err(violation),
+                Err(HistoryHalt::Violated(violation)) => return Err(violation),
                 // It died again while starting.
-                Err(Halt::Crashed) => {}
+                Err(HistoryHalt::Crashed) => {}
             }
         }
     }
 
-    fn reconcile(&mut self) -> Result<(), Halt> {
+    fn reconcile(&mut self) -> Result<(), HistoryHalt> {
         for run in self.all_runs() {
             let held = run.live().map(|live| live.attempt);
             let gone = held.filter(|attempt| {
                 let keeper = self.engines.keepers.get(&(run.run_id, *attempt));
-                keeper.is_none_or(|keeper| keeper.fate == Fate::Vanished && keeper.spool.is_empty())
+                keeper.is_none_or(|keeper| keeper.fate == ProcessFate::Vanished && keeper.spool.is_empty())
             });
             if let Some(attempt) = gone {
                 self.take(run.run_id, RunEvent::ProcessExited { attempt, exit: ExitStatus::Unseen })?;
@@ -102,7 +102,7 @@ impl World {
     }
 
     /// Every run hears that the daemon stops; how much of what follows is still done is left to chance.
-    pub(crate) fn shut_down(&mut self) -> Result<(), Halt> {
+    pub(crate) fn shut_down(&mut self) -> Result<(), HistoryHalt> {
         for run in self.all_runs() {
             self.take(run.run_id, RunEvent::ShutdownRequested)?;
         }
@@ -113,14 +113,14 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn take(&mut self, run: RunId, event: RunEvent) -> Result<(), Halt> {
+    pub(crate) fn take(&mut self, run: RunId, event: RunEvent) -> Result<(), HistoryHalt> {
         self.take_all(run, vec![event])
     }
 
-    fn take_all(&mut self, run: RunId, events: Vec<RunEvent>) -> Result<(), Halt> {
+    fn take_all(&mut self, run: RunId, events: Vec<RunEvent>) -> Result<(), HistoryHalt> {
         self.before_the_desk();
         let name = events.iter().map(RunEvent::name).collect::<Vec<_>>().join(", ");
-        if self.fault == Some(Fault::ActBeforeCommit) && self.store.is_about_to_crash() {
+        if self.fault == Some(RuleFault::ActBeforeCommit) && self.store.is_about_to_crash() {
             for event in &events {
                 self.act_too_early(run, event);
             }
@@ -137,13 +137,13 @@ impl World {
 
     // Performing.
 
-    pub(crate) fn perform_something(&mut self) -> Result<(), Halt> {
+    pub(crate) fn perform_something(&mut self) -> Result<(), HistoryHalt> {
         let owed = self.first_owed();
         let Some((run, owed)) = self.dice.any(&owed) else { return Ok(()) };
         self.perform(run, owed)
     }
 
-    pub(crate) fn perform_everything(&mut self) -> Result<(), Halt> {
+    pub(crate) fn perform_everything(&mut self) -> Result<(), HistoryHalt> {
         for _ in 0..50 {
             let owed = self.first_owed();
             if owed.is_empty() {
@@ -169,13 +169,13 @@ impl World {
         first.into_iter().collect()
     }
 
-    fn perform(&mut self, run: RunId, owed: PendingEffect) -> Result<(), Halt> {
+    fn perform(&mut self, run: RunId, owed: PendingEffect) -> Result<(), HistoryHalt> {
         self.note(|| format!("the daemon performs {} for {run}", owed.effect.name()));
         let fact = self.carry_out(run, &owed);
         // It may die between doing a thing and saying that it did.
         if self.dice.chance(3) && !self.people.behave {
             self.note(|| "the daemon is killed before it can say so".into());
-            return Err(Halt::Crashed);
+            return Err(HistoryHalt::Crashed);
         }
         self.take(run, fact)
     }
@@ -193,11 +193,13 @@ impl World {
                     let failure = RunFailure::new(FailureCode::EngineNotFound, "it would not start");
                     return RunEvent::LaunchFailed { attempt: *attempt, failure, retry };
                 }
-                let order = Order { run, attempt: *attempt, turn: *turn_id, session, prompt };
+                let order = SimLaunch { run, attempt: *attempt, turn: *turn_id, session, prompt };
                 let keeper = self.engines.launch(&order, &plan, &mut self.dice);
                 match keeper.fate {
-                    Fate::Vanished => RunEvent::ProcessExited { attempt: *attempt, exit: ExitStatus::Unseen },
-                    Fate::Alive | Fate::Exited(_) => {
+                    ProcessFate::Vanished => {
+                        RunEvent::ProcessExited { attempt: *attempt, exit: ExitStatus::Unseen }
+                    }
+                    ProcessFate::Alive | ProcessFate::Exited(_) => {
                         RunEvent::AttemptStarted { attempt: *attempt, process: keeper.process.clone() }
                     }
                 }
@@ -254,7 +256,7 @@ impl World {
         };
         // A process that is over and was heard to its end has nothing more to say.
         let read = self.daemon.read.get(&(run, attempt)).copied().unwrap_or_default();
-        let heard_out = keeper.fate != Fate::Alive && read >= keeper.spool.len();
+        let heard_out = keeper.fate != ProcessFate::Alive && read >= keeper.spool.len();
         // Sometimes a living process is simply not found.
         let missed = !self.people.behave && self.dice.chance(10);
         if heard_out || missed {
@@ -270,7 +272,7 @@ impl World {
         };
         let turn = delivery.carries.and_then(|turn| now(self.store.turn(turn)).ok().flatten());
         let key = match self.fault {
-            Some(Fault::DeliverUnderNewKeys) => DeliveryId(self.clock.stamp().fresh),
+            Some(RuleFault::DeliverUnderNewKeys) => DeliveryId(self.clock.stamp().fresh),
             _ => delivery_id,
         };
         match self.channel.send(key, &delivery, turn.as_ref(), self.weather, &mut self.dice) {
@@ -291,9 +293,9 @@ impl World {
 
     // Hearing.
 
-    pub(crate) fn hear_something(&mut self) -> Result<(), Halt> {
+    pub(crate) fn hear_something(&mut self) -> Result<(), HistoryHalt> {
         // Mostly somebody with something to say, sometimes anybody.
-        let unread = |(at, keeper): (&(RunId, Attempt), &Keeper)| {
+        let unread = |(at, keeper): (&(RunId, Attempt), &SimKeeper)| {
             let read = self.daemon.read.get(at).copied().unwrap_or_default();
             (read < keeper.spool.len()).then_some(*at)
         };
@@ -304,7 +306,7 @@ impl World {
         self.hear(at)
     }
 
-    pub(crate) fn hear_all(&mut self, at: (RunId, Attempt)) -> Result<(), Halt> {
+    pub(crate) fn hear_all(&mut self, at: (RunId, Attempt)) -> Result<(), HistoryHalt> {
         for _ in 0..20 {
             self.hear(at)?;
         }
@@ -313,7 +315,7 @@ impl World {
 
     /// Takes the next facts from a process's spool, as many as happen to be heard at once, or what became of the
     /// process when there is none left.
-    fn hear(&mut self, at: (RunId, Attempt)) -> Result<(), Halt> {
+    fn hear(&mut self, at: (RunId, Attempt)) -> Result<(), HistoryHalt> {
         let (run, attempt) = at;
         let Some(keeper) = self.engines.keepers.get(&at) else { return Ok(()) };
         let read = self.daemon.read.get(&at).copied().unwrap_or_default();
@@ -352,7 +354,7 @@ impl World {
     }
 
     /// An engine that can be asked may still know how a lost turn ended.
-    fn read_back(&mut self, run: RunId, attempt: Attempt) -> Result<(), Halt> {
+    fn read_back(&mut self, run: RunId, attempt: Attempt) -> Result<(), HistoryHalt> {
         let Ok(Some(state)) = now(self.store.run(run)) else { return Ok(()) };
         let RunState::Running(RunningPhase::Recovering(_)) = state.state else { return Ok(()) };
         if state.attempt() != Some(attempt) || self.dice.chance(50) {
@@ -368,10 +370,12 @@ impl World {
         self.take(run, RunEvent::TurnEnded { attempt, turn_id, position, ending, aftermath })
     }
 
-    pub(crate) fn contact_is_lost(&mut self) -> Result<(), Halt> {
+    pub(crate) fn contact_is_lost(&mut self) -> Result<(), HistoryHalt> {
         let all: Vec<_> = self.engines.keepers.keys().copied().collect();
         let Some(at @ (run, attempt)) = self.dice.any(&all) else { return Ok(()) };
-        if let Some(keeper) = self.engines.keepers.get_mut(&at).filter(|keeper| keeper.fate == Fate::Alive) {
+        if let Some(keeper) =
+            self.engines.keepers.get_mut(&at).filter(|keeper| keeper.fate == ProcessFate::Alive)
+        {
             keeper.repeat_open_gate();
         }
         self.take(run, RunEvent::ContactLost { attempt, within: None })
@@ -379,10 +383,10 @@ impl World {
 
     // Time and slots.
 
-    pub(crate) fn ring(&mut self) -> Result<(), Halt> {
+    pub(crate) fn ring(&mut self) -> Result<(), HistoryHalt> {
         let due = now(self.store.due(self.clock.now(), 100)).unwrap_or_default();
         for (run, deadline) in due {
-            let forgets = self.fault == Some(Fault::ForgetDeadlinesAtRestart);
+            let forgets = self.fault == Some(RuleFault::ForgetDeadlinesAtRestart);
             let set_before = now(self.store.run(run)).ok().flatten();
             let set_before = set_before.is_some_and(|run| run.updated_at <= self.daemon.started_at);
             if !(forgets && self.daemon.restarts > 0 && set_before) {
@@ -392,7 +396,7 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn admit(&mut self) -> Result<(), Halt> {
+    pub(crate) fn admit(&mut self) -> Result<(), HistoryHalt> {
         let outcome = now(self.daemon.desk.admit());
         if let Ok(admitted) = &outcome {
             self.daemon.taken += admitted.len() as u64;
@@ -408,17 +412,19 @@ impl World {
 fn fact(
     (attempt, turn_id): (Attempt, TurnId),
     position: OutputPosition,
-    said: Said,
+    said: SimFact,
     exit: Option<ExitStatus>,
 ) -> RunEvent {
     match said {
-        Said::Session(session) => RunEvent::HandleAnnounced { attempt, position, handle: handle(&session) },
-        Said::Progress => RunEvent::Progressed { attempt, position, text: "…".into() },
-        Said::Gate { gate, purpose, question } => {
+        SimFact::Session(session) => {
+            RunEvent::HandleAnnounced { attempt, position, handle: handle(&session) }
+        }
+        SimFact::Progress => RunEvent::Progressed { attempt, position, text: "…".into() },
+        SimFact::Gate { gate, purpose, question } => {
             RunEvent::GateRaised { attempt, turn_id, position, gate, purpose, question }
         }
-        Said::Withdrawn { gate } => RunEvent::GateWithdrawn { attempt, position, gate },
-        Said::End(ending) => {
+        SimFact::Withdrawn { gate } => RunEvent::GateWithdrawn { attempt, position, gate },
+        SimFact::End(ending) => {
             let aftermath = exit.map_or(ProcessAfterTurn::Alive, ProcessAfterTurn::Exited);
             RunEvent::TurnEnded { attempt, turn_id, position, ending, aftermath }
         }

@@ -18,10 +18,10 @@ use abide_testkit::dice::Dice;
 
 /// All processes that were ever started, and what they did.
 #[derive(Debug, Default)]
-pub(crate) struct Engines {
-    pub(crate) keepers: BTreeMap<(RunId, Attempt), Keeper>,
+pub(crate) struct SimEngines {
+    pub(crate) keepers: BTreeMap<(RunId, Attempt), SimKeeper>,
     /// How often each turn's prompt reached an engine.
-    pub(crate) executed: BTreeMap<TurnId, Executed>,
+    pub(crate) executed: BTreeMap<TurnId, ExecutedTurn>,
     /// How often each steered message did.
     pub(crate) steered: BTreeMap<String, u32>,
     next_session: u32,
@@ -29,7 +29,7 @@ pub(crate) struct Engines {
 
 /// What an engine was told in a turn.
 #[derive(Debug)]
-pub(crate) struct Executed {
+pub(crate) struct ExecutedTurn {
     pub(crate) run: RunId,
     pub(crate) prompt: String,
     pub(crate) times: u32,
@@ -37,11 +37,11 @@ pub(crate) struct Executed {
 
 /// A fake keeper: one process and everything that it said.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct SimKeeper {
     pub(crate) process: ProcessBinding,
-    pub(crate) fate: Fate,
+    pub(crate) fate: ProcessFate,
     /// Everything that the process said, in order, and in which turn. Survives the daemon and the process.
-    pub(crate) spool: Vec<(TurnId, Said)>,
+    pub(crate) spool: Vec<(TurnId, SimFact)>,
     turn: TurnId,
     /// Orders that were already carried out on this process.
     pub(crate) done: BTreeSet<EffectNumber>,
@@ -50,13 +50,13 @@ pub(crate) struct Keeper {
     pub(crate) kind: ProfileKind,
     /// The session that the process really works in.
     pub(crate) session: String,
-    script: Vec<Line>,
+    script: Vec<ScriptStep>,
     obeys: bool,
 }
 
 /// An order to start a process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Order<'a> {
+pub(crate) struct SimLaunch<'a> {
     pub(crate) run: RunId,
     pub(crate) attempt: Attempt,
     pub(crate) turn: TurnId,
@@ -66,7 +66,7 @@ pub(crate) struct Order<'a> {
 
 /// What became of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum ProcessFate {
     Alive,
     Exited(i32),
     /// Gone with the machine; nobody saw how.
@@ -75,7 +75,7 @@ pub(crate) enum Fate {
 
 /// Something that an engine said.
 #[derive(Clone, Debug)]
-pub(crate) enum Said {
+pub(crate) enum SimFact {
     Session(String),
     Progress,
     Gate { gate: String, purpose: GatePurpose, question: Question },
@@ -85,17 +85,17 @@ pub(crate) enum Said {
 
 /// What a process will do next.
 #[derive(Clone, Debug)]
-enum Line {
-    Say(Said),
+enum ScriptStep {
+    Say(SimFact),
     AwaitAnswer(String),
     Exit(i32),
     Hang,
 }
 
-impl Engines {
+impl SimEngines {
     /// Starts a process for a turn, unless this attempt was started before.
-    pub(crate) fn launch(&mut self, order: &Order<'_>, plan: &Plan, dice: &mut Dice) -> &Keeper {
-        let Order { run, attempt, turn, session, prompt } = *order;
+    pub(crate) fn launch(&mut self, order: &SimLaunch<'_>, plan: &EnginePlan, dice: &mut Dice) -> &SimKeeper {
+        let SimLaunch { run, attempt, turn, session, prompt } = *order;
         if !self.keepers.contains_key(&(run, attempt)) {
             self.execute(run, turn, prompt);
             self.next_session += 1;
@@ -109,7 +109,7 @@ impl Engines {
             };
             let mut script = vec![];
             if !dice.chance(plan.mutes) {
-                script.push(Line::Say(Said::Session(real.clone())));
+                script.push(ScriptStep::Say(SimFact::Session(real.clone())));
             }
             script.extend(turn_script(turn, plan, dice));
             let pid = 1000 + self.keepers.len() as u32;
@@ -119,9 +119,9 @@ impl Engines {
                 start_time: 1,
                 boot_id: "boot".into(),
             };
-            let keeper = Keeper {
+            let keeper = SimKeeper {
                 process,
-                fate: Fate::Alive,
+                fate: ProcessFate::Alive,
                 spool: vec![],
                 turn,
                 done: BTreeSet::new(),
@@ -143,11 +143,11 @@ impl Engines {
         order: EffectNumber,
         turn: TurnId,
         prompt: &str,
-        plan: &Plan,
+        plan: &EnginePlan,
         dice: &mut Dice,
     ) {
         let Some(keeper) = self.keepers.get_mut(&at) else { return };
-        if keeper.fate != Fate::Alive || !keeper.done.insert(order) {
+        if keeper.fate != ProcessFate::Alive || !keeper.done.insert(order) {
             return;
         }
         keeper.turn = turn;
@@ -163,7 +163,7 @@ impl Engines {
         answer: (&str, Option<ApprovalVerdict>),
     ) {
         let Some(keeper) = self.keepers.get_mut(&at) else { return };
-        if keeper.fate != Fate::Alive || !keeper.done.insert(order) {
+        if keeper.fate != ProcessFate::Alive || !keeper.done.insert(order) {
             return;
         }
         let (text, verdict) = answer;
@@ -177,7 +177,7 @@ impl Engines {
         if keeper.done.contains(&order) {
             return true;
         }
-        if keeper.fate != Fate::Alive || keeper.script.is_empty() {
+        if keeper.fate != ProcessFate::Alive || keeper.script.is_empty() {
             return false;
         }
         keeper.done.insert(order);
@@ -187,43 +187,43 @@ impl Engines {
 
     pub(crate) fn interrupt(&mut self, at: (RunId, Attempt), order: EffectNumber, dice: &mut Dice) {
         let Some(keeper) = self.keepers.get_mut(&at) else { return };
-        if keeper.fate == Fate::Alive && keeper.done.insert(order) && keeper.obeys {
-            let obedient = vec![Line::Say(Said::End(TurnOutcome::Interrupted))];
-            keeper.script = if dice.chance(70) { obedient } else { vec![Line::Exit(130)] };
+        if keeper.fate == ProcessFate::Alive && keeper.done.insert(order) && keeper.obeys {
+            let obedient = vec![ScriptStep::Say(SimFact::End(TurnOutcome::Interrupted))];
+            keeper.script = if dice.chance(70) { obedient } else { vec![ScriptStep::Exit(130)] };
         }
     }
 
     pub(crate) fn terminate(&mut self, at: (RunId, Attempt)) {
-        if let Some(keeper) = self.keepers.get_mut(&at).filter(|keeper| keeper.fate == Fate::Alive) {
-            keeper.fate = Fate::Exited(137);
+        if let Some(keeper) = self.keepers.get_mut(&at).filter(|keeper| keeper.fate == ProcessFate::Alive) {
+            keeper.fate = ProcessFate::Exited(137);
         }
     }
 
     /// The machine goes down: every process is gone and nobody saw how. What was said is on disk.
     pub(crate) fn reboot(&mut self) {
-        for keeper in self.keepers.values_mut().filter(|keeper| keeper.fate == Fate::Alive) {
-            keeper.fate = Fate::Vanished;
+        for keeper in self.keepers.values_mut().filter(|keeper| keeper.fate == ProcessFate::Alive) {
+            keeper.fate = ProcessFate::Vanished;
         }
     }
 
     /// Every process that is alive.
     pub(crate) fn alive(&self) -> impl Iterator<Item = (RunId, Attempt)> {
-        self.keepers.iter().filter(|(_, keeper)| keeper.fate == Fate::Alive).map(|(at, _)| *at)
+        self.keepers.iter().filter(|(_, keeper)| keeper.fate == ProcessFate::Alive).map(|(at, _)| *at)
     }
 
     fn execute(&mut self, run: RunId, turn: TurnId, prompt: &str) {
         let executed = self.executed.entry(turn);
-        executed.or_insert_with(|| Executed { run, prompt: prompt.to_owned(), times: 0 }).times += 1;
+        executed.or_insert_with(|| ExecutedTurn { run, prompt: prompt.to_owned(), times: 0 }).times += 1;
     }
 }
 
-impl Keeper {
+impl SimKeeper {
     /// Lets the process go on by one line of its script, and says what it did.
     pub(crate) fn live_on(&mut self) -> Option<String> {
-        if self.fate != Fate::Alive {
+        if self.fate != ProcessFate::Alive {
             return None;
         }
-        if let Some(Line::AwaitAnswer(gate)) = self.script.first() {
+        if let Some(ScriptStep::AwaitAnswer(gate)) = self.script.first() {
             if !self.answers.contains_key(gate) {
                 return None;
             }
@@ -234,25 +234,25 @@ impl Keeper {
             if self.kind == ProfileKind::StickyProcess {
                 return None;
             }
-            self.fate = Fate::Exited(0);
+            self.fate = ProcessFate::Exited(0);
             return Some("exits".into());
         }
         match self.script.remove(0) {
-            Line::Say(said) => {
+            ScriptStep::Say(said) => {
                 let told = said.told();
                 self.spool.push((self.turn, said));
                 Some(told)
             }
-            Line::Exit(code) => {
-                self.fate = Fate::Exited(code);
+            ScriptStep::Exit(code) => {
+                self.fate = ProcessFate::Exited(code);
                 Some(format!("dies with code {code}"))
             }
-            Line::Hang => {
-                self.script.insert(0, Line::Hang);
+            ScriptStep::Hang => {
+                self.script.insert(0, ScriptStep::Hang);
                 None
             }
-            Line::AwaitAnswer(gate) => {
-                self.script.insert(0, Line::AwaitAnswer(gate));
+            ScriptStep::AwaitAnswer(gate) => {
+                self.script.insert(0, ScriptStep::AwaitAnswer(gate));
                 None
             }
         }
@@ -260,11 +260,11 @@ impl Keeper {
 
     /// After a reconnect, an engine says again what it still waits for.
     pub(crate) fn repeat_open_gate(&mut self) {
-        let Some(Line::AwaitAnswer(open)) = self.script.first() else { return };
+        let Some(ScriptStep::AwaitAnswer(open)) = self.script.first() else { return };
         if self.answers.contains_key(open) {
             return;
         }
-        let asks = |said: &Said| matches!(said, Said::Gate { gate, .. } if gate == open);
+        let asks = |said: &SimFact| matches!(said, SimFact::Gate { gate, .. } if gate == open);
         if let Some(again) = self.spool.iter().rev().find(|(_, said)| asks(said)).cloned() {
             self.spool.push(again);
         }
@@ -272,21 +272,21 @@ impl Keeper {
 
     /// A process that would sit there for ever is put out of its misery, so that the world can come to rest.
     pub(crate) fn unhang(&mut self) {
-        if matches!(self.script.first(), Some(Line::Hang | Line::AwaitAnswer(_))) {
-            self.script = vec![Line::Exit(1)];
+        if matches!(self.script.first(), Some(ScriptStep::Hang | ScriptStep::AwaitAnswer(_))) {
+            self.script = vec![ScriptStep::Exit(1)];
         }
     }
 
     pub(crate) fn exit(&self) -> Option<ExitStatus> {
         match self.fate {
-            Fate::Alive => None,
-            Fate::Exited(code) => Some(ExitStatus::Code(code)),
-            Fate::Vanished => Some(ExitStatus::Unseen),
+            ProcessFate::Alive => None,
+            ProcessFate::Exited(code) => Some(ExitStatus::Code(code)),
+            ProcessFate::Vanished => Some(ExitStatus::Unseen),
         }
     }
 }
 
-impl Said {
+impl SimFact {
     pub(crate) fn told(&self) -> String {
         match self {
             Self::Session(session) => format!("names its session {session}"),
@@ -303,7 +303,7 @@ impl Said {
 
 /// How the engine of a run behaves, in percent.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct EnginePlan {
     pub(crate) kind: ProfileKind,
     pub(crate) steers: bool,
     pub(crate) reads_back: bool,
@@ -318,7 +318,7 @@ pub(crate) struct Plan {
     pub(crate) refuses: u64,
 }
 
-impl Plan {
+impl EnginePlan {
     pub(crate) fn random(dice: &mut Dice) -> Self {
         Self {
             kind: dice.pick(&[ProfileKind::Resumable, ProfileKind::Resumable, ProfileKind::StickyProcess]),
@@ -346,10 +346,10 @@ pub(crate) fn answer_of(turn: TurnId) -> String {
     format!("answer of {turn}")
 }
 
-fn turn_script(turn: TurnId, plan: &Plan, dice: &mut Dice) -> Vec<Line> {
+fn turn_script(turn: TurnId, plan: &EnginePlan, dice: &mut Dice) -> Vec<ScriptStep> {
     let mut script = vec![];
     for _ in 0..dice.below(3) {
-        script.push(Line::Say(Said::Progress));
+        script.push(ScriptStep::Say(SimFact::Progress));
     }
     let mut number = 0;
     while dice.chance(plan.gates) && number < 3 {
@@ -357,19 +357,19 @@ fn turn_script(turn: TurnId, plan: &Plan, dice: &mut Dice) -> Vec<Line> {
         let gate = format!("{turn}/gate-{number}");
         let purpose = dice.pick(&[GatePurpose::Approval, GatePurpose::Input]);
         let question = question(dice);
-        script.push(Line::Say(Said::Gate { gate: gate.clone(), purpose, question }));
+        script.push(ScriptStep::Say(SimFact::Gate { gate: gate.clone(), purpose, question }));
         match dice.below(4) {
-            0 => script.push(Line::Say(Said::Withdrawn { gate })),
+            0 => script.push(ScriptStep::Say(SimFact::Withdrawn { gate })),
             // Asked for in parallel with the next one.
             1 => {}
-            _ => script.push(Line::AwaitAnswer(gate)),
+            _ => script.push(ScriptStep::AwaitAnswer(gate)),
         }
     }
     if dice.chance(plan.fails) {
         script.push(match dice.below(3) {
-            0 => Line::Exit(dice.pick(&[0, 1])),
-            1 => Line::Hang,
-            _ => Line::Say(Said::End(TurnOutcome::Failed {
+            0 => ScriptStep::Exit(dice.pick(&[0, 1])),
+            1 => ScriptStep::Hang,
+            _ => ScriptStep::Say(SimFact::End(TurnOutcome::Failed {
                 failure: RunFailure::new(FailureCode::EngineFailed, "the model said no"),
             })),
         });
@@ -380,9 +380,9 @@ fn turn_script(turn: TurnId, plan: &Plan, dice: &mut Dice) -> Vec<Line> {
     } else {
         TurnOutcome::Completed { text: answer_of(turn) }
     };
-    script.push(Line::Say(Said::End(end.clone())));
+    script.push(ScriptStep::Say(SimFact::End(end.clone())));
     if dice.chance(10) {
-        script.push(Line::Say(Said::End(end)));
+        script.push(ScriptStep::Say(SimFact::End(end)));
     }
     script
 }

@@ -19,7 +19,7 @@ use abide_domain::{
 
 /// A rule that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Fault {
+pub(crate) enum RuleFault {
     /// An answered question stays open and can be answered again.
     ConsumeReplyTwice,
     /// Deadlines that were set before a restart are not looked at after it.
@@ -60,11 +60,11 @@ pub(crate) enum Fault {
 
 thread_local! {
     /// The fault that the rules of this thread have; rules are a plain function and cannot carry it.
-    static BROKEN: Cell<Option<Fault>> = const { Cell::new(None) };
+    static BROKEN: Cell<Option<RuleFault>> = const { Cell::new(None) };
 }
 
 /// Sets the fault of this thread's rules.
-pub(crate) fn break_rules(fault: Option<Fault>) {
+pub(crate) fn break_rules(fault: Option<RuleFault>) {
     BROKEN.set(fault);
 }
 
@@ -79,50 +79,51 @@ pub(crate) fn bent_rules(
     let mut event = event.clone();
     bend_before(fault, &mut run, &mut event);
     let mut step = run::apply(Some(&run), stamp, &event)?;
-    if fault == Fault::DecideForStrictRuns {
+    if fault == RuleFault::DecideForStrictRuns {
         step.run.settings = before.settings.clone();
     }
     bend_after(fault, before, &event, &mut step);
     Ok(step)
 }
 
-fn bend_before(fault: Fault, run: &mut Run, event: &mut RunEvent) {
-    if let (Fault::IgnoreFence, Some(current), Some(attempt)) = (fault, run.attempt(), attempt_of(event)) {
+fn bend_before(fault: RuleFault, run: &mut Run, event: &mut RunEvent) {
+    if let (RuleFault::IgnoreFence, Some(current), Some(attempt)) = (fault, run.attempt(), attempt_of(event))
+    {
         *attempt = current;
     }
-    let deaf_to_order = matches!(fault, Fault::ForgetWhatWasHeard | Fault::IgnoreFence);
+    let deaf_to_order = matches!(fault, RuleFault::ForgetWhatWasHeard | RuleFault::IgnoreFence);
     if let (true, Some(live), Some(position)) = (deaf_to_order, run.live(), position_of(event)) {
         *position = OutputPosition(live.heard.0 + 1);
     }
     match (fault, &mut *event) {
-        (Fault::BelieveAnyResume, RunEvent::HandleAnnounced { handle, .. }) => {
+        (RuleFault::BelieveAnyResume, RunEvent::HandleAnnounced { handle, .. }) => {
             if let Some(known) = &run.handle {
                 handle.handle_value.clone_from(&known.handle_value);
             }
         }
-        (Fault::AskWithoutHandle, RunEvent::TurnEnded { .. }) => {
+        (RuleFault::AskWithoutHandle, RunEvent::TurnEnded { .. }) => {
             run.handle.get_or_insert_with(|| crate::engine::handle("made up"));
         }
-        (Fault::LeaveFinishedStates, RunEvent::MessageArrived { .. }) => {
+        (RuleFault::LeaveFinishedStates, RunEvent::MessageArrived { .. }) => {
             if let RunState::Finished(_) = run.state {
                 run.state = RunState::Idle { held: None };
             }
         }
-        (Fault::DecideForStrictRuns, RunEvent::TurnEnded { .. } | RunEvent::DeadlinePassed { .. }) => {
+        (RuleFault::DecideForStrictRuns, RunEvent::TurnEnded { .. } | RunEvent::DeadlinePassed { .. }) => {
             Arc::make_mut(&mut run.settings).unanswered = UnansweredPolicy::AutoDecide;
         }
-        (Fault::TryAgainWithoutAPerson, RunEvent::DeadlinePassed { .. }) => {
+        (RuleFault::TryAgainWithoutAPerson, RunEvent::DeadlinePassed { .. }) => {
             let parked = InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly);
             for question in run.interactions.iter_mut().filter(|question| question.asker == parked) {
                 Arc::make_mut(question).question.default_decision_policy = DecisionPolicy::EngineJudgement;
             }
         }
-        (Fault::LaunchForEver, RunEvent::LaunchFailed { .. }) => {
+        (RuleFault::LaunchForEver, RunEvent::LaunchFailed { .. }) => {
             if let RunState::Running(RunningPhase::Launching(launching)) = &mut run.state {
                 launching.tries = 1;
             }
         }
-        (Fault::ShowSupersededTurns, RunEvent::TurnEnded { .. }) => {
+        (RuleFault::ShowSupersededTurns, RunEvent::TurnEnded { .. }) => {
             if let RunState::Running(RunningPhase::Stopping(stopping)) = &mut run.state {
                 stopping.reason = StopReason::Interrupted;
                 if let Some(turn) = run.turns.last_mut() {
@@ -135,9 +136,9 @@ fn bend_before(fault: Fault, run: &mut Run, event: &mut RunEvent) {
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "a fault touches the few events that it names")]
-fn bend_after(fault: Fault, before: &Run, event: &RunEvent, step: &mut RunStep) {
+fn bend_after(fault: RuleFault, before: &Run, event: &RunEvent, step: &mut RunStep) {
     match fault {
-        Fault::ConsumeReplyTwice => {
+        RuleFault::ConsumeReplyTwice => {
             if let RunEvent::ReplyArrived { reply } = event {
                 for interaction in &mut step.run.interactions {
                     if interaction.interaction_id == reply.interaction_id {
@@ -146,14 +147,14 @@ fn bend_after(fault: Fault, before: &Run, event: &RunEvent, step: &mut RunStep) 
                 }
             }
         }
-        Fault::KeepSlotWhileWaiting => {
+        RuleFault::KeepSlotWhileWaiting => {
             if let (RunState::WaitingUser(waiting), Some(live)) = (&mut step.run.state, before.live())
                 && waiting.hold == HeldProcess::Nothing
             {
                 waiting.hold = HeldProcess::Session(live.clone());
             }
         }
-        Fault::ApproveOnTimeout => {
+        RuleFault::ApproveOnTimeout => {
             let by_policy = step.run.auto_decision_count > before.auto_decision_count;
             for owed in &mut step.run.owed {
                 if let (true, Effect::Answer { verdict, .. }) = (by_policy, &mut owed.effect) {
