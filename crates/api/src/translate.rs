@@ -48,8 +48,8 @@ pub fn output(params: &wire::ExecOutputParams) -> Result<Call, TerminalError> {
         session: SessionId::from_text(&params.session_id),
         exec: params.exec_id.parse()?,
         stream: match params.stream {
-            wire::StreamName::Stdout => abide_terminal::Stream::Stdout,
-            wire::StreamName::Stderr => abide_terminal::Stream::Stderr,
+            wire::StreamName::Stdout => abide_terminal::OutputStream::Stdout,
+            wire::StreamName::Stderr => abide_terminal::OutputStream::Stderr,
         },
         offset: params.offset,
         limit: params.limit.unwrap_or(MAX_PAGE_BYTES),

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use abide_keeper::{confine::try_group, group::Groups};
+use abide_keeper::{confine::try_group, group::ControlGroupConfig};
 use abide_os::cgroup::{
     CgroupError, Group, Limits,
     find::{is_delegated, is_group, is_writable, own_group},
@@ -17,7 +17,7 @@ use crate::config::Config;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupDecision {
     /// Where groups are made; none if there are none.
-    pub groups: Option<Groups>,
+    pub groups: Option<ControlGroupConfig>,
     /// Why there are none, if `auto` found no place for them.
     pub unavailable: Option<String>,
     /// Limits that are set and do not hold, and why.
@@ -33,7 +33,7 @@ pub fn decide(config: &Config, program: &Path) -> Result<GroupDecision, String> 
     let limits = limits(config)?;
     let own = own_group();
     // What this process starts shares the limits of the group that it is in itself.
-    let beside = own.as_ref().ok().and_then(|own| Groups::beside(own));
+    let beside = own.as_ref().ok().and_then(|own| ControlGroupConfig::beside(own));
     match (config.sandbox.cgroup.as_str(), beside) {
         ("off", _) => Ok(without(None, "sandbox.cgroup is \"off\"", &limits)),
         (_, Some(groups)) => Ok(GroupDecision { groups: Some(groups), ..GroupDecision::default() }),
@@ -69,8 +69,8 @@ fn limits(config: &Config) -> Result<Limits, String> {
     })
 }
 
-fn groups(base: PathBuf, limits: Limits, required: bool) -> Groups {
-    Groups { keepers_base: base.clone(), base, limits, required }
+fn groups(base: PathBuf, limits: Limits, required: bool) -> ControlGroupConfig {
+    ControlGroupConfig { keepers_base: base.clone(), base, limits, required }
 }
 
 /// Groups below a base that was found. Limits that cannot be set are left out.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use abide_keeper::{group::Groups, launch::Launcher};
+use abide_keeper::{group::ControlGroupConfig, launch::KeeperLauncher};
 use abide_terminal::Config;
 use anyhow::Context;
 
@@ -44,13 +44,13 @@ pub(crate) fn terminal(config: &config::Config, detached: bool) -> anyhow::Resul
 }
 
 /// How this program becomes a keeper.
-pub(crate) fn launcher() -> anyhow::Result<Launcher> {
+pub(crate) fn launcher() -> anyhow::Result<KeeperLauncher> {
     launcher_with(None)
 }
 
 /// The same, with control groups for what is started.
-pub(crate) fn launcher_with(groups: Option<Groups>) -> anyhow::Result<Launcher> {
-    Ok(Launcher {
+pub(crate) fn launcher_with(groups: Option<ControlGroupConfig>) -> anyhow::Result<KeeperLauncher> {
+    Ok(KeeperLauncher {
         program: std::env::current_exe().context("cannot find this program")?,
         arguments: vec![KEEPER.to_owned()],
         groups,

@@ -11,7 +11,7 @@ use std::{
     sync::OnceLock,
 };
 
-use abide_keeper::confine::{Confinement, Hiding, Support, support};
+use abide_keeper::confine::{Confinement, ConfinementSupport, HidingMethod, support};
 use abide_os::confine::HiddenTree;
 use abide_ports::engine::{IsolationMode, SandboxMode};
 
@@ -21,7 +21,7 @@ pub struct Isolator {
     home: PathBuf,
     program: PathBuf,
     path: String,
-    support: OnceLock<Support>,
+    support: OnceLock<ConfinementSupport>,
     /// Limits that are set and do not hold, and why.
     unapplied_limits: Option<String>,
 }
@@ -79,7 +79,7 @@ impl Isolator {
     }
 
     /// What this machine offers.
-    pub(crate) fn support(&self) -> &Support {
+    pub(crate) fn support(&self) -> &ConfinementSupport {
         // A home that is not there yet is tried with another directory.
         let hidden = if self.home.is_dir() { self.home.as_path() } else { Path::new("/tmp") };
         self.support.get_or_init(|| support(&self.program, hidden, &self.path))
@@ -99,12 +99,12 @@ impl Isolator {
         Ok(Plan { confinement, warning })
     }
 
-    fn hiding(&self, isolation: IsolationMode) -> Result<(Option<Hiding>, Option<String>), String> {
+    fn hiding(&self, isolation: IsolationMode) -> Result<(Option<HidingMethod>, Option<String>), String> {
         let by_namespace = || {
             let support = self.support();
             match (&support.namespace, &support.bubblewrap) {
-                (Ok(()), _) => Ok(Hiding::Namespace),
-                (Err(_), Ok(program)) => Ok(Hiding::Bubblewrap(program.clone())),
+                (Ok(()), _) => Ok(HidingMethod::Namespace),
+                (Err(_), Ok(program)) => Ok(HidingMethod::Bubblewrap(program.clone())),
                 (Err(namespace), Err(bubblewrap)) => Err(format!("{namespace}; {bubblewrap}")),
             }
         };
@@ -121,7 +121,7 @@ impl Isolator {
                 )
             }),
             IsolationMode::Landlock => match &self.support().landlock {
-                Ok(()) => Ok((Some(Hiding::Landlock), None)),
+                Ok(()) => Ok((Some(HidingMethod::Landlock), None)),
                 Err(reason) => Err(format!(
                     "isolation \"landlock\" is not possible here: {reason}; use a kernel with Landlock, or choose \
                      another isolation"

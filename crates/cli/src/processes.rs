@@ -26,9 +26,15 @@ use abide_keeper::{
     KeeperError,
     confine::Confinement,
     identity::ProcessIdentity,
-    launch::{Keeper, Launcher, Spare, Stage, child, kill, make_folder, prevent, resume, stage, sweep},
-    place::{FinalRecord, Place},
-    protocol::{Act, Answer, Exit as KeeperExit, News, Order, Overflow, Owner, Refusal, Shape, Spec, Status},
+    launch::{
+        KeeperConnection, KeeperLauncher, StandbyKeeper, StartupState, child, kill, make_folder, prevent,
+        resume, stage, sweep,
+    },
+    place::{FinalRecord, KeeperDir},
+    protocol::{
+        ChildExit as KeeperExit, ChildMode, KeeperOwner, KeeperRefusal, KeeperRequest, KeeperResponse,
+        KeeperSpec, KeeperStatus, SpoolOverflow, TaggedRequest, TaggedResponse,
+    },
 };
 use abide_ports::{
     engine::{EngineInstallation, PrivateFile, ProcessSignal, ProcessSpec, ProcessStdin},
@@ -53,7 +59,7 @@ pub struct Keepers {
     /// The directory of all keepers. Those that are started here lie in [`RUNS`] below it.
     pub directory: PathBuf,
     /// How this program becomes a keeper.
-    pub launcher: Launcher,
+    pub launcher: KeeperLauncher,
     /// The environment that processes get a part of: what every process gets, and what its engine is passed.
     pub env: Vec<(String, String)>,
     /// How processes are isolated. None in programs that start only checks.
@@ -76,12 +82,12 @@ pub enum Readiness {
     #[default]
     None,
     /// For the daemon. There is none before the first process was started.
-    One(Arc<Mutex<Option<Spare>>>),
+    One(Arc<Mutex<Option<StandbyKeeper>>>),
 }
 
 impl Readiness {
     /// The keeper that is ready, if there is one.
-    fn take(&self) -> Option<Spare> {
+    fn take(&self) -> Option<StandbyKeeper> {
         match self {
             Self::None => None,
             Self::One(spare) => spare.lock().unwrap_or_else(PoisonError::into_inner).take(),
@@ -89,7 +95,7 @@ impl Readiness {
     }
 
     /// Makes the next one ready if there is none, while nobody waits for it.
-    fn refill(&self, launcher: &Launcher) {
+    fn refill(&self, launcher: &KeeperLauncher) {
         let Self::One(spare) = self else { return };
         if spare.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
             return;
@@ -177,7 +183,7 @@ impl Processes for Keepers {
             ProcessSignal::Interrupt => rustix::process::Signal::INT,
             ProcessSignal::Terminate => rustix::process::Signal::TERM,
         };
-        done(keeper.ask(1, Act::Signal(number.as_raw()), PATIENCE_MS))
+        done(keeper.ask(1, KeeperRequest::Signal(number.as_raw()), PATIENCE_MS))
     }
 
     fn end(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable> {
@@ -193,8 +199,8 @@ impl Processes for Keepers {
             Looked::Held(keeper, status) => {
                 // What it was started with says what is to outlive it.
                 let keepers = String::from_utf8(status.meta).unwrap_or_default();
-                let but = (!keepers.is_empty()).then_some(Act::EndExcept { keepers });
-                end(*keeper, but.unwrap_or(Act::End { force: false }), status.exit)
+                let but = (!keepers.is_empty()).then_some(KeeperRequest::EndExcept { keepers });
+                end(*keeper, but.unwrap_or(KeeperRequest::End { force: false }), status.exit)
                     .or_else(|_| end_without_keeper())
             }
             Looked::Silent => end_without_keeper(),
@@ -212,9 +218,9 @@ impl Processes for Keepers {
     }
 
     fn names(&self) -> Vec<String> {
-        let former = Place::all(&self.directory).into_iter().filter(|(name, _)| is_of_a_run(name));
+        let former = KeeperDir::all(&self.directory).into_iter().filter(|(name, _)| is_of_a_run(name));
         let mut names: Vec<String> =
-            Place::all(&self.folder()).into_iter().chain(former).map(|(name, _)| name).collect();
+            KeeperDir::all(&self.folder()).into_iter().chain(former).map(|(name, _)| name).collect();
         names.sort();
         names
     }
@@ -232,9 +238,13 @@ impl Keepers {
         self.directory.join(RUNS)
     }
 
-    fn place(&self, name: &str) -> Place {
-        let former = Place::new(&self.directory, name);
-        if is_of_a_run(name) && former.path().exists() { former } else { Place::new(&self.folder(), name) }
+    fn place(&self, name: &str) -> KeeperDir {
+        let former = KeeperDir::new(&self.directory, name);
+        if is_of_a_run(name) && former.path().exists() {
+            former
+        } else {
+            KeeperDir::new(&self.folder(), name)
+        }
     }
 
     /// Takes a child to be reaped, and reaps those that are over.
@@ -269,7 +279,11 @@ impl Keepers {
     }
 
     /// Starts what is not there.
-    fn begin(&self, name: &str, start: &ProcessStart<'_>) -> Result<(Keeper, Status), StartError> {
+    fn begin(
+        &self,
+        name: &str,
+        start: &ProcessStart<'_>,
+    ) -> Result<(KeeperConnection, KeeperStatus), StartError> {
         let noted = write_files(start)
             .and_then(|()| self.note_outliving(name, start))
             .and_then(|()| make_folder(&self.folder()));
@@ -300,7 +314,7 @@ impl Keepers {
     }
 
     /// The keeper of that name, if it lives and answers.
-    fn attach(&self, name: &str) -> Result<(Keeper, Status), ProcessUnreachable> {
+    fn attach(&self, name: &str) -> Result<(KeeperConnection, KeeperStatus), ProcessUnreachable> {
         match self.look(name) {
             Looked::Held(keeper, status) => Ok((*keeper, *status)),
             other @ (Looked::Recorded(..)
@@ -324,7 +338,7 @@ impl Keepers {
             if !place.path().exists() {
                 return Looked::Nothing;
             }
-            let attached = Keeper::attach(place.clone())
+            let attached = KeeperConnection::attach(place.clone())
                 .and_then(|mut keeper| keeper.status(answer_ms).map(|status| (keeper, status)));
             match attached {
                 Ok((keeper, status)) => return Looked::Held(Box::new(keeper), Box::new(status)),
@@ -337,11 +351,11 @@ impl Keepers {
                 ) => {}
             }
             match stage(&place) {
-                Stage::Alive => {}
-                Stage::Dead => return left_by_the_dead(&place),
-                Stage::Never => return Looked::Never,
-                Stage::Unclaimed if looks < UNCLAIMED_LOOKS => {}
-                Stage::Unclaimed => prevent(&place),
+                StartupState::Alive => {}
+                StartupState::Dead => return left_by_the_dead(&place),
+                StartupState::Never => return Looked::Never,
+                StartupState::Unclaimed if looks < UNCLAIMED_LOOKS => {}
+                StartupState::Unclaimed => prevent(&place),
             }
             pause();
         }
@@ -377,7 +391,7 @@ impl Keepers {
         isolator.plan(&Subject { isolation, sandbox: None, workspace, shown: &shown })
     }
 
-    fn spec(&self, name: &str, start: &ProcessStart<'_>, confinement: Option<Confinement>) -> Spec {
+    fn spec(&self, name: &str, start: &ProcessStart<'_>, confinement: Option<Confinement>) -> KeeperSpec {
         let launch = start.launch;
         let replaced = |name: &str| {
             launch.without_env.iter().any(|gone| gone == name)
@@ -397,16 +411,16 @@ impl Keepers {
             env.retain(|(name, _)| name != "ABIDE_HOME");
             env.push(("ABIDE_HOME".to_owned(), home.to_string_lossy().into_owned()));
         }
-        Spec {
+        KeeperSpec {
             argv: launch.argv.clone(),
             env,
             cwd: start.workspace.into(),
-            shape: Shape::Pipes,
+            shape: ChildMode::Pipes,
             retention: self.retention,
             meta: self.outliving(launch).to_string_lossy().into_owned().into_bytes(),
-            owner: Owner::Home,
+            owner: KeeperOwner::Home,
             // The output of a check is read once, and nobody takes a checkpoint.
-            overflow: if name.starts_with(CHECK) { Overflow::DropOldest } else { Overflow::Block },
+            overflow: if name.starts_with(CHECK) { SpoolOverflow::DropOldest } else { SpoolOverflow::Block },
             confinement: confinement.map(|confinement| confinement.encode()).unwrap_or_default(),
             // All processes of a run share its limits.
             group: self
@@ -427,7 +441,7 @@ fn is_of_a_run(name: &str) -> bool {
 const CHECK: &str = "check-";
 
 /// What can be said of a process whose keeper is dead.
-fn left_by_the_dead(place: &Place) -> Looked {
+fn left_by_the_dead(place: &KeeperDir) -> Looked {
     match (child(place), place.final_record()) {
         (Some(child), Some(record)) => Looked::Recorded(Box::new(child), record),
         (Some(_) | None, _) if place.path().exists() => Looked::Gone,
@@ -436,15 +450,19 @@ fn left_by_the_dead(place: &Place) -> Looked {
 }
 
 /// Has a keeper end what it holds, and says how that ended. `exit` is what is known before.
-fn end(mut keeper: Keeper, how: Act, mut exit: Option<KeeperExit>) -> Result<ExitStatus, ProcessUnreachable> {
+fn end(
+    mut keeper: KeeperConnection,
+    how: KeeperRequest,
+    mut exit: Option<KeeperExit>,
+) -> Result<ExitStatus, ProcessUnreachable> {
     const END: u64 = 1;
-    let mut told = keeper.link.send(&Order { tag: END, act: how });
+    let mut told = keeper.link.send(&TaggedRequest { tag: END, act: how });
     loop {
-        let answer = told.and_then(|()| keeper.link.wait::<Answer>(END_MS));
+        let answer = told.and_then(|()| keeper.link.wait::<TaggedResponse>(END_MS));
         told = Ok(());
         match answer {
-            Ok(Some(Answer { news: News::Exited(seen), .. })) => exit = Some(seen),
-            Ok(Some(Answer { tag: END, .. })) => return Ok(exit_of(exit)),
+            Ok(Some(TaggedResponse { news: KeeperResponse::Exited(seen), .. })) => exit = Some(seen),
+            Ok(Some(TaggedResponse { tag: END, .. })) => return Ok(exit_of(exit)),
             Ok(Some(_)) => {}
             // A keeper that is gone before it can say so has done as it was told.
             Ok(None) if keeper.link.is_closed() => return Ok(exit_of(exit)),
@@ -460,7 +478,7 @@ fn exit_of(exit: Option<KeeperExit>) -> ExitStatus {
 }
 
 /// Ends what a keeper holds that does not answer, without it.
-fn end_silent(place: &Place, spared: Option<&Path>) -> Result<(), ProcessUnreachable> {
+fn end_silent(place: &KeeperDir, spared: Option<&Path>) -> Result<(), ProcessUnreachable> {
     kill(place, spared);
     for _ in 0..DYING_LOOKS {
         if sweep(place) || !place.path().exists() {
@@ -474,13 +492,14 @@ fn end_silent(place: &Place, spared: Option<&Path>) -> Result<(), ProcessUnreach
 /// Ends every keeper in a directory, and says whether none is left.
 pub(crate) fn end_all(directory: &Path) -> bool {
     let mut none_left = true;
-    for (_, place) in Place::all(directory) {
+    for (_, place) in KeeperDir::all(directory) {
         resume(&place);
-        let keeper = Keeper::attach(place.clone()).ok();
+        let keeper = KeeperConnection::attach(place.clone()).ok();
         none_left &= match keeper.and_then(|mut keeper| keeper.status(PATIENCE_MS).is_ok().then_some(keeper))
         {
             Some(keeper) => {
-                end(keeper, Act::End { force: false }, None).is_ok() || end_silent(&place, None).is_ok()
+                end(keeper, KeeperRequest::End { force: false }, None).is_ok()
+                    || end_silent(&place, None).is_ok()
             }
             None => sweep(&place) || end_silent(&place, None).is_ok(),
         };
@@ -491,7 +510,7 @@ pub(crate) fn end_all(directory: &Path) -> bool {
 /// What became of a keeper.
 enum Looked {
     /// It lives and answers.
-    Held(Box<Keeper>, Box<Status>),
+    Held(Box<KeeperConnection>, Box<KeeperStatus>),
     /// It held this, recorded how that ended, and is dead.
     Recorded(Box<ProcessIdentity>, FinalRecord),
     /// It lives and does not answer.
@@ -527,20 +546,25 @@ fn pause() {
 }
 
 /// Long input goes in several orders, each under a key of its own.
-fn write_pieces(keeper: &mut Keeper, key: u64, bytes: &[u8], ends: bool) -> Result<(), ProcessUnreachable> {
+fn write_pieces(
+    keeper: &mut KeeperConnection,
+    key: u64,
+    bytes: &[u8],
+    ends: bool,
+) -> Result<(), ProcessUnreachable> {
     let pieces: Vec<&[u8]> = if bytes.is_empty() { vec![bytes] } else { bytes.chunks(PIECE).collect() };
     let last = pieces.len() - 1;
     for (number, piece) in pieces.into_iter().enumerate() {
         // Keys are positions or numbers of orders, whose highest bits are free.
         let key = key ^ ((number as u64) << 48);
-        let act = Act::Write { key, bytes: piece.to_vec(), eof: ends && number == last };
+        let act = KeeperRequest::Write { key, bytes: piece.to_vec(), eof: ends && number == last };
         done(keeper.ask(2, act, PATIENCE_MS))?;
     }
     Ok(())
 }
 
-fn done(answer: Result<News, KeeperError>) -> Result<(), ProcessUnreachable> {
-    if let News::Refused(refusal) = answer.map_err(lost)? { Err(lost(refusal)) } else { Ok(()) }
+fn done(answer: Result<KeeperResponse, KeeperError>) -> Result<(), ProcessUnreachable> {
+    if let KeeperResponse::Refused(refusal) = answer.map_err(lost)? { Err(lost(refusal)) } else { Ok(()) }
 }
 
 fn write_files(start: &ProcessStart<'_>) -> io::Result<()> {
@@ -584,8 +608,8 @@ fn never_began() -> StartError {
 
 fn start_error(error: KeeperError) -> StartError {
     match error {
-        KeeperError::Refused(Refusal::Program(program)) => StartError::Program(program),
-        KeeperError::Refused(Refusal::Directory(directory)) => StartError::Directory(directory),
+        KeeperError::Refused(KeeperRefusal::Program(program)) => StartError::Program(program),
+        KeeperError::Refused(KeeperRefusal::Directory(directory)) => StartError::Directory(directory),
         KeeperError::Silent { .. } => StartError::Silent,
         KeeperError::Refused(_)
         | KeeperError::Gone { .. }

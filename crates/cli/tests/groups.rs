@@ -14,10 +14,10 @@ use abide::{
 };
 use abide_domain::process::ExitStatus;
 use abide_keeper::{
-    group::Groups,
-    launch::{Launcher, kill, sweep},
-    place::Place,
-    protocol::{Act, News, Overflow, Owner, Shape, Spec},
+    group::ControlGroupConfig,
+    launch::{KeeperLauncher, kill, sweep},
+    place::KeeperDir,
+    protocol::{ChildMode, KeeperOwner, KeeperRequest, KeeperResponse, KeeperSpec, SpoolOverflow},
 };
 use abide_os::cgroup::{Group, Limits, find::own_group};
 use abide_ports::{
@@ -52,9 +52,14 @@ impl Base {
         }
     }
 
-    fn groups(&self) -> Groups {
+    fn groups(&self) -> ControlGroupConfig {
         let path = self.0.path().to_owned();
-        Groups { base: path.clone(), keepers_base: path, limits: Limits::default(), required: true }
+        ControlGroupConfig {
+            base: path.clone(),
+            keepers_base: path,
+            limits: Limits::default(),
+            required: true,
+        }
     }
 
     /// The groups of children.
@@ -77,8 +82,12 @@ impl Drop for Base {
     }
 }
 
-fn launcher(groups: Option<Groups>) -> Launcher {
-    Launcher { program: env!("CARGO_BIN_EXE_abide").into(), arguments: vec!["__keeper".to_owned()], groups }
+fn launcher(groups: Option<ControlGroupConfig>) -> KeeperLauncher {
+    KeeperLauncher {
+        program: env!("CARGO_BIN_EXE_abide").into(),
+        arguments: vec!["__keeper".to_owned()],
+        groups,
+    }
 }
 
 struct House {
@@ -87,7 +96,7 @@ struct House {
 }
 
 impl House {
-    fn new(groups: Option<Groups>, isolator: impl FnOnce(&Path) -> Option<Isolator>) -> Self {
+    fn new(groups: Option<ControlGroupConfig>, isolator: impl FnOnce(&Path) -> Option<Isolator>) -> Self {
         let folder = tempfile::tempdir().expect("the test machine allows it");
         for name in ["workspaces/mine", "runs/mine", "keepers"] {
             fs::create_dir_all(folder.path().join(name)).expect("the test machine allows it");
@@ -104,7 +113,7 @@ impl House {
         Self { folder, keepers }
     }
 
-    fn plain(groups: Groups) -> Self {
+    fn plain(groups: ControlGroupConfig) -> Self {
         Self::new(Some(groups), |_| None)
     }
 
@@ -207,7 +216,7 @@ fn a_stopped_keeper_that_does_not_answer_is_killed_with_its_childs_group() {
     wait::until("all are there", || base.members().len() >= 6);
     let (members, keeper) = (base.members(), parent(pid));
     signal(keeper, Signal::STOP);
-    let place = Place::new(&house.keepers.directory.join("runs"), "run-1");
+    let place = KeeperDir::new(&house.keepers.directory.join("runs"), "run-1");
     kill(&place, None);
     assert!(!members.iter().chain([&keeper]).any(|pid| is_alive(*pid)));
     assert!(sweep(&place));
@@ -244,7 +253,7 @@ fn a_sweep_ends_what_dead_keepers_left_and_spares_the_living() {
 fn without_a_usable_base_a_required_group_refuses_the_start_and_another_does_not() {
     let folder = tempfile::tempdir().expect("the test machine allows it");
     let gone = folder.path().join("gone");
-    let groups = |required| Groups {
+    let groups = |required| ControlGroupConfig {
         base: gone.clone(),
         keepers_base: gone.clone(),
         limits: Limits::default(),
@@ -293,8 +302,8 @@ fn a_shell_that_is_confined_with_its_keeper_is_in_a_group_that_ends_both() {
     let words = ["--hide", hide.to_str().unwrap_or_default(), "--by", "namespace"];
     let shell = abide_terminal::Shell::find("sh", &[("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
     let (argv, shape) = shell.expect("there is a shell").start(None);
-    assert!(matches!(shape, Shape::Shell(_)));
-    let spec = || Spec {
+    assert!(matches!(shape, ChildMode::Shell(_)));
+    let spec = || KeeperSpec {
         argv: argv.clone(),
         env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
         cwd: "/".into(),
@@ -304,13 +313,13 @@ fn a_shell_that_is_confined_with_its_keeper_is_in_a_group_that_ends_both() {
             .1,
         retention: 1 << 20,
         meta: vec![],
-        owner: Owner::Home,
-        overflow: Overflow::DropOldest,
+        owner: KeeperOwner::Home,
+        overflow: SpoolOverflow::DropOldest,
         confinement: words.iter().map(|word| word.as_bytes().to_vec()).collect(),
         group: Some(base.groups().of_child("x")),
     };
     let start = |name: &str| {
-        let place = Place::new(&folder.path().join("keepers"), name);
+        let place = KeeperDir::new(&folder.path().join("keepers"), name);
         let mut keeper = launcher.start(place, spec(), None).expect("it starts");
         let status = keeper.status(20_000).expect("it answers");
         (keeper, status)
@@ -318,7 +327,7 @@ fn a_shell_that_is_confined_with_its_keeper_is_in_a_group_that_ends_both() {
     let (mut keeper, status) = start("s-1");
     let members = base.members();
     assert!(members.contains(&status.child.pid) && members.contains(&status.keeper.pid), "{members:?}");
-    assert!(matches!(keeper.ask(1, Act::End { force: false }, 20_000), Ok(News::Done)));
+    assert!(matches!(keeper.ask(1, KeeperRequest::End { force: false }, 20_000), Ok(KeeperResponse::Done)));
     keeper.take_process().expect("it is ours").wait().expect("it ends");
     keeper.clear_group();
     assert_eq!(base.children(), [], "an orderly end");

@@ -15,7 +15,7 @@ use abide::{
     processes::{Keepers, Readiness},
 };
 use abide_domain::process::ExitStatus;
-use abide_keeper::launch::Launcher;
+use abide_keeper::launch::KeeperLauncher;
 use abide_ports::{
     engine::{IsolationMode, ProcessSpec, ProcessStdin},
     processes::{OutputOffsets, ProcessOutput, ProcessStart, Processes, StartError},
@@ -47,7 +47,7 @@ impl Home {
         let binary = PathBuf::from(env!("CARGO_BIN_EXE_abide"));
         let keepers = Keepers {
             directory: at("keepers"),
-            launcher: Launcher {
+            launcher: KeeperLauncher {
                 program: binary.clone(),
                 arguments: vec!["__keeper".to_owned()],
                 groups: None,

@@ -5,9 +5,9 @@ use std::{fs, path::PathBuf, sync::Mutex};
 use abide::processes::{Keepers, Readiness};
 use abide_domain::process::ExitStatus;
 use abide_keeper::{
-    launch::Launcher,
-    place::Place,
-    protocol::{Overflow, Owner, Shape, Spec},
+    launch::KeeperLauncher,
+    place::KeeperDir,
+    protocol::{ChildMode, KeeperOwner, KeeperSpec, SpoolOverflow},
 };
 use abide_ports::{
     engine::{IsolationMode, ProcessSpec, ProcessStdin},
@@ -19,7 +19,7 @@ use rustix::process::Pid;
 fn keepers(home: &tempfile::TempDir) -> Keepers {
     Keepers {
         directory: home.path().join("keepers"),
-        launcher: Launcher {
+        launcher: KeeperLauncher {
             program: PathBuf::from(env!("CARGO_BIN_EXE_abide")),
             arguments: vec!["__keeper".to_owned()],
             groups: None,
@@ -354,20 +354,20 @@ fn what_an_earlier_version_started_among_the_sessions_is_found_by_its_name() {
     let home = tempfile::tempdir().unwrap();
     let keepers = keepers(&home);
     let name = "run_00000000000000000000000001-1";
-    let spec = Spec {
+    let spec = KeeperSpec {
         argv: ["sh", "-c", "echo here; exec sleep 1000"].map(str::to_owned).to_vec(),
         env: keepers.env.clone(),
         cwd: "/".into(),
-        shape: Shape::Pipes,
+        shape: ChildMode::Pipes,
         retention: 1 << 20,
         meta: vec![],
-        owner: Owner::Home,
-        overflow: Overflow::DropOldest,
+        owner: KeeperOwner::Home,
+        overflow: SpoolOverflow::DropOldest,
         confinement: vec![],
         group: None,
     };
     // Where it lay before there was a folder for runs.
-    let mut keeper = keepers.launcher.start(Place::new(&keepers.directory, name), spec, None).unwrap();
+    let mut keeper = keepers.launcher.start(KeeperDir::new(&keepers.directory, name), spec, None).unwrap();
     let pid = keeper.status(10_000).unwrap().child.pid;
     let mut process = keeper.take_process().unwrap();
     fs::create_dir(keepers.directory.join("s-abcdef")).unwrap();

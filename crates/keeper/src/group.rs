@@ -28,7 +28,7 @@ use abide_os::process::ProcessStat;
 use serde::{Deserialize, Serialize};
 
 use crate::identity::ProcessIdentity;
-use crate::protocol::Refusal;
+use crate::protocol::KeeperRefusal;
 
 /// What the names of all groups begin with.
 pub const PREFIX: &str = "abide-";
@@ -43,7 +43,7 @@ const REMOVE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Where children get their groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Groups {
+pub struct ControlGroupConfig {
     /// The group below which all groups are made. It exists, and this user may write to it.
     pub base: PathBuf,
     /// The group below which keepers have theirs. The same as `base`, unless that is itself below a group of ours.
@@ -68,7 +68,7 @@ pub struct GroupSpec {
     required: bool,
 }
 
-impl Groups {
+impl ControlGroupConfig {
     /// Groups of children that are started by a process that is itself in the group of a child: beside that group, so that
     /// they share its limits and outlive it. `own` is the process's own group.
     pub fn beside(own: &Path) -> Option<Self> {
@@ -127,7 +127,7 @@ impl GroupSpec {
     }
 
     /// What the exec helper is told so that it enters the group. None if the group cannot be made and need not be.
-    pub(crate) fn for_helper(&self) -> Result<Option<PathBuf>, Refusal> {
+    pub(crate) fn for_helper(&self) -> Result<Option<PathBuf>, KeeperRefusal> {
         match self.parent() {
             Ok(parent) => Ok(Some(parent.path().to_owned())),
             Err(error) if self.required => Err(refusal(&error)),
@@ -145,8 +145,8 @@ fn named(base: &Group, name: &str) -> Result<Group, CgroupError> {
     base.child(&full)
 }
 
-fn refusal(error: &CgroupError) -> Refusal {
-    Refusal::System(format!(
+fn refusal(error: &CgroupError) -> KeeperRefusal {
+    KeeperRefusal::System(format!(
         "the process cannot get a control group: {error}; set sandbox.cgroup to another group, or to \"auto\""
     ))
 }
@@ -164,7 +164,7 @@ pub(crate) struct ChildGroup {
 
 impl ChildGroup {
     /// Makes the group for the child of this keeper. None if it cannot be made and need not be.
-    pub(crate) fn make(spec: &GroupSpec, keeper: &ProcessIdentity) -> Result<Option<Self>, Refusal> {
+    pub(crate) fn make(spec: &GroupSpec, keeper: &ProcessIdentity) -> Result<Option<Self>, KeeperRefusal> {
         match Self::try_make(spec, keeper) {
             Ok(group) => Ok(Some(group)),
             Err(error) if spec.required => Err(refusal(&error)),
@@ -199,8 +199,8 @@ impl ChildGroup {
     pub(crate) fn inside<T>(
         &self,
         required: bool,
-        start: impl FnOnce() -> Result<T, Refusal>,
-    ) -> Result<T, Refusal> {
+        start: impl FnOnce() -> Result<T, KeeperRefusal>,
+    ) -> Result<T, KeeperRefusal> {
         match self.leaf.enter() {
             Err(error) if required => return Err(refusal(&error)),
             Ok(()) | Err(_) => {}
@@ -394,7 +394,7 @@ mod tests {
     use std::fs;
 
     /// A base that looks like a hierarchy, with a group of this name that has controllers.
-    fn fake(name: &str) -> (tempfile::TempDir, Groups) {
+    fn fake(name: &str) -> (tempfile::TempDir, ControlGroupConfig) {
         let folder = tempfile::tempdir().unwrap();
         let named = folder.path().join(format!("{PREFIX}{name}"));
         fs::create_dir(&named).unwrap();
@@ -403,7 +403,7 @@ mod tests {
         }
         let limits = Limits { memory_bytes: Some(1 << 30), pids: Some(100) };
         let base = folder.path().to_owned();
-        (folder, Groups { keepers_base: base.clone(), base, limits, required: true })
+        (folder, ControlGroupConfig { keepers_base: base.clone(), base, limits, required: true })
     }
 
     #[test]
@@ -439,7 +439,7 @@ mod tests {
         let (folder, mut groups) = fake("run_1");
         drop(folder);
         let own = ProcessIdentity::own();
-        assert!(matches!(ChildGroup::make(&groups.of_child("run_1"), &own), Err(Refusal::System(_))));
+        assert!(matches!(ChildGroup::make(&groups.of_child("run_1"), &own), Err(KeeperRefusal::System(_))));
         groups.required = false;
         assert!(ChildGroup::make(&groups.of_child("run_1"), &own).unwrap().is_none());
         groups.sweep();
@@ -467,7 +467,8 @@ mod tests {
         ] {
             fs::create_dir_all(base.join(name)).unwrap();
         }
-        Groups { keepers_base: base.clone(), base, limits: Limits::default(), required: false }.sweep();
+        ControlGroupConfig { keepers_base: base.clone(), base, limits: Limits::default(), required: false }
+            .sweep();
         let mut left = Group::at(folder.path()).children();
         left.sort();
         let mut expected = vec![living.clone(), elsewhere, "other".into(), "abide-used".into()];
@@ -502,12 +503,12 @@ mod tests {
 
     #[test]
     fn a_process_in_a_group_of_ours_makes_groups_beside_its_own() {
-        let groups = Groups::beside(Path::new("/c/service/abide-run_1/abide-k-6-7-8")).unwrap();
+        let groups = ControlGroupConfig::beside(Path::new("/c/service/abide-run_1/abide-k-6-7-8")).unwrap();
         assert_eq!(groups.base, Path::new("/c/service/abide-run_1"));
         assert_eq!(groups.keepers_base, Path::new("/c/service"));
         assert!(groups.limits.is_empty());
         assert_eq!(groups.of_child("x").name, None);
-        assert_eq!(Groups::beside(Path::new("/c/service")), None);
-        assert_eq!(Groups::beside(Path::new("/c/abide-k-6-7-8")).unwrap().base, Path::new("/c"));
+        assert_eq!(ControlGroupConfig::beside(Path::new("/c/service")), None);
+        assert_eq!(ControlGroupConfig::beside(Path::new("/c/abide-k-6-7-8")).unwrap().base, Path::new("/c"));
     }
 }

@@ -1,6 +1,6 @@
 //! What can be asked of a runtime, and what it answers: plain values without any encoding.
 
-use abide_keeper::protocol::Stream;
+use abide_keeper::protocol::OutputStream;
 
 use crate::error::TerminalError;
 use crate::room::AnswerPermit;
@@ -232,7 +232,7 @@ pub struct OutputRange {
     /// Which command.
     pub exec: ExecId,
     /// Which stream.
-    pub stream: Stream,
+    pub stream: OutputStream,
     /// From which byte.
     pub offset: u64,
     /// How many bytes at most; never more than a page of 1 MiB.
@@ -366,7 +366,7 @@ pub enum Chunk {
     /// Bytes.
     Output {
         /// Which stream.
-        stream: Stream,
+        stream: OutputStream,
         /// Where in it.
         offset: u64,
         /// The bytes.

@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use abide_keeper::protocol::Script;
+use abide_keeper::protocol::ShellTemplates;
 
 /// A kind of shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Dialect {
     }
 
     /// The texts for a shell on pipes, or for one on a terminal, which is typed to and keeps its own settings.
-    pub(crate) fn script(self, terminal: Terminal) -> Script {
+    pub(crate) fn script(self, terminal: Terminal) -> ShellTemplates {
         let (init, line, slot, repair, trace, began) = match self {
             Self::Posix => {
                 let slot = match terminal {
@@ -96,7 +96,7 @@ impl Dialect {
             let text = text.replace("{depth}", depth).replace("{inner}", inner);
             text.replace("{kept}", kept).replace("{reopen}", reopen)
         };
-        Script {
+        ShellTemplates {
             init: fill(init),
             line: line.to_owned(),
             slot: slot.to_owned(),

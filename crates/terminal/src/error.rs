@@ -1,7 +1,7 @@
 //! Why a call was not done, by what the caller can do next.
 
 use abide_keeper::KeeperError;
-use abide_keeper::protocol::Refusal;
+use abide_keeper::protocol::KeeperRefusal;
 
 /// The codes that clients see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,17 +63,18 @@ impl TerminalError {
     }
 
     /// What a keeper's refusal means to a caller; while a session is being created, other trouble is the shell's.
-    pub(crate) fn refused(refusal: &Refusal) -> Self {
+    pub(crate) fn refused(refusal: &KeeperRefusal) -> Self {
         let code = match refusal {
-            Refusal::Busy => Code::SessionBusy,
-            Refusal::Ended => Code::SessionTerminated,
-            Refusal::NotRunning | Refusal::NoInput | Refusal::Unknown | Refusal::Unsupported(_) => {
-                Code::InvalidParams
-            }
-            Refusal::Full(_) => Code::ResourcePressure,
-            Refusal::Program(_) => Code::ShellNotFound,
-            Refusal::Directory(_) => Code::CwdUnusable,
-            Refusal::Stranger | Refusal::Owned | Refusal::System(_) => Code::Internal,
+            KeeperRefusal::Busy => Code::SessionBusy,
+            KeeperRefusal::Ended => Code::SessionTerminated,
+            KeeperRefusal::NotRunning
+            | KeeperRefusal::NoInput
+            | KeeperRefusal::Unknown
+            | KeeperRefusal::Unsupported(_) => Code::InvalidParams,
+            KeeperRefusal::Full(_) => Code::ResourcePressure,
+            KeeperRefusal::Program(_) => Code::ShellNotFound,
+            KeeperRefusal::Directory(_) => Code::CwdUnusable,
+            KeeperRefusal::Stranger | KeeperRefusal::Owned | KeeperRefusal::System(_) => Code::Internal,
         };
         Self::new(code, refusal.to_string())
     }

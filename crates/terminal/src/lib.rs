@@ -22,8 +22,8 @@ mod session;
 mod shell;
 mod text;
 
-pub use abide_keeper::launch::Launcher;
-pub use abide_keeper::protocol::{MAX_PAGE_BYTES, Stream};
+pub use abide_keeper::launch::KeeperLauncher;
+pub use abide_keeper::protocol::{MAX_PAGE_BYTES, OutputStream};
 pub use call::{
     Call, Chunk, Create, Event, ExecId, Execute, Finished, OutputPiece, OutputRange, Reply, RunResult,
     SessionInfo, Size, State, Stats, Ticket,

@@ -13,10 +13,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::{Keeper, Spare, kill, sweep};
-use abide_keeper::link::Received;
-use abide_keeper::protocol::{Act, Answer, News, Owner};
-use abide_keeper::spin::Spin;
+use abide_keeper::launch::{KeeperConnection, StandbyKeeper, kill, sweep};
+use abide_keeper::link::ReceiveOutcome;
+use abide_keeper::protocol::{KeeperOwner, KeeperRequest, KeeperResponse, TaggedResponse};
+use abide_keeper::spin::AdaptiveSpin;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
@@ -58,11 +58,11 @@ pub enum Wait {
 #[derive(Debug)]
 pub struct Runtime {
     config: Config,
-    owner: Owner,
+    owner: KeeperOwner,
     poller: OwnedFd,
     sessions: BTreeMap<SessionId, Session>,
     /// Keepers of other sessions that have not answered yet.
-    asked: BTreeMap<SessionId, Keeper>,
+    asked: BTreeMap<SessionId, KeeperConnection>,
     numbers: BTreeMap<u64, SessionId>,
     next_number: u64,
     events: Vec<Event>,
@@ -77,10 +77,10 @@ pub struct Runtime {
     commands: u64,
     adopted: u64,
     timer: OwnedFd,
-    spin: Spin,
+    spin: AdaptiveSpin,
     /// A keeper that waits for the next session. Who makes one session soon makes another, and most of the time that
     /// takes is the start of the keeper.
-    spare: Option<Spare>,
+    spare: Option<StandbyKeeper>,
     wants_spare: bool,
 }
 
@@ -97,7 +97,8 @@ impl Runtime {
                 Ok(room)
             })
             .map_err(|error| TerminalError::new(Code::Internal, error.to_string()))?;
-        let owner = if config.detached { Owner::Home } else { Owner::Process(ProcessIdentity::own()) };
+        let owner =
+            if config.detached { KeeperOwner::Home } else { KeeperOwner::Process(ProcessIdentity::own()) };
         let mut runtime = Self {
             config,
             owner,
@@ -115,7 +116,7 @@ impl Runtime {
             commands: 0,
             adopted: 0,
             timer,
-            spin: Spin::new(LOOK_US),
+            spin: AdaptiveSpin::new(LOOK_US),
             spare: None,
             wants_spare: false,
         };
@@ -154,7 +155,7 @@ impl Runtime {
     fn break_off(&mut self, id: &SessionId) {
         if let Some(session) = self.sessions.get_mut(id) {
             // Its keeper ends everything that it holds. One that does not hear it is swept with its folder.
-            session.order(Act::End { force: true }, Waiting::Housekeeping).ok();
+            session.order(KeeperRequest::End { force: true }, Waiting::Housekeeping).ok();
             if let Some(keeper) = &mut session.keeper {
                 keeper.link.flush().ok();
             }
@@ -280,12 +281,12 @@ impl Runtime {
         let ids: Vec<SessionId> = self.sessions.keys().cloned().collect();
         for id in &ids {
             if let Some(session) = self.sessions.get_mut(id) {
-                let _gone_is_fine = session.order(Act::End { force: false }, Waiting::Housekeeping);
+                let _gone_is_fine = session.order(KeeperRequest::End { force: false }, Waiting::Housekeeping);
             }
         }
         self.wait_for_ends(ENDING_MS);
         for session in self.sessions.values_mut() {
-            let _gone_is_fine = session.order(Act::End { force: true }, Waiting::Housekeeping);
+            let _gone_is_fine = session.order(KeeperRequest::End { force: true }, Waiting::Housekeeping);
         }
         self.wait_for_ends(ENDING_MS);
         for session in self.sessions.values() {
@@ -315,7 +316,7 @@ impl Runtime {
             .ok_or_else(|| TerminalError::new(Code::SessionNotFound, format!("there is no session {id}")))
     }
 
-    fn order(&mut self, id: &SessionId, act: Act, waiting: Waiting) -> Result<(), TerminalError> {
+    fn order(&mut self, id: &SessionId, act: KeeperRequest, waiting: Waiting) -> Result<(), TerminalError> {
         self.find(id)?.order(act, waiting)?;
         self.arm(id, false);
         Ok(())
@@ -362,8 +363,8 @@ impl Runtime {
         let flushed = keeper.link.flush();
         // One read of the socket at a time, so that one loud session does not keep the others waiting.
         let mut permit = None;
-        let mut answer = keeper.link.receive_up_to::<Answer>(SMALL_ANSWER_BYTES);
-        if let Ok(Received::Large(length)) = answer {
+        let mut answer = keeper.link.receive_up_to::<TaggedResponse>(SMALL_ANSWER_BYTES);
+        if let Ok(ReceiveOutcome::Large(length)) = answer {
             permit = session.permit.take().filter(|permit| permit.bytes() >= length);
             permit = permit.or_else(|| self.room.take(length));
             // A keeper that has gone sends nothing more, so there is nothing to wait for.
@@ -371,10 +372,10 @@ impl Runtime {
                 self.crowded.insert(id.clone());
                 return self.arm(id, true);
             }
-            answer = keeper.link.receive_up_to::<Answer>(length);
+            answer = keeper.link.receive_up_to::<TaggedResponse>(length);
         }
-        while let Ok(Received::Message(heard)) = answer {
-            if matches!(heard.news, News::Ran(_)) {
+        while let Ok(ReceiveOutcome::Message(heard)) = answer {
+            if matches!(heard.news, KeeperResponse::Ran(_)) {
                 self.spin.came();
             }
             let known = self.events.len();
@@ -385,9 +386,9 @@ impl Runtime {
             }
             permit = None;
             let Some(keeper) = &mut session.keeper else { return };
-            answer = match keeper.link.buffered::<Answer>() {
-                Ok(Some(heard)) => Ok(Received::Message(heard)),
-                Ok(None) => Ok(Received::Nothing),
+            answer = match keeper.link.buffered::<TaggedResponse>() {
+                Ok(Some(heard)) => Ok(ReceiveOutcome::Message(heard)),
+                Ok(None) => Ok(ReceiveOutcome::Nothing),
                 Err(error) => Err(error),
             };
         }

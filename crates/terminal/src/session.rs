@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use abide_keeper::launch::{FIRST, Keeper, resume};
-use abide_keeper::place::Place;
+use abide_keeper::launch::{FIRST, KeeperConnection, resume};
+use abide_keeper::place::KeeperDir;
 use abide_keeper::protocol::{
-    Act, Answer, JobId, MAX_PAGE_BYTES, News, Order, Outcome, Piece, Ran, Range, Status, Stream,
+    CommandResult, ExecOutcome, JobId, JobOutputRange, KeeperRequest, KeeperResponse, KeeperStatus,
+    MAX_PAGE_BYTES, OutputPage, OutputStream, TaggedRequest, TaggedResponse,
 };
 use serde::{Deserialize, Serialize};
 
@@ -44,8 +45,8 @@ impl SessionId {
 
 /// The places of the sessions among all keepers, known by their names. What else lies there, such as the keepers of
 /// runs, is never looked at, let alone swept.
-pub fn session_places(keepers: &Path) -> Vec<(String, Place)> {
-    Place::all(keepers).into_iter().filter(|(name, _)| name.starts_with("s-")).collect()
+pub fn session_places(keepers: &Path) -> Vec<(String, KeeperDir)> {
+    KeeperDir::all(keepers).into_iter().filter(|(name, _)| name.starts_with("s-")).collect()
 }
 
 impl std::fmt::Display for SessionId {
@@ -74,7 +75,7 @@ pub struct SessionMeta {
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) meta: SessionMeta,
-    pub(crate) keeper: Option<Keeper>,
+    pub(crate) keeper: Option<KeeperConnection>,
     pub(crate) armed: bool,
     /// Its keeper has said that nothing is left.
     pub(crate) over: bool,
@@ -131,7 +132,7 @@ impl Waiting {
 }
 
 impl Session {
-    pub(crate) fn new(id: SessionId, meta: SessionMeta, keeper: Keeper) -> Self {
+    pub(crate) fn new(id: SessionId, meta: SessionMeta, keeper: KeeperConnection) -> Self {
         let now = unix_micros();
         Self {
             id,
@@ -183,23 +184,23 @@ impl Session {
     }
 
     /// Sends an order on behalf of somebody.
-    pub(crate) fn order(&mut self, act: Act, waiting: Waiting) -> Result<(), TerminalError> {
+    pub(crate) fn order(&mut self, act: KeeperRequest, waiting: Waiting) -> Result<(), TerminalError> {
         let gone = || TerminalError::new(Code::SessionTerminated, format!("session {} has ended", self.id));
         let keeper = self.keeper.as_mut().ok_or_else(gone)?;
         let tag = self.next_tag;
         self.next_tag += 1;
-        if matches!(act, Act::Run(_)) {
+        if matches!(act, KeeperRequest::Run(_)) {
             self.last_activity_at = unix_micros();
         }
-        if let Act::End { .. } | Act::EndExcept { .. } | Act::Interrupt = act {
+        if let KeeperRequest::End { .. } | KeeperRequest::EndExcept { .. } | KeeperRequest::Interrupt = act {
             // A command can stop the keeper of its session (SECURITY 10).
             resume(&keeper.place);
         }
-        if let Act::End { .. } | Act::EndExcept { .. } = act {
+        if let KeeperRequest::End { .. } | KeeperRequest::EndExcept { .. } = act {
             self.ending_since.get_or_insert(ticks());
         }
         // If the keeper has just gone away, that is about to be noticed, and then everybody who waits is told.
-        if keeper.link.send(&Order { tag, act }).is_err() && !keeper.link.is_closed() {
+        if keeper.link.send(&TaggedRequest { tag, act }).is_err() && !keeper.link.is_closed() {
             return Err(TerminalError::new(Code::InvalidParams, "the request is too large for a keeper"));
         }
         self.waiting.insert(tag, waiting);
@@ -207,38 +208,38 @@ impl Session {
     }
 
     /// Where the keeper lies, if it was told to end long ago and has not.
-    pub(crate) fn keeper_that_does_not_end(&self) -> Option<Place> {
+    pub(crate) fn keeper_that_does_not_end(&self) -> Option<KeeperDir> {
         let waited = ticks().saturating_sub(self.ending_since?);
         let keeper = self.keeper.as_ref().filter(|_| waited > END_MS)?;
         Some(keeper.place.clone())
     }
 
     /// Takes an answer and says what callers have to be told.
-    pub(crate) fn hear(&mut self, answer: Answer, out: &mut Vec<Event>) {
-        let Answer { tag, news } = answer;
-        if let News::Exited(exit) = &news {
+    pub(crate) fn hear(&mut self, answer: TaggedResponse, out: &mut Vec<Event>) {
+        let TaggedResponse { tag, news } = answer;
+        if let KeeperResponse::Exited(exit) = &news {
             self.exit_code = Some(exit.code);
             self.state = State::Terminated;
             self.running = None;
             self.last_activity_at = unix_micros();
         }
-        if let News::ShellRestarted(shell) = &news {
+        if let KeeperResponse::ShellRestarted(shell) = &news {
             self.pid = shell.pid;
             self.shell_restarted = true;
         }
         match (self.waiting.get(&tag), news) {
-            (Some(Waiting::Stream(ticket)), News::Started(job)) => {
+            (Some(Waiting::Stream(ticket)), KeeperResponse::Started(job)) => {
                 let ticket = *ticket;
                 self.started(job);
                 out.push(reply(ticket, Ok(Reply::Streaming(self.id.clone(), ExecId(job)))));
             }
-            (Some(Waiting::Stream(ticket)), News::Output(output)) => {
+            (Some(Waiting::Stream(ticket)), KeeperResponse::Output(output)) => {
                 let chunk =
                     Chunk::Output { stream: output.stream, offset: output.offset, bytes: output.bytes };
                 out.push(Event::Chunk(*ticket, chunk));
             }
             // Whoever asked for the end is told when the keeper itself has gone.
-            (Some(Waiting::Destroy(_)), News::Done) => {
+            (Some(Waiting::Destroy(_)), KeeperResponse::Done) => {
                 self.state = State::Terminated;
                 self.running = None;
                 self.over = true;
@@ -257,14 +258,14 @@ impl Session {
         self.running = Some((job, unix_micros()));
     }
 
-    fn answer(&mut self, waiting: Waiting, news: News, out: &mut Vec<Event>) {
+    fn answer(&mut self, waiting: Waiting, news: KeeperResponse, out: &mut Vec<Event>) {
         let ticket = waiting.ticket();
         let answer = match (waiting, news) {
-            (Waiting::Stream(ticket), News::Ended(outcome)) => {
+            (Waiting::Stream(ticket), KeeperResponse::Ended(outcome)) => {
                 let finished = self.ended(&outcome);
                 return out.push(Event::Chunk(ticket, Chunk::Exit(finished)));
             }
-            (waiting, News::Refused(refusal)) => {
+            (waiting, KeeperResponse::Refused(refusal)) => {
                 let mut error = TerminalError::refused(&refusal);
                 if matches!(waiting, Waiting::Create(_)) {
                     self.failed = true;
@@ -274,23 +275,24 @@ impl Session {
                 }
                 Err(error)
             }
-            (Waiting::Create(_) | Waiting::Info(_), News::Status(status)) => {
+            (Waiting::Create(_) | Waiting::Info(_), KeeperResponse::Status(status)) => {
                 self.learn(&status);
                 Ok(Reply::Session(self.info()))
             }
-            (Waiting::Run(_), News::Ran(ran)) => self.ran(*ran).map(Reply::Ran),
-            (Waiting::Cancel(_), News::Done) => Ok(Reply::Cancelled),
-            (Waiting::Done(_), News::Done) => Ok(Reply::Done),
-            (Waiting::Output(_), News::Piece(piece)) => Ok(Reply::Output(output(piece))),
-            (Waiting::ScreenEnd(ticket), News::Piece(piece)) => {
+            (Waiting::Run(_), KeeperResponse::Ran(ran)) => self.ran(*ran).map(Reply::Ran),
+            (Waiting::Cancel(_), KeeperResponse::Done) => Ok(Reply::Cancelled),
+            (Waiting::Done(_), KeeperResponse::Done) => Ok(Reply::Done),
+            (Waiting::Output(_), KeeperResponse::Piece(piece)) => Ok(Reply::Output(output(piece))),
+            (Waiting::ScreenEnd(ticket), KeeperResponse::Piece(piece)) => {
                 let offset = piece.printed.saturating_sub(MAX_PAGE_BYTES);
-                let range = Range { job: 0, stream: Stream::Stdout, offset, limit: MAX_PAGE_BYTES };
-                match self.order(Act::Read(range), Waiting::Screen(ticket)) {
+                let range =
+                    JobOutputRange { job: 0, stream: OutputStream::Stdout, offset, limit: MAX_PAGE_BYTES };
+                match self.order(KeeperRequest::Read(range), Waiting::Screen(ticket)) {
                     Ok(()) => return,
                     Err(error) => Err(error),
                 }
             }
-            (Waiting::Screen(_), News::Piece(piece)) => {
+            (Waiting::Screen(_), KeeperResponse::Piece(piece)) => {
                 let (rows, cols) = self.meta.pty.unwrap_or((24, 80));
                 let size = Size { rows, cols }.bounded();
                 Ok(Reply::Screen(ScreenSource {
@@ -300,7 +302,7 @@ impl Session {
                     room: None,
                 }))
             }
-            (Waiting::Inherited, News::Ended(outcome)) => {
+            (Waiting::Inherited, KeeperResponse::Ended(outcome)) => {
                 let _nobody_asked = self.ended(&outcome);
                 return;
             }
@@ -312,7 +314,7 @@ impl Session {
         out.extend(ticket.map(|ticket| reply(ticket, answer)));
     }
 
-    fn ran(&mut self, ran: Ran) -> Result<RunResult, TerminalError> {
+    fn ran(&mut self, ran: CommandResult) -> Result<RunResult, TerminalError> {
         self.command_count = self.command_count.max(ran.outcome.job);
         let finished = self.ended(&ran.outcome)?;
         Ok(RunResult {
@@ -324,7 +326,7 @@ impl Session {
         })
     }
 
-    fn ended(&mut self, outcome: &Outcome) -> Result<Finished, TerminalError> {
+    fn ended(&mut self, outcome: &ExecOutcome) -> Result<Finished, TerminalError> {
         self.last_activity_at = unix_micros();
         if self.running.is_some_and(|(job, _)| job == outcome.job) {
             self.running = None;
@@ -341,7 +343,7 @@ impl Session {
     }
 
     /// Takes over what the keeper knows.
-    pub(crate) fn learn(&mut self, status: &Status) {
+    pub(crate) fn learn(&mut self, status: &KeeperStatus) {
         self.pid = status.child.pid;
         self.created_at = status.created_at;
         self.last_activity_at = status.last_activity_at;
@@ -395,7 +397,7 @@ pub(crate) fn reply(ticket: Ticket, answer: Result<Reply, TerminalError>) -> Eve
     Event::Reply(ticket, Box::new(answer))
 }
 
-fn finished(outcome: &Outcome) -> Finished {
+fn finished(outcome: &ExecOutcome) -> Finished {
     Finished {
         exit_code: outcome.code,
         duration_us: outcome.duration_us,
@@ -405,7 +407,7 @@ fn finished(outcome: &Outcome) -> Finished {
     }
 }
 
-fn output(piece: Piece) -> OutputPiece {
+fn output(piece: OutputPage) -> OutputPiece {
     OutputPiece {
         offset: piece.offset,
         bytes: piece.bytes,

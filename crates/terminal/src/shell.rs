@@ -2,7 +2,7 @@
 //!
 //! For whoever talks to a keeper without the pool in between. Which words each kind of shell needs is in `dialect`.
 
-use abide_keeper::protocol::Shape;
+use abide_keeper::protocol::ChildMode;
 
 use crate::call::Size;
 use crate::dialect::{Dialect, Terminal};
@@ -33,17 +33,17 @@ impl Shell {
     }
 
     /// The program with its arguments and how a keeper holds it, on a terminal or on pipes.
-    pub fn start(&self, pty: Option<Size>) -> (Vec<String>, Shape) {
+    pub fn start(&self, pty: Option<Size>) -> (Vec<String>, ChildMode) {
         let mut argv = vec![self.program.clone()];
         match pty {
             Some(Size { rows, cols }) => {
                 argv.push("-i".to_owned());
                 let script = Some(self.dialect.script(Terminal::Yes));
-                (argv, Shape::Pty { rows, cols, script })
+                (argv, ChildMode::Pty { rows, cols, script })
             }
             None => {
                 argv.extend(self.dialect.arguments().iter().map(|argument| (*argument).to_owned()));
-                (argv, Shape::Shell(self.dialect.script(Terminal::No)))
+                (argv, ChildMode::Shell(self.dialect.script(Terminal::No)))
             }
         }
     }

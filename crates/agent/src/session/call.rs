@@ -1,8 +1,8 @@
 //! A call of a tool whose program stays: which session is meant, whether it has to be started, what is said to it, and
 //! what the model sees of that.
 
-use abide_keeper::launch::Keeper;
-use abide_keeper::protocol::Stream;
+use abide_keeper::launch::KeeperConnection;
+use abide_keeper::protocol::OutputStream;
 use abide_terminal::{ScreenText, Shell};
 
 use super::copies::Copies;
@@ -55,7 +55,7 @@ pub(crate) struct SessionCall<'a> {
 pub(crate) struct Made {
     pub(crate) observation: Observation,
     /// The keeper that was started for it.
-    pub(crate) keeper: Option<Keeper>,
+    pub(crate) keeper: Option<KeeperConnection>,
 }
 
 impl From<Observation> for Made {
@@ -113,7 +113,7 @@ impl SessionCall<'_> {
             exit_code: observation.exit_code,
             timed_out: spoken.timed_out,
             interrupted: spoken.interrupted,
-            printed: Stream::ALL.map(|stream| recorder.stream(stream).printed),
+            printed: OutputStream::ALL.map(|stream| recorder.stream(stream).printed),
             duration_ms: ticks_ms().saturating_sub(began),
             ended_at: now(),
         };
@@ -294,7 +294,7 @@ impl SessionCall<'_> {
         let progress = talk::look(living, &mut late);
         late.finish();
         let mut spoken = talk::say(living, saying, recorder, stop);
-        let is_empty = Stream::ALL.into_iter().all(|stream| late.stream(stream).printed == 0);
+        let is_empty = OutputStream::ALL.into_iter().all(|stream| late.stream(stream).printed == 0);
         if !is_empty && living.record.pty.is_none() {
             let output = view(&late, View { budget, path: &earlier.shown });
             spoken.before = format!(

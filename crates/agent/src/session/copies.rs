@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use abide_keeper::protocol::Stream;
+use abide_keeper::protocol::OutputStream;
 use abide_os::remove::remove;
 
 use super::record::is_id;
@@ -44,7 +44,7 @@ impl Copies {
     }
 
     /// Appends what a program printed.
-    pub(crate) fn append(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn append(&mut self, stream: OutputStream, bytes: &[u8]) -> io::Result<()> {
         if self.streams[stream.index()].is_none() {
             self.streams[stream.index()] = Some(self.folder.append(file_name(stream))?);
         }

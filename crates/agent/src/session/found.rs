@@ -8,10 +8,12 @@
 use std::path::PathBuf;
 
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::{Keeper, kill, resume, sweep};
+use abide_keeper::launch::{KeeperConnection, kill, resume, sweep};
 use abide_keeper::leftovers::end_marked;
-use abide_keeper::place::Place;
-use abide_keeper::protocol::{Act, Answer, News, Order, Owner, Status};
+use abide_keeper::place::KeeperDir;
+use abide_keeper::protocol::{
+    KeeperOwner, KeeperRequest, KeeperResponse, KeeperStatus, TaggedRequest, TaggedResponse,
+};
 
 use super::record::{FormerSession, SessionFolders, SessionRecord, is_id};
 use crate::tool::execution::mark_entry;
@@ -33,8 +35,8 @@ pub(crate) enum Found {
 #[derive(Debug)]
 pub(crate) struct Living {
     pub(crate) id: String,
-    pub(crate) keeper: Keeper,
-    pub(crate) status: Status,
+    pub(crate) keeper: KeeperConnection,
+    pub(crate) status: KeeperStatus,
     pub(crate) record: SessionRecord,
     /// Where it is noted how far the session was heard.
     pub(crate) notes: PathBuf,
@@ -76,7 +78,13 @@ pub(crate) fn find(sessions: &SessionFolders, id: &str) -> Found {
     }
 }
 
-fn found(id: &str, keeper: Keeper, status: Status, notes: PathBuf, origin: LivingOrigin) -> Found {
+fn found(
+    id: &str,
+    keeper: KeeperConnection,
+    status: KeeperStatus,
+    notes: PathBuf,
+    origin: LivingOrigin,
+) -> Found {
     if let Some(exit) = &status.exit {
         return Found::Dead(Some(exit.code));
     }
@@ -106,22 +114,24 @@ pub(crate) fn all(sessions: &SessionFolders) -> Vec<(String, SessionRecord)> {
 impl Living {
     /// Makes this process answer for it, if whoever did is dead.
     pub(crate) fn own(&mut self) -> Result<(), ToolError> {
-        let own = Owner::Process(ProcessIdentity::own());
+        let own = KeeperOwner::Process(ProcessIdentity::own());
         if self.status.owner == own {
             return Ok(());
         }
-        match self.keeper.ask(OWN, Act::Own(own), PATIENCE_MS)? {
-            News::Status(status) => self.status = *status,
-            News::Refused(refusal) => return Err(abide_keeper::KeeperError::Refused(refusal).into()),
-            News::Done
-            | News::Started(_)
-            | News::Ran(_)
-            | News::Output(_)
-            | News::Ended(_)
-            | News::Piece(_)
-            | News::Exited(_)
-            | News::Settled(_)
-            | News::ShellRestarted(_) => {}
+        match self.keeper.ask(OWN, KeeperRequest::Own(own), PATIENCE_MS)? {
+            KeeperResponse::Status(status) => self.status = *status,
+            KeeperResponse::Refused(refusal) => {
+                return Err(abide_keeper::KeeperError::Refused(refusal).into());
+            }
+            KeeperResponse::Done
+            | KeeperResponse::Started(_)
+            | KeeperResponse::Ran(_)
+            | KeeperResponse::Output(_)
+            | KeeperResponse::Ended(_)
+            | KeeperResponse::Piece(_)
+            | KeeperResponse::Exited(_)
+            | KeeperResponse::Settled(_)
+            | KeeperResponse::ShellRestarted(_) => {}
         }
         Ok(())
     }
@@ -163,14 +173,14 @@ pub(crate) fn end(sessions: &SessionFolders, ids: &[String]) -> Vec<Gone> {
 
 /// A session that was told to end, or whose keeper is dead.
 enum Told {
-    Own { place: Place, record: SessionRecord, keeper: Option<Keeper> },
-    Former { keeper: Keeper, status: Box<Status> },
+    Own { place: KeeperDir, record: SessionRecord, keeper: Option<KeeperConnection> },
+    Former { keeper: KeeperConnection, status: Box<KeeperStatus> },
 }
 
 fn tell_to_end(sessions: &SessionFolders, id: &str) -> Option<Told> {
-    let end = |keeper: &mut Keeper| {
+    let end = |keeper: &mut KeeperConnection| {
         // One that is gone by now needs no order.
-        keeper.link.send(&Order { tag: END, act: Act::End { force: false } }).ok();
+        keeper.link.send(&TaggedRequest { tag: END, act: KeeperRequest::End { force: false } }).ok();
     };
     let place = sessions.place(id);
     if !is_id(id) || !place.path().is_dir() {
@@ -188,15 +198,15 @@ fn tell_to_end(sessions: &SessionFolders, id: &str) -> Option<Told> {
     Some(Told::Own { place, record, keeper })
 }
 
-fn wait_for_end(keeper: &mut Keeper) {
-    while let Ok(Some(answer)) = keeper.link.wait::<Answer>(END_MS)
+fn wait_for_end(keeper: &mut KeeperConnection) {
+    while let Ok(Some(answer)) = keeper.link.wait::<TaggedResponse>(END_MS)
         && answer.tag != END
     {}
     reap(keeper);
 }
 
 /// Waits until a session that was told to end is gone, and clears away what is left of one whose keeper is dead.
-fn finish(place: &Place, record: &SessionRecord, keeper: Option<Keeper>) -> Gone {
+fn finish(place: &KeeperDir, record: &SessionRecord, keeper: Option<KeeperConnection>) -> Gone {
     let mut pid = None;
     if let Some(mut keeper) = keeper {
         pid = keeper.status(PATIENCE_MS).ok().map(|status| status.keeper.pid);

@@ -1,7 +1,7 @@
 //! What an earlier process of ours was saying to a session when it died: a command is stopped, another program is left at
 //! work, and what either has printed is taken.
 
-use abide_keeper::protocol::{Act, Answer, JobId, News, Order};
+use abide_keeper::protocol::{JobId, KeeperRequest, KeeperResponse, TaggedRequest, TaggedResponse};
 
 use super::found::Living;
 use super::record::Heard;
@@ -59,16 +59,16 @@ const LADDER_MS: u64 = 15_000;
 fn stop(living: &mut Living, job: JobId) -> bool {
     let link = &mut living.keeper.link;
     let orders = [
-        Order { tag: FOLLOW, act: Act::Follow { job, from: [u64::MAX; 2] } },
-        Order { tag: INTERRUPT, act: Act::Interrupt },
+        TaggedRequest { tag: FOLLOW, act: KeeperRequest::Follow { job, from: [u64::MAX; 2] } },
+        TaggedRequest { tag: INTERRUPT, act: KeeperRequest::Interrupt },
     ];
     if orders.iter().any(|order| link.send(order).is_err()) {
         return false;
     }
     // The ladder ends whatever it is, so this does too.
-    while let Ok(answer) = link.wait::<Answer>(LADDER_MS) {
+    while let Ok(answer) = link.wait::<TaggedResponse>(LADDER_MS) {
         match answer {
-            Some(Answer { tag: FOLLOW, news: News::Ended(_) }) => return true,
+            Some(TaggedResponse { tag: FOLLOW, news: KeeperResponse::Ended(_) }) => return true,
             Some(_) => {}
             None => return link.is_closed(),
         }

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use abide_keeper::former::FormerKeepers;
-use abide_keeper::launch::Keeper;
-use abide_keeper::place::Place;
-use abide_keeper::protocol::{Status, Stream};
+use abide_keeper::launch::KeeperConnection;
+use abide_keeper::place::KeeperDir;
+use abide_keeper::protocol::{KeeperStatus, OutputStream};
 use abide_os::remove::remove_path;
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ pub(crate) struct Heard {
     /// What it prints when it wants more.
     pub(crate) prompt: String,
     /// The stream on which it prints its prompt. None in records of earlier versions.
-    pub(crate) prompt_stream: Option<Stream>,
+    pub(crate) prompt_stream: Option<OutputStream>,
     /// How many lines were sent since the program was last seen waiting for input: it may prompt once for each.
     pub(crate) lines_sent: u64,
     /// The call on which the program was still at work when it was last heard.
@@ -75,8 +75,8 @@ struct FormerFolder {
 /// A session that an earlier version started, and that lives.
 #[derive(Debug)]
 pub(crate) struct FormerSession {
-    pub(crate) keeper: Keeper,
-    pub(crate) status: Status,
+    pub(crate) keeper: KeeperConnection,
+    pub(crate) status: KeeperStatus,
     /// Where this version notes how far the session was heard.
     pub(crate) notes: PathBuf,
 }
@@ -102,13 +102,13 @@ impl SessionFolders {
     }
 
     /// The place of a session in the home, whether or not there is one of this name.
-    pub(crate) fn place(&self, id: &str) -> Place {
-        Place::new(&self.own, id)
+    pub(crate) fn place(&self, id: &str) -> KeeperDir {
+        KeeperDir::new(&self.own, id)
     }
 
     /// The names of the sessions in the home.
     pub(crate) fn own_ids(&self) -> Vec<String> {
-        Place::all(&self.own).into_iter().map(|(id, _)| id).collect()
+        KeeperDir::all(&self.own).into_iter().map(|(id, _)| id).collect()
     }
 
     /// The session of this name that an earlier version started, if it lives.

@@ -1,6 +1,8 @@
 //! A command in a session whose shell takes commands: its output, its exit code and its end are known exactly.
 
-use abide_keeper::protocol::{Act, Answer, Input, News, Order, Outcome, Run};
+use abide_keeper::protocol::{
+    CommandInput, ExecOutcome, KeeperRequest, KeeperResponse, ShellCommand, TaggedRequest, TaggedResponse,
+};
 use abide_terminal::Shell;
 
 use super::call::Spoken;
@@ -26,38 +28,38 @@ pub(crate) fn run(
     recorder: &mut Recorder,
     stop: &Stop,
 ) -> Spoken {
-    let run = Run {
+    let run = ShellCommand {
         text: shell.command(command, &[]).into_bytes(),
-        input: Input::Nothing,
+        input: CommandInput::Nothing,
         timeout_ms: Some(timeout_ms),
         keep: 0,
         follow: true,
     };
     let link = &mut living.keeper.link;
     let (mut interrupted, mut is_replaced) = (false, false);
-    if link.send(&Order { tag: RUN, act: Act::Run(run) }).is_err() {
+    if link.send(&TaggedRequest { tag: RUN, act: KeeperRequest::Run(run) }).is_err() {
         return keeper_lost();
     }
     loop {
         if !interrupted && stop.is_asked() {
             interrupted = true;
-            if link.send(&Order { tag: INTERRUPT, act: Act::Interrupt }).is_err() {
+            if link.send(&TaggedRequest { tag: INTERRUPT, act: KeeperRequest::Interrupt }).is_err() {
                 return Spoken { interrupted, ..keeper_lost() };
             }
         }
-        let Ok(answer) = link.wait::<Answer>(LOOK_MS) else {
+        let Ok(answer) = link.wait::<TaggedResponse>(LOOK_MS) else {
             return Spoken { interrupted, ..keeper_lost() };
         };
         match answer {
-            Some(Answer { tag: RUN, news: News::Output(output) }) => {
+            Some(TaggedResponse { tag: RUN, news: KeeperResponse::Output(output) }) => {
                 recorder.push(output.stream, &output.bytes)
             }
-            Some(Answer { news: News::ShellRestarted(_), .. }) => is_replaced = true,
-            Some(Answer { tag: RUN, news: News::Ended(outcome) }) => {
+            Some(TaggedResponse { news: KeeperResponse::ShellRestarted(_), .. }) => is_replaced = true,
+            Some(TaggedResponse { tag: RUN, news: KeeperResponse::Ended(outcome) }) => {
                 let remark = is_replaced.then(|| SHELL_REPLACED.to_owned());
                 return Spoken { remark, ..spoken(outcome, interrupted) };
             }
-            Some(Answer { tag: RUN, news: News::Refused(refusal) }) => {
+            Some(TaggedResponse { tag: RUN, news: KeeperResponse::Refused(refusal) }) => {
                 return Spoken { trouble: Some(refusal.to_string()), ..Spoken::default() };
             }
             Some(_) => {}
@@ -69,7 +71,7 @@ pub(crate) fn run(
     }
 }
 
-fn spoken(outcome: Outcome, interrupted: bool) -> Spoken {
+fn spoken(outcome: ExecOutcome, interrupted: bool) -> Spoken {
     Spoken {
         exit_code: Some(outcome.code),
         ended: outcome.exit.map(|exit| Some(exit.code)),

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use abide_keeper::KeeperError;
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::{Keeper, Launcher};
+use abide_keeper::launch::{KeeperConnection, KeeperLauncher};
 use abide_keeper::leftovers::end_marked;
-use abide_keeper::place::Place;
-use abide_keeper::protocol::{Overflow, Owner, Shape, Spec};
+use abide_keeper::place::KeeperDir;
+use abide_keeper::protocol::{ChildMode, KeeperOwner, KeeperSpec, SpoolOverflow};
 use abide_terminal::Size;
 
 use super::found::{Living, LivingOrigin};
@@ -24,7 +24,7 @@ pub(crate) struct Opening {
     pub(crate) program: Program,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) cwd: PathBuf,
-    /// See [`Spec::confinement`].
+    /// See [`KeeperSpec::confinement`].
     pub(crate) confinement: Vec<Vec<u8>>,
     pub(crate) record: SessionRecord,
 }
@@ -38,7 +38,7 @@ const START_MS: u64 = 30_000;
 const SPOOL: u64 = 32 << 20;
 
 impl Opening {
-    pub(crate) fn start(mut self, sessions: &Path, launcher: &Launcher) -> Result<Opened, ToolError> {
+    pub(crate) fn start(mut self, sessions: &Path, launcher: &KeeperLauncher) -> Result<Opened, ToolError> {
         let size = self.record.pty.map(|(rows, cols)| Size { rows, cols });
         let (argv, shape) = match &self.program {
             Program::Shell(shell) => {
@@ -46,24 +46,27 @@ impl Opening {
                 shell.start(None)
             }
             Program::Other(argv) => {
-                let shape =
-                    size.map_or(Shape::Pipes, |Size { rows, cols }| Shape::Pty { rows, cols, script: None });
+                let shape = size.map_or(ChildMode::Pipes, |Size { rows, cols }| ChildMode::Pty {
+                    rows,
+                    cols,
+                    script: None,
+                });
                 (argv.clone(), shape)
             }
         };
-        let spec = Spec {
+        let spec = KeeperSpec {
             argv,
             env: self.env,
             cwd: self.cwd,
             shape,
             retention: SPOOL,
             meta: serde_json::to_vec(&self.record).unwrap_or_default(),
-            owner: Owner::Process(ProcessIdentity::own()),
-            overflow: Overflow::DropOldest,
+            owner: KeeperOwner::Process(ProcessIdentity::own()),
+            overflow: SpoolOverflow::DropOldest,
             confinement: self.confinement,
             group: launcher.groups.as_ref().map(|groups| groups.of_child(&group_name())),
         };
-        let mut keeper: Keeper = launcher.start(Place::new(sessions, &self.id), spec, None)?;
+        let mut keeper: KeeperConnection = launcher.start(KeeperDir::new(sessions, &self.id), spec, None)?;
         let status = match keeper.status(START_MS) {
             Ok(status) => status,
             Err(KeeperError::Refused(refusal)) => {

@@ -2,7 +2,10 @@
 //!
 //! When that is so, the keeper knows from the kernel, or says that it is a guess. Not here: what a model is shown.
 
-use abide_keeper::protocol::{Act, Answer, News, Order, Range, Refusal, Rest, Say, Settled, Stream};
+use abide_keeper::protocol::{
+    IdleState, InputConsumed, JobOutputRange, KeeperRefusal, KeeperRequest, KeeperResponse, OutputStream,
+    TaggedRequest, TaggedResponse, WriteAndWait,
+};
 use abide_terminal::{ScreenText, Size, draw};
 
 use super::call::Spoken;
@@ -56,25 +59,25 @@ pub(crate) fn say(living: &mut Living, saying: Saying<'_>, recorder: &mut Record
     let bytes = text.map(|text| keys(text, living.record.pty.is_some())).unwrap_or_default();
     heard.lines_sent += bytes.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count() as u64;
     let quiet_ms = if heard.prompt.is_empty() { QUIET_MS } else { QUIET_WITHOUT_PROMPT_MS };
-    let say = Say { bytes, prompt: heard.prompt.clone().into_bytes(), quiet_ms, timeout_ms };
-    let from = Stream::ALL.map(|stream| recorder.stream(stream).printed);
+    let say = WriteAndWait { bytes, prompt: heard.prompt.clone().into_bytes(), quiet_ms, timeout_ms };
+    let from = OutputStream::ALL.map(|stream| recorder.stream(stream).printed);
     let Exchange { settled, mut spoken } = exchange(living, say, &mut heard.seen, recorder, Some(stop));
     let rest = settled.as_ref().map(|settled| settled.rest);
     let mut continues = false;
     match rest {
-        Some(Rest::Reads | Rest::Prompts | Rest::Waits | Rest::Silent) => {
+        Some(IdleState::Reads | IdleState::Prompts | IdleState::Waits | IdleState::Silent) => {
             if text.is_none() && heard.prompt.is_empty() {
                 (heard.prompt, heard.prompt_stream) = prompt(recorder);
             }
             continues = withhold_prompts(&heard, from, recorder);
             (heard.lines_sent, heard.unfinished) = (0, None);
         }
-        Some(Rest::Busy) | None => {
+        Some(IdleState::Busy) | None => {
             if text.is_some() || heard.unfinished.is_none() {
                 heard.unfinished = Some(action.to_owned());
             }
         }
-        Some(Rest::Ended) => {}
+        Some(IdleState::Ended) => {}
     }
     heard.write(&place);
     if let Some(settled) = settled {
@@ -95,16 +98,16 @@ pub(crate) fn look(living: &mut Living, recorder: &mut Recorder) -> Progress {
     let place = living.notes.clone();
     let mut heard = Heard::read(&place);
     let prompt = heard.prompt.clone().into_bytes();
-    let say = Say { bytes: Vec::new(), prompt, quiet_ms: GLANCE_QUIET_MS, timeout_ms: GLANCE_MS };
-    let from = Stream::ALL.map(|stream| recorder.stream(stream).printed);
+    let say = WriteAndWait { bytes: Vec::new(), prompt, quiet_ms: GLANCE_QUIET_MS, timeout_ms: GLANCE_MS };
+    let from = OutputStream::ALL.map(|stream| recorder.stream(stream).printed);
     let Exchange { settled, spoken } = exchange(living, say, &mut heard.seen, recorder, None);
     let progress = match settled.map(|settled| settled.rest) {
-        Some(Rest::Reads | Rest::Prompts) => Progress::Finished,
+        Some(IdleState::Reads | IdleState::Prompts) => Progress::Finished,
         // One that waits for several things, or that cannot be seen, prints its prompt when it has finished.
-        Some(Rest::Waits | Rest::Silent) if heard.prompt.is_empty() => Progress::Unclear,
-        Some(Rest::Waits | Rest::Silent) if is_at_prompt(living, &heard) => Progress::Finished,
-        Some(Rest::Waits | Rest::Silent | Rest::Busy) => Progress::AtWork,
-        Some(Rest::Ended) => Progress::Ended,
+        Some(IdleState::Waits | IdleState::Silent) if heard.prompt.is_empty() => Progress::Unclear,
+        Some(IdleState::Waits | IdleState::Silent) if is_at_prompt(living, &heard) => Progress::Finished,
+        Some(IdleState::Waits | IdleState::Silent | IdleState::Busy) => Progress::AtWork,
+        Some(IdleState::Ended) => Progress::Ended,
         None if spoken.ended.is_some() => Progress::Ended,
         None => Progress::Unclear,
     };
@@ -129,23 +132,25 @@ pub(crate) fn unfinished(living: &Living) -> Option<String> {
 
 /// What came back of something that was said.
 struct Exchange {
-    settled: Option<Settled>,
+    settled: Option<InputConsumed>,
     spoken: Spoken,
 }
 
 /// Says something and records what is printed until the program has settled. `at` is how far each stream has been heard.
 fn exchange(
     living: &mut Living,
-    say: Say,
+    say: WriteAndWait,
     at: &mut [u64; 2],
     recorder: &mut Recorder,
     stop: Option<&Stop>,
 ) -> Exchange {
     let give_up_at = ticks_ms().saturating_add(say.timeout_ms).saturating_add(SLACK_MS);
     let link = &mut living.keeper.link;
-    let (mut settled, mut spoken): (Option<Settled>, Spoken) = (None, Spoken::default());
-    let follow = Order { tag: FOLLOW, act: Act::FollowClosely { job: 0, from: *at } };
-    if link.send(&follow).is_err() || link.send(&Order { tag: SAY, act: Act::Say(say) }).is_err() {
+    let (mut settled, mut spoken): (Option<InputConsumed>, Spoken) = (None, Spoken::default());
+    let follow = TaggedRequest { tag: FOLLOW, act: KeeperRequest::FollowClosely { job: 0, from: *at } };
+    if link.send(&follow).is_err()
+        || link.send(&TaggedRequest { tag: SAY, act: KeeperRequest::Say(say) }).is_err()
+    {
         return Exchange { settled, spoken: keeper_lost() };
     }
     let mut refused = false;
@@ -154,12 +159,12 @@ fn exchange(
         if spoken.ended.is_some() && (refused || settled.is_some()) {
             break;
         }
-        let Ok(answer) = link.wait::<Answer>(LOOK_MS) else {
+        let Ok(answer) = link.wait::<TaggedResponse>(LOOK_MS) else {
             spoken = keeper_lost();
             break;
         };
         match answer {
-            Some(Answer { tag: FOLLOW, news: News::Output(output) }) => {
+            Some(TaggedResponse { tag: FOLLOW, news: KeeperResponse::Output(output) }) => {
                 let seen = &mut at[output.stream.index()];
                 // What was followed before on this connection may come once more.
                 let known = usize::try_from(seen.saturating_sub(output.offset)).unwrap_or(usize::MAX);
@@ -170,18 +175,20 @@ fn exchange(
                 *seen = output.offset + output.bytes.len() as u64;
                 recorder.push(output.stream, fresh);
             }
-            Some(Answer { tag: SAY, news: News::Settled(news) }) => {
+            Some(TaggedResponse { tag: SAY, news: KeeperResponse::Settled(news) }) => {
                 settled = Some(news);
                 rest_by = ticks_ms() + REST_MS;
             }
             // It had ended before it heard us; what it printed is still taken.
-            Some(Answer { tag: SAY, news: News::Refused(Refusal::Ended) }) => refused = true,
-            Some(Answer { tag: SAY, news: News::Refused(refusal) }) => {
+            Some(TaggedResponse { tag: SAY, news: KeeperResponse::Refused(KeeperRefusal::Ended) }) => {
+                refused = true
+            }
+            Some(TaggedResponse { tag: SAY, news: KeeperResponse::Refused(refusal) }) => {
                 spoken.trouble = Some(refusal.to_string());
                 break;
             }
             // Nothing more will come, whatever was announced.
-            Some(Answer { tag: FOLLOW, news: News::Ended(outcome) }) => {
+            Some(TaggedResponse { tag: FOLLOW, news: KeeperResponse::Ended(outcome) }) => {
                 spoken.ended = Some(Some(outcome.code))
             }
             Some(_) => {}
@@ -199,7 +206,7 @@ fn exchange(
     }
     // What was announced and never came is gone from the disk.
     if let Some(settled) = &settled {
-        for stream in Stream::ALL {
+        for stream in OutputStream::ALL {
             let seen = &mut at[stream.index()];
             recorder.lost(stream, settled.printed[stream.index()].saturating_sub(*seen));
             *seen = settled.printed[stream.index()].max(*seen);
@@ -223,7 +230,8 @@ fn withhold_prompts(heard: &Heard, from: [u64; 2], recorder: &mut Recorder) -> b
     }
     let mut continues = false;
     let prompts = [heard.prompt.as_bytes(), CONTINUATION.as_bytes()];
-    for stream in Stream::ALL.into_iter().filter(|one| heard.prompt_stream.is_none_or(|known| known == *one))
+    for stream in
+        OutputStream::ALL.into_iter().filter(|one| heard.prompt_stream.is_none_or(|known| known == *one))
     {
         let recorded = recorder.stream(stream);
         let all = recorded.all();
@@ -254,31 +262,31 @@ fn consists_of(mut bytes: &[u8], texts: &[&[u8]]) -> Option<u64> {
 /// Whether the last thing that a program printed is its prompt.
 fn is_at_prompt(living: &mut Living, heard: &Heard) -> bool {
     let prompt = heard.prompt.as_bytes();
-    let mut ends_with_prompt = |stream: Stream| {
+    let mut ends_with_prompt = |stream: OutputStream| {
         let printed = heard.seen[stream.index()];
         let offset = printed.saturating_sub(prompt.len() as u64);
-        let range = Range { job: 0, stream, offset, limit: prompt.len() as u64 };
-        let piece = living.keeper.ask(TAIL, Act::Read(range), PATIENCE_MS);
-        matches!(piece, Ok(News::Piece(piece)) if piece.bytes == prompt)
+        let range = JobOutputRange { job: 0, stream, offset, limit: prompt.len() as u64 };
+        let piece = living.keeper.ask(TAIL, KeeperRequest::Read(range), PATIENCE_MS);
+        matches!(piece, Ok(KeeperResponse::Piece(piece)) if piece.bytes == prompt)
     };
     match heard.prompt_stream {
         Some(stream) => ends_with_prompt(stream),
-        None => Stream::ALL.into_iter().any(&mut ends_with_prompt),
+        None => OutputStream::ALL.into_iter().any(&mut ends_with_prompt),
     }
 }
 
 /// What the state of the program means for whoever said something to it.
-fn conclude(spoken: &mut Spoken, settled: &Settled, timeout_ms: u64) {
+fn conclude(spoken: &mut Spoken, settled: &InputConsumed, timeout_ms: u64) {
     match settled.rest {
-        Rest::Reads | Rest::Prompts => {}
-        Rest::Waits | Rest::Silent => {
+        IdleState::Reads | IdleState::Prompts => {}
+        IdleState::Waits | IdleState::Silent => {
             spoken.remark = Some(
                 "the program has been silent for a while, so it is guessed that this is its whole answer; \
                  call again without text to see whether more has come"
                     .to_owned(),
             );
         }
-        Rest::Busy => {
+        IdleState::Busy => {
             spoken.timed_out = true;
             spoken.remark = Some(format!(
                 "the program is still at work after {} s and goes on; call again without text to see what has come \
@@ -286,7 +294,7 @@ fn conclude(spoken: &mut Spoken, settled: &Settled, timeout_ms: u64) {
                 timeout_ms.div_ceil(1_000)
             ));
         }
-        Rest::Ended => spoken.ended = Some(settled.exit.as_ref().map(|exit| exit.code)),
+        IdleState::Ended => spoken.ended = Some(settled.exit.as_ref().map(|exit| exit.code)),
     }
 }
 
@@ -303,23 +311,23 @@ fn keys(text: &str, on_terminal: bool) -> Vec<u8> {
 }
 
 /// What a program prints when it wants something, and where: the end of a line that is not finished.
-fn prompt(recorder: &Recorder) -> (String, Option<Stream>) {
+fn prompt(recorder: &Recorder) -> (String, Option<OutputStream>) {
     let unfinished = |stream| {
         let all = recorder.stream(stream).all();
         let line = all.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
         let text = String::from_utf8(line.to_vec()).ok()?;
         (!text.trim().is_empty() && text.len() <= MOST_PROMPT).then_some((text, Some(stream)))
     };
-    unfinished(Stream::Stdout).or_else(|| unfinished(Stream::Stderr)).unwrap_or_default()
+    unfinished(OutputStream::Stdout).or_else(|| unfinished(OutputStream::Stderr)).unwrap_or_default()
 }
 
 /// What the terminal of a session shows now.
 pub(crate) fn screen(living: &mut Living) -> Option<ScreenText> {
     let (rows, cols) = living.record.pty?;
     let mut read = |offset| {
-        let range = Range { job: 0, stream: Stream::Stdout, offset, limit: DRAWN };
-        match living.keeper.ask(SCREEN, Act::Read(range), PATIENCE_MS) {
-            Ok(News::Piece(piece)) => Some(piece),
+        let range = JobOutputRange { job: 0, stream: OutputStream::Stdout, offset, limit: DRAWN };
+        match living.keeper.ask(SCREEN, KeeperRequest::Read(range), PATIENCE_MS) {
+            Ok(KeeperResponse::Piece(piece)) => Some(piece),
             Ok(_) | Err(_) => None,
         }
     };

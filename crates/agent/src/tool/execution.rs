@@ -9,8 +9,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use abide_keeper::launch::Keeper;
-use abide_keeper::protocol::Status;
+use abide_keeper::launch::KeeperConnection;
+use abide_keeper::protocol::KeeperStatus;
 use abide_os::remove::remove_path;
 use serde::{Deserialize, Serialize};
 
@@ -162,7 +162,7 @@ impl Execution {
     }
 
     /// The keeper of its program, if an earlier version started it and it lives.
-    pub(crate) fn former_keeper(&self, setup: &Setup) -> Option<(Keeper, Status)> {
+    pub(crate) fn former_keeper(&self, setup: &Setup) -> Option<(KeeperConnection, KeeperStatus)> {
         let keepers = setup.former_keepers().filter(|_| self.is_former)?;
         keepers.attach(&self.folder.open().ok()?.directory(HELD).ok()?)
     }

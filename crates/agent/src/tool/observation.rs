@@ -2,7 +2,7 @@
 //!
 //! Pure: bytes and figures in, text out.
 
-use abide_keeper::protocol::Stream;
+use abide_keeper::protocol::OutputStream;
 use abide_terminal::whole_characters;
 
 use super::recorder::{Recorded, Recorder, file_name};
@@ -81,15 +81,15 @@ pub struct View<'a> {
 /// What was printed, as text.
 pub fn view(recorder: &Recorder, view: View<'_>) -> String {
     let View { budget, path: shown_path } = view;
-    let streams = Stream::ALL.map(|stream| recorder.stream(stream));
+    let streams = OutputStream::ALL.map(|stream| recorder.stream(stream));
     let shares = shares(budget, streams.map(|recorded| recorded.printed));
     let mut text = String::new();
-    for (stream, share) in Stream::ALL.into_iter().zip(shares) {
+    for (stream, share) in OutputStream::ALL.into_iter().zip(shares) {
         let recorded = recorder.stream(stream);
         if recorded.dropped == 0 && recorded.printed == 0 {
             continue;
         }
-        if stream == Stream::Stderr {
+        if stream == OutputStream::Stderr {
             text.push_str("[stderr]\n");
         }
         let path = format!("{shown_path}/{}", file_name(stream));
@@ -181,7 +181,7 @@ mod tests {
         let state = StateDirectory::create(folder.path(), Path::new("state")).unwrap();
         let mut recorder = Recorder::new(&state.subfolder("call"), budget);
         state.subfolder("call").create().unwrap();
-        for (stream, bytes) in [(Stream::Stdout, stdout), (Stream::Stderr, stderr)] {
+        for (stream, bytes) in [(OutputStream::Stdout, stdout), (OutputStream::Stderr, stderr)] {
             for piece in bytes.chunks(7) {
                 recorder.push(stream, piece);
             }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
 
-use abide_keeper::protocol::Stream;
+use abide_keeper::protocol::OutputStream;
 
 use crate::session::copies::Copies;
 use crate::state::Subfolder;
@@ -53,7 +53,7 @@ impl Recorder {
     }
 
     fn with(folder: Option<&Subfolder>, window: usize) -> Self {
-        let recorded = |stream: Stream| Recorded {
+        let recorded = |stream: OutputStream| Recorded {
             folder: folder.cloned(),
             name: file_name(stream),
             file: None,
@@ -64,7 +64,7 @@ impl Recorder {
             kept: 0,
             dropped: 0,
         };
-        Self { streams: Stream::ALL.map(recorded), copies: None }
+        Self { streams: OutputStream::ALL.map(recorded), copies: None }
     }
 
     /// Everything that comes from now on is also copied to the folder of a session.
@@ -73,7 +73,7 @@ impl Recorder {
     }
 
     /// Takes bytes. A disk that refuses is no reason to stop: the model still sees what fits into its window.
-    pub fn push(&mut self, stream: Stream, bytes: &[u8]) {
+    pub fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
         self.streams[stream.index()].push(bytes);
         if let Some(copies) = &mut self.copies {
             // The call's own folder has it too.
@@ -82,12 +82,12 @@ impl Recorder {
     }
 
     /// Bytes that came from the program and are gone.
-    pub fn lost(&mut self, stream: Stream, count: u64) {
+    pub fn lost(&mut self, stream: OutputStream, count: u64) {
         self.streams[stream.index()].dropped += count;
     }
 
     /// Leaves the newest bytes of a stream out of what is shown. The file keeps them.
-    pub fn withhold(&mut self, stream: Stream, count: usize) {
+    pub fn withhold(&mut self, stream: OutputStream, count: usize) {
         self.streams[stream.index()].withhold(count);
     }
 
@@ -112,16 +112,16 @@ impl Recorder {
     }
 
     /// A stream.
-    pub fn stream(&self, stream: Stream) -> &Recorded {
+    pub fn stream(&self, stream: OutputStream) -> &Recorded {
         &self.streams[stream.index()]
     }
 }
 
 /// The file of a stream in an execution's directory.
-pub fn file_name(stream: Stream) -> &'static str {
+pub fn file_name(stream: OutputStream) -> &'static str {
     match stream {
-        Stream::Stdout => "stdout",
-        Stream::Stderr => "stderr",
+        OutputStream::Stdout => "stdout",
+        OutputStream::Stderr => "stderr",
     }
 }
 
@@ -205,10 +205,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut recorder = Recorder::new(&subfolder(folder.path(), "call"), 4);
         for piece in ["a", "bcd", "efghijk", "", "lm"] {
-            recorder.push(Stream::Stdout, piece.as_bytes());
+            recorder.push(OutputStream::Stdout, piece.as_bytes());
         }
         recorder.finish();
-        let stdout = recorder.stream(Stream::Stdout);
+        let stdout = recorder.stream(OutputStream::Stdout);
         assert_eq!(
             (stdout.head.as_slice(), stdout.tail().as_slice(), stdout.printed),
             (&b"abcd"[..], &b"jklm"[..], 13)
@@ -225,10 +225,10 @@ mod tests {
             let name = window.to_string();
             let path = folder.path().join("state").join(&name);
             let mut recorder = Recorder::new(&subfolder(folder.path(), &name), window);
-            recorder.push(Stream::Stdout, b"one> ");
-            recorder.withhold(Stream::Stdout, 2);
-            recorder.push(Stream::Stdout, b" two");
-            let stdout = recorder.stream(Stream::Stdout);
+            recorder.push(OutputStream::Stdout, b"one> ");
+            recorder.withhold(OutputStream::Stdout, 2);
+            recorder.push(OutputStream::Stdout, b" two");
+            let stdout = recorder.stream(OutputStream::Stdout);
             assert_eq!((stdout.all().as_slice(), stdout.printed, stdout.kept), (expected.as_bytes(), 7, 7));
             assert_eq!(std::fs::read(path.join("stdout")).unwrap(), b"one>  two");
         }

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use abide_keeper::KeeperError;
 use abide_keeper::former::FormerKeepers;
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::Launcher;
+use abide_keeper::launch::KeeperLauncher;
 use abide_keeper::leftovers::{end_marked, end_orphans};
-use abide_keeper::protocol::{Shape, Stream};
+use abide_keeper::protocol::{ChildMode, OutputStream};
 use abide_terminal::{Size, draw};
 
 use super::arguments::{Sent, check};
@@ -44,7 +44,7 @@ pub struct Setup {
     /// The working directory of the agent and of its tools.
     pub cwd: PathBuf,
     /// How this program becomes a keeper.
-    pub launcher: Launcher,
+    pub launcher: KeeperLauncher,
     /// The environment of all tools.
     pub env: Vec<(String, String)>,
     /// The run whose sessions these are; the same over restarts.
@@ -57,7 +57,7 @@ pub struct Setup {
     pub secrets: Vec<String>,
     /// What becomes of processes whose keeper was killed.
     pub orphans: Orphans,
-    /// How tools are confined ([`abide_keeper::protocol::Spec::confinement`]).
+    /// How tools are confined ([`abide_keeper::protocol::KeeperSpec::confinement`]).
     pub confinement: Vec<Vec<u8>>,
 }
 
@@ -298,7 +298,11 @@ impl Workbench {
             argv,
             env: setup.tool_env(env, &mark, size.is_some()),
             cwd,
-            shape: size.map_or(Shape::Pipes, |Size { rows, cols }| Shape::Pty { rows, cols, script: None }),
+            shape: size.map_or(ChildMode::Pipes, |Size { rows, cols }| ChildMode::Pty {
+                rows,
+                cols,
+                script: None,
+            }),
             stdin,
             timeout_ms: timeout_sec.saturating_mul(1_000),
             confinement: setup.confinement.clone(),
@@ -321,7 +325,7 @@ impl Workbench {
             exit_code: observation.exit_code,
             timed_out: observation.timed_out,
             interrupted: observation.interrupted,
-            printed: Stream::ALL.map(|stream| recorder.stream(stream).printed),
+            printed: OutputStream::ALL.map(|stream| recorder.stream(stream).printed),
             duration_ms: ticks_ms().saturating_sub(began),
             ended_at: now(),
         };
@@ -442,7 +446,7 @@ impl Workbench {
     fn output_on_disk(&self, execution: &Execution) -> String {
         let mut recorder = Recorder::in_memory(self.setup.window());
         let mut any = false;
-        for stream in Stream::ALL {
+        for stream in OutputStream::ALL {
             let Ok(mut file) = execution.folder.open_file(file_name(stream)) else { continue };
             let mut buffer = vec![0; 256 << 10];
             while let Ok(count @ 1..) = std::io::Read::read(&mut file, &mut buffer) {
@@ -497,7 +501,7 @@ fn check_action(action: &str) -> Result<(), ToolError> {
 }
 
 fn on_screen(recorder: &Recorder, size: Size) -> String {
-    let screen = draw(&recorder.stream(Stream::Stdout).all(), size);
+    let screen = draw(&recorder.stream(OutputStream::Stdout).all(), size);
     let lines: Vec<&str> = screen.lines.iter().map(String::as_str).collect();
     format!("{}\n", lines.join("\n").trim_end())
 }

@@ -10,7 +10,7 @@ use abide_agent::definition::{Inject, Kind, Parameter, Pty, Tool};
 use abide_agent::state::StateDirectory;
 use abide_agent::tool::workbench::{Orphans, Stop};
 use abide_agent::tool::{FormerSessions, Observation, Setup, Workbench};
-use abide_keeper::launch::Launcher;
+use abide_keeper::launch::KeeperLauncher;
 use abide_testkit::skip::skip;
 use abide_testkit::wait;
 use serde_json::Value;
@@ -84,7 +84,7 @@ pub(crate) fn setup(folder: &Path) -> Setup {
         record: folder.join("record"),
         former_sessions: FormerSessions::None,
         cwd: folder.to_owned(),
-        launcher: Launcher { program, arguments: words.map(str::to_owned).to_vec(), groups: None },
+        launcher: KeeperLauncher { program, arguments: words.map(str::to_owned).to_vec(), groups: None },
         env: path.into_iter().chain([("HOME".to_owned(), folder.to_string_lossy().into_owned())]).collect(),
         run: "run_1".to_owned(),
         observation_bytes: 16 << 10,
@@ -204,7 +204,7 @@ fn as_an_agent() {
 pub(crate) fn agent_of_its_own(folder: &Path) -> std::process::Child {
     let program = std::env::current_exe().expect("this program has a path");
     let words = ["bench::as_an_agent", "--exact", "--include-ignored", "--test-threads=1", "--quiet"];
-    let background = abide_keeper::background::Background {
+    let background = abide_keeper::background::DetachedCommand {
         program: program.as_os_str(),
         arguments: &words.map(Into::into),
         env: &[],

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use abide_agent::tool::{FormerSessions, Setup, Workbench};
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::Launcher;
+use abide_keeper::launch::KeeperLauncher;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, agent_of_its_own, is_there, session, setup};
@@ -102,10 +102,10 @@ fn s1_a_keeper_that_a_sandboxed_agent_started_is_none_of_an_earlier_version() {
     let bench = Bench::new();
     let folder = bench.folder.path();
     // The keeper's command line is as it should be. What it cannot shed is `no_new_privs`.
-    let Launcher { program, arguments, .. } = setup(folder).launcher;
+    let KeeperLauncher { program, arguments, .. } = setup(folder).launcher;
     let sandboxed = ["--no-new-privs".to_owned(), program.to_str().unwrap().to_owned()];
     let arguments = sandboxed.into_iter().chain(arguments).collect();
-    let launcher = Launcher { program: "/usr/bin/setpriv".into(), arguments, groups: None };
+    let launcher = KeeperLauncher { program: "/usr/bin/setpriv".into(), arguments, groups: None };
     let mut agent = Workbench::open(Setup { launcher, ..earlier(folder) });
     call(&mut agent, "act_1", "x=7");
     let id = ids(&agent).remove(0);

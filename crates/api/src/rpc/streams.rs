@@ -1,6 +1,6 @@
 //! Streamed commands: their chunks, numbered and cut between characters.
 
-use abide_terminal::{Chunk, Stream, Utf8Pieces};
+use abide_terminal::{Chunk, OutputStream, Utf8Pieces};
 use abide_wire::terminal as wire;
 use serde::Serialize;
 
@@ -34,7 +34,7 @@ impl RpcConnection {
                 self.streams.insert(ticket, state);
             }
             Chunk::Exit(_) => {
-                for stream in Stream::ALL {
+                for stream in OutputStream::ALL {
                     if let Some((data, length)) = state.text[stream.index()].finish() {
                         let offset = state.ends[stream.index()] - length as u64;
                         self.send_chunk(&mut state, name(stream), offset, data, (None, None));
@@ -79,10 +79,10 @@ impl RpcConnection {
 
 const EMPTY_DATA: &str = "\"data\":\"\"";
 
-fn name(stream: Stream) -> &'static str {
+fn name(stream: OutputStream) -> &'static str {
     match stream {
-        Stream::Stdout => "stdout",
-        Stream::Stderr => "stderr",
+        OutputStream::Stdout => "stdout",
+        OutputStream::Stderr => "stderr",
     }
 }
 

@@ -33,7 +33,7 @@ use abide_ports::{
     workspace::{WorkspaceError, WorkspacePreparation, Workspaces},
 };
 use abide_store::memory::MemoryStore;
-use abide_terminal::{Config, Launcher, Limits};
+use abide_terminal::{Config, KeeperLauncher, Limits};
 use abide_testkit::clock::FakeClock;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
@@ -104,7 +104,7 @@ impl HttpFixture {
         let daemon = Daemon::new(world, habits);
         let terminals = abide_terminal::Handle::start(Config {
             keepers: place.path().join("keepers"),
-            launcher: Launcher { program: "/nowhere".into(), arguments: vec![], groups: None },
+            launcher: KeeperLauncher { program: "/nowhere".into(), arguments: vec![], groups: None },
             env: vec![],
             cwd: "/".to_owned(),
             shell: "/bin/sh".to_owned(),

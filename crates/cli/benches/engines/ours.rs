@@ -24,7 +24,7 @@ use abide_domain::{
     run::{Run, RunStatus},
     settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
 };
-use abide_keeper::launch::Launcher;
+use abide_keeper::launch::KeeperLauncher;
 use abide_ports::{
     catalogue::{EngineLookup, InstalledEngine},
     clock::Clock,
@@ -104,7 +104,7 @@ impl House {
         let processes = Arc::new(Watched::new(Keepers {
             isolator: None,
             directory: home.join("keepers"),
-            launcher: Launcher {
+            launcher: KeeperLauncher {
                 program: binary.clone(),
                 arguments: vec!["__keeper".to_owned()],
                 groups: None,

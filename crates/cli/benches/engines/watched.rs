@@ -14,7 +14,7 @@ use abide_domain::{
     process::{ExitStatus, ProcessBinding},
     time::Timestamp,
 };
-use abide_keeper::{launch::Keeper, place::Place};
+use abide_keeper::{launch::KeeperConnection, place::KeeperDir};
 use abide_ports::{
     engine::{EngineInstallation, ProcessSignal},
     processes::{
@@ -116,7 +116,7 @@ impl Processes for Watched {
 
     fn end(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable> {
         let called = now();
-        let status = Keeper::attach(Place::new(&self.keepers.directory.join("runs"), name))
+        let status = KeeperConnection::attach(KeeperDir::new(&self.keepers.directory.join("runs"), name))
             .and_then(|mut keeper| keeper.status(PATIENCE_MS))
             .ok();
         let micros = |at: u64| i64::try_from(at).ok();

@@ -20,7 +20,7 @@ use abide_agent::{
         workbench::{Orphans, Stop},
     },
 };
-use abide_keeper::{group::Groups, leftovers::adopt_orphans};
+use abide_keeper::{group::ControlGroupConfig, leftovers::adopt_orphans};
 use abide_os::cgroup::find::own_group;
 use anyhow::Context;
 use serde_json::json;
@@ -126,7 +126,7 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
 fn control_groups(arguments: &AgentRun) -> anyhow::Result<GroupDecision> {
     if arguments.again {
         let own = own_group().ok();
-        let groups = own.and_then(|own| Groups::beside(&own));
+        let groups = own.and_then(|own| ControlGroupConfig::beside(&own));
         return Ok(GroupDecision { groups, ..GroupDecision::default() });
     }
     // What is wrong with the settings is told by the commands that need them.

@@ -10,10 +10,10 @@ use std::{
 
 use abide_domain::process::ExitStatus;
 use abide_keeper::{
-    launch::Keeper,
-    place::{FinalRecord, Place},
-    protocol::{Act, Answer, News, Order, Stream},
-    spool::{Remaining, Remains},
+    launch::KeeperConnection,
+    place::{FinalRecord, KeeperDir},
+    protocol::{KeeperRequest, KeeperResponse, OutputStream, TaggedRequest, TaggedResponse},
+    spool::{DeadSpoolItem, DeadSpoolReader},
 };
 use abide_ports::processes::{OutputFollower, OutputOffsets, ProcessOutput, ProcessUnreachable};
 
@@ -25,7 +25,7 @@ pub(super) const CHECKPOINT: &str = "checkpoint";
 /// Reads one process from its keeper.
 #[derive(Debug)]
 pub(super) struct Reader {
-    keeper: Keeper,
+    keeper: KeeperConnection,
     /// Whether the keeper can be told which output nobody needs any more.
     releases: bool,
     /// The next byte of each stream.
@@ -34,12 +34,15 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn new(
-        mut keeper: Keeper,
+        mut keeper: KeeperConnection,
         protocol: u32,
         from: OutputOffsets,
     ) -> Result<Self, ProcessUnreachable> {
         let next = [from.stdout, from.stderr];
-        keeper.link.send(&Order { tag: 1, act: Act::Follow { job: 0, from: next } }).map_err(lost)?;
+        keeper
+            .link
+            .send(&TaggedRequest { tag: 1, act: KeeperRequest::Follow { job: 0, from: next } })
+            .map_err(lost)?;
         Ok(Self { keeper, releases: protocol >= 1, next })
     }
 }
@@ -48,10 +51,10 @@ impl OutputFollower for Reader {
     fn next(&mut self, patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         let milliseconds = patience.map_or(u64::MAX / 2_000, |patience| patience.as_millis() as u64);
         loop {
-            match self.keeper.link.wait::<Answer>(milliseconds).map_err(lost)? {
+            match self.keeper.link.wait::<TaggedResponse>(milliseconds).map_err(lost)? {
                 None if self.keeper.link.is_closed() => return Err(lost("its keeper is gone")),
                 None => return Ok(ProcessOutput::Nothing),
-                Some(Answer { news: News::Output(output), .. }) => {
+                Some(TaggedResponse { news: KeeperResponse::Output(output), .. }) => {
                     let next = &mut self.next[output.stream.index()];
                     if output.offset != *next {
                         return Ok(ProcessOutput::Missing(missing(*next, output.offset)));
@@ -59,7 +62,7 @@ impl OutputFollower for Reader {
                     *next += output.bytes.len() as u64;
                     return Ok(heard(output.stream, output.bytes));
                 }
-                Some(Answer { news: News::Ended(outcome), .. }) => {
+                Some(TaggedResponse { news: KeeperResponse::Ended(outcome), .. }) => {
                     return Ok(ProcessOutput::Exited(ExitStatus::Code(outcome.code)));
                 }
                 Some(_) => {}
@@ -74,8 +77,8 @@ impl OutputFollower for Reader {
     ) -> Result<(), ProcessUnreachable> {
         store(&self.keeper.place, checkpoint).map_err(lost)?;
         if self.releases {
-            let act = Act::Release { job: 0, before: [before.stdout, before.stderr] };
-            self.keeper.link.send(&Order { tag: 3, act }).map_err(lost)?;
+            let act = KeeperRequest::Release { job: 0, before: [before.stdout, before.stderr] };
+            self.keeper.link.send(&TaggedRequest { tag: 3, act }).map_err(lost)?;
         }
         Ok(())
     }
@@ -84,15 +87,19 @@ impl OutputFollower for Reader {
 /// Reads one process from the files of its dead keeper.
 #[derive(Debug)]
 pub(super) struct FileReader {
-    remains: Remains,
+    remains: DeadSpoolReader,
     /// None if the keeper died before its child, or with it. Then only the output is known.
     record: Option<FinalRecord>,
     path: PathBuf,
 }
 
 impl FileReader {
-    pub(super) fn new(place: &Place, record: Option<FinalRecord>, from: OutputOffsets) -> io::Result<Self> {
-        let remains = Remains::open(place.path(), [from.stdout, from.stderr])?;
+    pub(super) fn new(
+        place: &KeeperDir,
+        record: Option<FinalRecord>,
+        from: OutputOffsets,
+    ) -> io::Result<Self> {
+        let remains = DeadSpoolReader::open(place.path(), [from.stdout, from.stderr])?;
         Ok(Self { remains, record, path: place.path().to_owned() })
     }
 }
@@ -100,11 +107,11 @@ impl FileReader {
 impl OutputFollower for FileReader {
     fn next(&mut self, _patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         Ok(match self.remains.next_piece().map_err(lost)? {
-            Remaining::Output(stream, bytes) => heard(stream, bytes),
-            Remaining::Missing(_, offset) => {
+            DeadSpoolItem::Output(stream, bytes) => heard(stream, bytes),
+            DeadSpoolItem::Missing(_, offset) => {
                 ProcessOutput::Missing(format!("the process's output is not kept from byte {offset} on"))
             }
-            Remaining::End(ends) => match &self.record {
+            DeadSpoolItem::End(ends) => match &self.record {
                 // The record vouches for what was printed before the end.
                 Some(FinalRecord { exit, printed: Some(printed) })
                     if ends[0] < printed[0] || ends[1] < printed[1] =>
@@ -122,10 +129,10 @@ impl OutputFollower for FileReader {
     }
 }
 
-fn heard(stream: Stream, bytes: Vec<u8>) -> ProcessOutput {
+fn heard(stream: OutputStream, bytes: Vec<u8>) -> ProcessOutput {
     match stream {
-        Stream::Stdout => ProcessOutput::Stdout(bytes),
-        Stream::Stderr => ProcessOutput::Stderr(bytes),
+        OutputStream::Stdout => ProcessOutput::Stdout(bytes),
+        OutputStream::Stderr => ProcessOutput::Stderr(bytes),
     }
 }
 
@@ -134,7 +141,7 @@ fn missing(from: u64, to: u64) -> String {
 }
 
 /// Replaces the checkpoint so that a crash leaves the old or the new one whole.
-fn store(place: &Place, checkpoint: &[u8]) -> io::Result<()> {
+fn store(place: &KeeperDir, checkpoint: &[u8]) -> io::Result<()> {
     let path = place.path().join(CHECKPOINT);
     let temporary = path.with_extension("tmp");
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;

@@ -20,7 +20,7 @@ use abide_domain::{
     id::RunId,
     run::{Run, RunStatus},
 };
-use abide_keeper::{former::FormerKeepers, launch::Launcher, protocol::Act};
+use abide_keeper::{former::FormerKeepers, launch::KeeperLauncher, protocol::KeeperRequest};
 use abide_os::{beneath::Directory, remove::remove_path};
 use abide_ports::store::StoreError;
 
@@ -50,7 +50,7 @@ const NOTE: &str = "note ";
 
 impl Outliving {
     /// The notes that belong to this directory of keepers.
-    pub(crate) fn beside(keepers: &Path, launcher: &Launcher) -> Self {
+    pub(crate) fn beside(keepers: &Path, launcher: &KeeperLauncher) -> Self {
         let keeper_arguments = launcher.arguments.clone();
         Self { notes: keepers.with_file_name("outliving"), keeper_arguments }
     }
@@ -171,7 +171,7 @@ fn end_former(directory: &Path, arguments: &[String]) -> bool {
     for entry in sessions.entries().into_iter().flatten().take(MAX_FORMER).flatten() {
         let attached = sessions.directory(&entry.name).ok().and_then(|place| keepers.attach(&place));
         if let Some((keeper, status)) = attached {
-            none_left &= end(keeper, Act::End { force: false }, status.exit).is_ok();
+            none_left &= end(keeper, KeeperRequest::End { force: false }, status.exit).is_ok();
         }
     }
     none_left
@@ -184,8 +184,8 @@ const MAX_FORMER: usize = 1_000;
 mod tests {
     use super::*;
 
-    fn launcher() -> Launcher {
-        Launcher { program: "abide".into(), arguments: vec!["keeper".to_owned()], groups: None }
+    fn launcher() -> KeeperLauncher {
+        KeeperLauncher { program: "abide".into(), arguments: vec!["keeper".to_owned()], groups: None }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use abide_domain::{
     run::{Run, RunStatus},
     time::{Seconds, Timestamp},
 };
-use abide_keeper::group::Groups;
+use abide_keeper::group::ControlGroupConfig;
 use abide_ports::{
     clock::Clock,
     processes::Processes,
@@ -49,7 +49,7 @@ pub(crate) struct Keeping {
     /// Decides which deletions may be tried.
     pub(crate) guard: CrashGuard,
     /// Where control groups of dead keepers may be left.
-    pub(crate) groups: Option<Groups>,
+    pub(crate) groups: Option<ControlGroupConfig>,
 }
 
 /// What one round did.

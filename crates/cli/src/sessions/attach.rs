@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use abide_keeper::launch::Keeper;
-use abide_keeper::protocol::{Act, Answer, News, Order};
+use abide_keeper::launch::KeeperConnection;
+use abide_keeper::protocol::{KeeperRequest, KeeperResponse, TaggedRequest, TaggedResponse};
 use abide_terminal::Size;
 use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -26,12 +26,20 @@ pub(super) fn own_size() -> Size {
     }
 }
 
-pub(super) fn run(mut keeper: Keeper) -> anyhow::Result<ExitCode> {
+pub(super) fn run(mut keeper: KeeperConnection) -> anyhow::Result<ExitCode> {
     let size = own_size();
-    match keeper.ask(1, Act::Resize { rows: size.rows, cols: size.cols }, 5_000)? {
-        News::Refused(refusal) => bail!("{refusal}; start it with `abide sessions new --pty`"),
-        News::Done | News::Status(_) | News::Started(_) | News::Ran(_) | News::Output(_) => {}
-        News::Ended(_) | News::Piece(_) | News::Exited(_) | News::Settled(_) | News::ShellRestarted(_) => {}
+    match keeper.ask(1, KeeperRequest::Resize { rows: size.rows, cols: size.cols }, 5_000)? {
+        KeeperResponse::Refused(refusal) => bail!("{refusal}; start it with `abide sessions new --pty`"),
+        KeeperResponse::Done
+        | KeeperResponse::Status(_)
+        | KeeperResponse::Started(_)
+        | KeeperResponse::Ran(_)
+        | KeeperResponse::Output(_) => {}
+        KeeperResponse::Ended(_)
+        | KeeperResponse::Piece(_)
+        | KeeperResponse::Exited(_)
+        | KeeperResponse::Settled(_)
+        | KeeperResponse::ShellRestarted(_) => {}
     }
     eprintln!("attached; ctrl-] leaves");
     let raw = Raw::enter();
@@ -41,8 +49,8 @@ pub(super) fn run(mut keeper: Keeper) -> anyhow::Result<ExitCode> {
     left
 }
 
-fn copy(keeper: &mut Keeper, mut size: Size) -> anyhow::Result<ExitCode> {
-    keeper.link.send(&Order { tag: 2, act: Act::Follow { job: 0, from: [0; 2] } })?;
+fn copy(keeper: &mut KeeperConnection, mut size: Size) -> anyhow::Result<ExitCode> {
+    keeper.link.send(&TaggedRequest { tag: 2, act: KeeperRequest::Follow { job: 0, from: [0; 2] } })?;
     let input = std::io::stdin();
     let mut buffer = vec![0; 4096];
     loop {
@@ -55,7 +63,10 @@ fn copy(keeper: &mut Keeper, mut size: Size) -> anyhow::Result<ExitCode> {
         let typed = !fds[0].revents().is_empty();
         if own_size() != size {
             size = own_size();
-            keeper.link.send(&Order { tag: 3, act: Act::Resize { rows: size.rows, cols: size.cols } })?;
+            keeper.link.send(&TaggedRequest {
+                tag: 3,
+                act: KeeperRequest::Resize { rows: size.rows, cols: size.cols },
+            })?;
         }
         if typed {
             let count = rustix::io::read(&input, &mut buffer).context("cannot read the terminal")?;
@@ -63,21 +74,24 @@ fn copy(keeper: &mut Keeper, mut size: Size) -> anyhow::Result<ExitCode> {
             if count == 0 || bytes.contains(&LEAVE) {
                 return Ok(SUCCEEDED);
             }
-            keeper.link.send(&Order { tag: 4, act: Act::Input { bytes: bytes.to_vec(), eof: false } })?;
+            keeper.link.send(&TaggedRequest {
+                tag: 4,
+                act: KeeperRequest::Input { bytes: bytes.to_vec(), eof: false },
+            })?;
         }
         let mut out = std::io::stdout().lock();
-        while let Some(answer) = keeper.link.receive::<Answer>()? {
+        while let Some(answer) = keeper.link.receive::<TaggedResponse>()? {
             match answer.news {
-                News::Output(output) => out.write_all(&output.bytes)?,
-                News::Exited(_) | News::Ended(_) => return Ok(SUCCEEDED),
-                News::Done
-                | News::Refused(_)
-                | News::Status(_)
-                | News::Started(_)
-                | News::Ran(_)
-                | News::Piece(_)
-                | News::Settled(_)
-                | News::ShellRestarted(_) => {}
+                KeeperResponse::Output(output) => out.write_all(&output.bytes)?,
+                KeeperResponse::Exited(_) | KeeperResponse::Ended(_) => return Ok(SUCCEEDED),
+                KeeperResponse::Done
+                | KeeperResponse::Refused(_)
+                | KeeperResponse::Status(_)
+                | KeeperResponse::Started(_)
+                | KeeperResponse::Ran(_)
+                | KeeperResponse::Piece(_)
+                | KeeperResponse::Settled(_)
+                | KeeperResponse::ShellRestarted(_) => {}
             }
         }
         out.flush()?;

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use abide_keeper::background::Background;
+use abide_keeper::background::DetachedCommand;
 use abide_store::LossPolicy;
 use anyhow::Context;
 use rustix::event::Timespec;
@@ -64,7 +64,7 @@ fn start(home: &Path, given: &[Given], loss: LossPolicy) -> anyhow::Result<Start
     let arguments = ["up".to_owned(), format!("--{BACKGROUND}")].into_iter().chain(accept_loss);
     let arguments: Vec<OsString> = arguments.map(OsString::from).collect();
     let directory = home::variable("HOME").map(PathBuf::from).filter(|path| path.is_dir());
-    let mut child = Background {
+    let mut child = DetachedCommand {
         program: own.as_os_str(),
         arguments: &arguments,
         env: &[("ABIDE_HOME", home.as_os_str())],

@@ -27,7 +27,7 @@ use abide_domain::{
     settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     turn::Turn,
 };
-use abide_keeper::launch::Launcher;
+use abide_keeper::launch::KeeperLauncher;
 use abide_ports::{
     clock::Clock,
     engine::IsolationMode,
@@ -86,7 +86,7 @@ impl Stage {
         let binary = PathBuf::from(env!("CARGO_BIN_EXE_abide"));
         let processes = Arc::new(Keepers {
             directory: home.path().join("keepers"),
-            launcher: Launcher {
+            launcher: KeeperLauncher {
                 program: binary.clone(),
                 arguments: vec!["__keeper".to_owned()],
                 groups: None,

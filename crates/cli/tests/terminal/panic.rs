@@ -7,8 +7,8 @@ use std::sync::{
 use std::time::Duration;
 
 use abide_terminal::{
-    Call, Code, Config, Create, Execute, Handle, Launcher, Limits, Reply, SessionId, State, TerminalError,
-    failpoint,
+    Call, Code, Config, Create, Execute, Handle, KeeperLauncher, Limits, Reply, SessionId, State,
+    TerminalError, failpoint,
 };
 
 use crate::support;
@@ -49,7 +49,7 @@ fn a_panic_ends_the_session_that_it_was_about_and_no_other() {
     let home = support::home();
     let handle = Handle::start(Config {
         keepers: home.path().join("keepers"),
-        launcher: Launcher {
+        launcher: KeeperLauncher {
             program: env!("CARGO_BIN_EXE_abide").into(),
             arguments: vec!["__keeper".to_owned()],
             groups: None,

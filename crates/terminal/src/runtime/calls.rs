@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use abide_keeper::place::Place;
+use abide_keeper::place::KeeperDir;
 use abide_keeper::protocol::{
-    Act, Input, MAX_ORDER_BYTES, MAX_PAGE_BYTES, Overflow, Range, Run, Spec, Stream,
+    CommandInput, JobOutputRange, KeeperRequest, KeeperSpec, MAX_ORDER_BYTES, MAX_PAGE_BYTES, OutputStream,
+    ShellCommand, SpoolOverflow,
 };
 
 use super::Runtime;
@@ -28,7 +29,7 @@ impl Runtime {
                     self.events.push(reply(ticket, Ok(Reply::Session(info))));
                     return Ok(());
                 }
-                self.order(&id, Act::Status, Waiting::Info(ticket))
+                self.order(&id, KeeperRequest::Status, Waiting::Info(ticket))
             }
             Call::List => {
                 let all = self.sessions.values().map(Session::info).collect();
@@ -41,26 +42,27 @@ impl Runtime {
                     self.events.push(reply(ticket, Ok(Reply::Destroyed(session))));
                     return Ok(());
                 }
-                self.order(&session, Act::End { force }, Waiting::Destroy(ticket))
+                self.order(&session, KeeperRequest::End { force }, Waiting::Destroy(ticket))
             }
             Call::Run(execute) => self.execute(ticket, execute, false),
             Call::Stream(execute) => self.execute(ticket, execute, true),
             Call::Input { session, bytes, eof } => {
-                self.order(&session, Act::Input { bytes, eof }, Waiting::Done(ticket))
+                self.order(&session, KeeperRequest::Input { bytes, eof }, Waiting::Done(ticket))
             }
-            Call::Cancel(session) => self.order(&session, Act::Interrupt, Waiting::Cancel(ticket)),
+            Call::Cancel(session) => self.order(&session, KeeperRequest::Interrupt, Waiting::Cancel(ticket)),
             Call::Output(range) => self.output(ticket, &range),
             Call::Screen(session) => {
                 self.require_terminal(&session)?;
                 // Nothing is read behind the end, but the answer says where the end is.
-                let range = Range { job: 0, stream: Stream::Stdout, offset: u64::MAX, limit: 0 };
-                self.order(&session, Act::Read(range), Waiting::ScreenEnd(ticket))
+                let range =
+                    JobOutputRange { job: 0, stream: OutputStream::Stdout, offset: u64::MAX, limit: 0 };
+                self.order(&session, KeeperRequest::Read(range), Waiting::ScreenEnd(ticket))
             }
             Call::Resize(id, size) => {
                 self.require_terminal(&id)?;
                 let Size { rows, cols } = size.checked()?;
                 self.find(&id)?.meta.pty = Some((rows, cols));
-                self.order(&id, Act::Resize { rows, cols }, Waiting::Done(ticket))
+                self.order(&id, KeeperRequest::Resize { rows, cols }, Waiting::Done(ticket))
             }
             Call::Stats => {
                 let stats = self.stats();
@@ -98,7 +100,7 @@ impl Runtime {
         }
         env.extend(create.env);
         let id = self.free_id();
-        let spec = Spec {
+        let spec = KeeperSpec {
             argv,
             env: env.into_iter().collect(),
             cwd: cwd.into(),
@@ -106,11 +108,11 @@ impl Runtime {
             retention: self.config.limits.spool_bytes,
             meta: serde_json::to_vec(&meta).unwrap_or_default(),
             owner: self.owner.clone(),
-            overflow: Overflow::DropOldest,
+            overflow: SpoolOverflow::DropOldest,
             confinement: vec![],
             group: self.config.launcher.groups.as_ref().map(|groups| groups.of_child(id.as_str())),
         };
-        let place = Place::new(&self.config.keepers, id.as_str());
+        let place = KeeperDir::new(&self.config.keepers, id.as_str());
         let keeper = self.config.launcher.start(place, spec, self.spare.take())?;
         self.wants_spare = true;
         let mut session = Session::new(id, meta, keeper);
@@ -160,12 +162,12 @@ impl Runtime {
             State::Idle | State::Running => {}
         }
         let text = Dialect::of_known(&session.meta.shell).command(&execute.command, &execute.env);
-        let run = Run {
+        let run = ShellCommand {
             text: text.into_bytes(),
             input: match execute.stdin {
-                Some(text) => Input::Text(text),
-                None if follow => Input::Open,
-                None => Input::Nothing,
+                Some(text) => CommandInput::Text(text),
+                None if follow => CommandInput::Open,
+                None => CommandInput::Nothing,
             },
             timeout_ms: execute.timeout_ms,
             keep: if follow { 0 } else { execute.max_output_bytes.unwrap_or(MAX_OUTPUT).min(most) },
@@ -174,7 +176,7 @@ impl Runtime {
         self.commands += 1;
         let waiting = if follow { Waiting::Stream(ticket) } else { Waiting::Run(ticket) };
         let id = execute.session;
-        self.order(&id, Act::Run(run), waiting)?;
+        self.order(&id, KeeperRequest::Run(run), waiting)?;
         if let Some(session) = self.sessions.get_mut(&id) {
             session.assume_running();
         }
@@ -185,13 +187,13 @@ impl Runtime {
     }
 
     pub(super) fn output(&mut self, ticket: Ticket, range: &OutputRange) -> Result<(), TerminalError> {
-        let read = Range {
+        let read = JobOutputRange {
             job: range.exec.0,
             stream: range.stream,
             offset: range.offset,
             limit: range.limit.min(MAX_PAGE_BYTES),
         };
-        self.order(&range.session, Act::Read(read), Waiting::Output(ticket))
+        self.order(&range.session, KeeperRequest::Read(read), Waiting::Output(ticket))
     }
 
     pub(super) fn require_terminal(&mut self, id: &SessionId) -> Result<(), TerminalError> {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use abide_keeper::{launch::Launcher, protocol::MAX_KEPT_BYTES};
+use abide_keeper::{launch::KeeperLauncher, protocol::MAX_KEPT_BYTES};
 
 /// What a runtime needs to know; the command line fills it.
 #[derive(Debug, Clone)]
@@ -10,7 +10,7 @@ pub struct Config {
     /// The directory of keepers.
     pub keepers: PathBuf,
     /// How a keeper is started.
-    pub launcher: Launcher,
+    pub launcher: KeeperLauncher,
     /// The environment that sessions begin with.
     pub env: Vec<(String, String)>,
     /// The directory that sessions begin in.

@@ -3,9 +3,9 @@
 use std::os::fd::OwnedFd;
 
 use abide_keeper::KeeperError;
-use abide_keeper::launch::{Keeper, kill, sweep};
-use abide_keeper::place::Place;
-use abide_keeper::protocol::{Act, News, Owner, Status};
+use abide_keeper::launch::{KeeperConnection, kill, sweep};
+use abide_keeper::place::KeeperDir;
+use abide_keeper::protocol::{KeeperOwner, KeeperRequest, KeeperResponse, KeeperStatus};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::time::{
@@ -36,7 +36,7 @@ impl Runtime {
             if self.sessions.contains_key(&id) || self.asked.contains_key(&id) {
                 continue;
             }
-            match Keeper::attach(place.clone()) {
+            match KeeperConnection::attach(place.clone()) {
                 Ok(keeper) => {
                     self.asked.insert(id, keeper);
                     patience_ms = PATIENCE_MS;
@@ -55,21 +55,23 @@ impl Runtime {
         }
     }
 
-    fn adopt_orphan(&mut self, id: SessionId, mut keeper: Keeper, status: &Status) {
+    fn adopt_orphan(&mut self, id: SessionId, mut keeper: KeeperConnection, status: &KeeperStatus) {
         let orphaned = match &status.owner {
-            Owner::Home => false,
-            Owner::Process(process) => !process.is_alive(),
+            KeeperOwner::Home => false,
+            KeeperOwner::Process(process) => !process.is_alive(),
         };
         // The keeper decides, so of two runtimes that try only one succeeds.
         let owner = self.owner.clone();
-        if !orphaned || !matches!(keeper.ask(1, Act::Own(owner), PATIENCE_MS), Ok(News::Status(_))) {
+        if !orphaned
+            || !matches!(keeper.ask(1, KeeperRequest::Own(owner), PATIENCE_MS), Ok(KeeperResponse::Status(_)))
+        {
             return;
         }
         let meta = serde_json::from_slice(&status.meta).unwrap_or_default();
         let mut session = Session::new(id, meta, keeper);
         session.learn(status);
         if let Some((job, _)) = status.running {
-            let act = Act::Follow { job, from: [u64::MAX; 2] };
+            let act = KeeperRequest::Follow { job, from: [u64::MAX; 2] };
             let _gone_is_noticed = session.order(act, Waiting::Inherited);
         }
         self.adopted += 1;
@@ -89,7 +91,8 @@ impl Runtime {
             }
             match session.state() {
                 State::Idle if limits.idle_ms > 0 && quiet_ms > limits.idle_ms => {
-                    let _gone_is_noticed = self.order(&id, Act::End { force: false }, Waiting::Housekeeping);
+                    let _gone_is_noticed =
+                        self.order(&id, KeeperRequest::End { force: false }, Waiting::Housekeeping);
                 }
                 State::Terminated if quiet_ms > limits.remember_ms => self.forget(&id),
                 State::Terminated => remembered.push((session.last_activity_at, id)),
@@ -107,7 +110,8 @@ impl Runtime {
     pub(super) fn forget(&mut self, id: &SessionId) {
         match self.sessions.get_mut(id) {
             Some(session) if session.keeper.is_some() => {
-                let _gone_is_noticed = self.order(id, Act::End { force: true }, Waiting::Housekeeping);
+                let _gone_is_noticed =
+                    self.order(id, KeeperRequest::End { force: true }, Waiting::Housekeeping);
             }
             _ => drop(self.sessions.remove(id)),
         }
@@ -116,7 +120,7 @@ impl Runtime {
 
 /// Kills a keeper that was told to end and does not, with everything below it. It takes seconds, and other sessions are
 /// served meanwhile. Its connection closes with it, which is how the runtime learns that it is gone.
-fn kill_in_background(place: Place) {
+fn kill_in_background(place: KeeperDir) {
     let thread = std::thread::Builder::new().name("kill-keeper".to_owned());
     // Without a thread it is tried again at the next round.
     thread.spawn(move || kill(&place, None)).ok();

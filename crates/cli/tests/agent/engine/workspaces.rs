@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
-use abide_keeper::background::Background;
+use abide_keeper::background::DetachedCommand;
 use abide_testkit::model::Answer;
 use serde_json::json;
 
@@ -100,7 +100,7 @@ fn the_end_of_a_run_of_an_earlier_version_ends_its_keepers_and_nothing_that_file
     let note = house.home.path().join("outliving").join(&run);
     fs::write(&note, former.to_str().unwrap()).unwrap();
     let ours = [("shell_former".to_owned(), keeper_of_sleep(&former.join("shell_former")))];
-    let bystander = Background {
+    let bystander = DetachedCommand {
         program: "sleep".as_ref(),
         arguments: &["71954".into()],
         env: &[],
@@ -140,28 +140,28 @@ fn the_end_of_a_run_of_an_earlier_version_ends_its_keepers_and_nothing_that_file
 /// Starts a keeper in this place, and returns the pid of its child.
 fn keeper_of_sleep(place: &Path) -> u32 {
     use abide_keeper::{
-        launch::Launcher,
-        place::Place,
-        protocol::{Overflow, Owner, Shape, Spec},
+        launch::KeeperLauncher,
+        place::KeeperDir,
+        protocol::{ChildMode, KeeperOwner, KeeperSpec, SpoolOverflow},
     };
-    let launcher = Launcher {
+    let launcher = KeeperLauncher {
         program: env!("CARGO_BIN_EXE_abide").into(),
         arguments: vec!["__keeper".to_owned()],
         groups: None,
     };
-    let spec = Spec {
+    let spec = KeeperSpec {
         argv: vec!["sleep".to_owned(), "71955".to_owned()],
         env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
         cwd: "/".into(),
-        shape: Shape::Pipes,
+        shape: ChildMode::Pipes,
         retention: 1 << 20,
         meta: Vec::new(),
-        owner: Owner::Home,
-        overflow: Overflow::DropOldest,
+        owner: KeeperOwner::Home,
+        overflow: SpoolOverflow::DropOldest,
         confinement: Vec::new(),
         group: None,
     };
-    let mut keeper = launcher.start(Place::at(place.to_owned()), spec, None).unwrap();
+    let mut keeper = launcher.start(KeeperDir::at(place.to_owned()), spec, None).unwrap();
     let pid = keeper.status(20_000).unwrap().child.pid;
     let mut process = keeper.take_process().unwrap();
     std::thread::spawn(move || process.wait());
