@@ -1,6 +1,6 @@
 //! The terminal as MCP tools, by the official SDK. The runtime turns on a thread of its own; tools wait for it.
 
-use abide_terminal::{Call, Handle, Reply, SessionId, TerminalError};
+use abide_terminal::{RuntimeHandle, SessionId, TerminalCall, TerminalError, TerminalReply};
 use abide_wire::{strict::StrictJson, terminal as wire};
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::CallToolResult;
@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use crate::translate;
 
 /// Serves MCP on our standard streams until the client closes them.
-pub async fn serve(runtime: Handle) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+pub async fn serve(runtime: RuntimeHandle) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let service = TerminalTools { runtime }.serve(rmcp::transport::stdio()).await?;
     service.waiting().await?;
     Ok(())
 }
 
 struct TerminalTools {
-    runtime: Handle,
+    runtime: RuntimeHandle,
 }
 
 /// What `terminal_run` takes: the part of `exec.run` that a model needs.
@@ -65,7 +65,7 @@ impl TerminalTools {
             max_output_bytes: params.max_output_bytes,
             encoding: wire::OutputEncoding::Utf8,
         });
-        self.call(Call::Run(execute)).await
+        self.call(TerminalCall::Run(execute)).await
     }
 
     #[tool(description = "Stop the command that runs in a session. The session stays usable.")]
@@ -73,7 +73,7 @@ impl TerminalTools {
         &self,
         Parameters(StrictJson(params)): Parameters<StrictJson<wire::SessionParams>>,
     ) -> CallToolResult {
-        self.call(Call::Cancel(SessionId::from_text(&params.session_id))).await
+        self.call(TerminalCall::Cancel(SessionId::from_text(&params.session_id))).await
     }
 
     #[tool(description = "End a session and everything that it started.")]
@@ -82,15 +82,15 @@ impl TerminalTools {
         Parameters(StrictJson(params)): Parameters<StrictJson<wire::DestroySessionParams>>,
     ) -> CallToolResult {
         let session = SessionId::from_text(&params.session_id);
-        self.call(Call::Destroy { session, force: params.force }).await
+        self.call(TerminalCall::Destroy { session, force: params.force }).await
     }
 
     #[tool(description = "List the sessions and their states.")]
     async fn terminal_list(&self) -> CallToolResult {
-        self.call(Call::List).await
+        self.call(TerminalCall::List).await
     }
 
-    async fn call(&self, call: Call) -> CallToolResult {
+    async fn call(&self, call: TerminalCall) -> CallToolResult {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         self.runtime.call(call, move |answer| {
             let _the_client_may_have_given_up = sender.send(answer);
@@ -110,7 +110,7 @@ impl TerminalTools {
 )]
 impl rmcp::ServerHandler for TerminalTools {}
 
-fn result(answer: Result<Reply, TerminalError>) -> CallToolResult {
+fn result(answer: Result<TerminalReply, TerminalError>) -> CallToolResult {
     match answer.map(value) {
         Ok(value) => CallToolResult::structured(value),
         Err(error) => {
@@ -119,18 +119,25 @@ fn result(answer: Result<Reply, TerminalError>) -> CallToolResult {
     }
 }
 
-fn value(reply: Reply) -> Value {
+fn value(reply: TerminalReply) -> Value {
     let value = match reply {
-        Reply::Session(info) => serde_json::to_value(translate::session(info)),
-        Reply::Sessions(all) => {
+        TerminalReply::Session(info) => serde_json::to_value(translate::session(info)),
+        TerminalReply::Sessions(all) => {
             let sessions = all.into_iter().map(translate::session).collect();
             serde_json::to_value(wire::SessionListResult { sessions })
         }
-        Reply::Ran(run) => serde_json::to_value(translate::run_result(run, wire::OutputEncoding::Utf8)),
-        Reply::Destroyed(session) => Ok(json!({ "session_id": session.as_str(), "state": "TERMINATED" })),
-        Reply::Cancelled => Ok(json!({ "cancelled": true })),
-        Reply::Screen(screen) => serde_json::to_value(translate::screen(&screen)),
-        Reply::Streaming(..) | Reply::Done | Reply::Output(_) | Reply::Stats(_) => Ok(json!({})),
+        TerminalReply::Ran(run) => {
+            serde_json::to_value(translate::run_result(run, wire::OutputEncoding::Utf8))
+        }
+        TerminalReply::Destroyed(session) => {
+            Ok(json!({ "session_id": session.as_str(), "state": "TERMINATED" }))
+        }
+        TerminalReply::Cancelled => Ok(json!({ "cancelled": true })),
+        TerminalReply::Screen(screen) => serde_json::to_value(translate::screen(&screen)),
+        TerminalReply::Streaming(..)
+        | TerminalReply::Done
+        | TerminalReply::Output(_)
+        | TerminalReply::Stats(_) => Ok(json!({})),
     };
     value.unwrap_or_default()
 }

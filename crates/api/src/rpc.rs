@@ -12,7 +12,7 @@ mod streams;
 
 use std::os::fd::AsFd;
 
-use abide_terminal::{EventFlags, Runtime, Wait};
+use abide_terminal::{EventFlags, RuntimeWait, TerminalRuntime};
 use rustix::io::Errno;
 
 use crate::line::{ClientLine, ClientLineBuffer};
@@ -29,7 +29,7 @@ const HOLD_AT: usize = 1 << 20;
 const STOP_AT: usize = 8 << 20;
 
 /// Serves one client until its input ends; then ends the runtime in order.
-pub fn serve(runtime: Runtime, input: impl AsFd, output: impl AsFd) -> std::io::Result<()> {
+pub fn serve(runtime: TerminalRuntime, input: impl AsFd, output: impl AsFd) -> std::io::Result<()> {
     let mut server = RpcServer {
         runtime,
         lines: ClientLineBuffer::new(MAX_LINE),
@@ -50,7 +50,7 @@ pub fn serve(runtime: Runtime, input: impl AsFd, output: impl AsFd) -> std::io::
 }
 
 struct RpcServer {
-    runtime: Runtime,
+    runtime: TerminalRuntime,
     lines: ClientLineBuffer,
     talk: RpcConnection,
     written: usize,
@@ -77,7 +77,7 @@ impl RpcServer {
                 if pending > 0 { FdInterest::Out } else { FdInterest::End },
             );
             let at_once = input_end.is_always_ready() || output_end.is_always_ready();
-            let ready = self.runtime.wait(if at_once { Wait::No } else { Wait::ForSomething });
+            let ready = self.runtime.wait(if at_once { RuntimeWait::No } else { RuntimeWait::ForSomething });
             let flags = |which| {
                 let of = ready.iter().filter(|(own, _)| *own == which);
                 of.fold(EventFlags::empty(), |all, (_, flags)| all | *flags)

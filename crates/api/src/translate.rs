@@ -1,27 +1,28 @@
 //! From the wire's types to the runtime's values and back. No transport is known here.
 
 use abide_terminal::{
-    Call, Chunk, Code, Create, Execute, Finished, MAX_PAGE_BYTES, OutputPiece, OutputRange, RunResult,
-    ScreenSource, SessionId, SessionInfo, Size, TerminalError, whole_characters,
+    CommandExit, CreateSessionRequest, ExecChunk, ExecRequest, ExecResult, MAX_PAGE_BYTES, OutputPiece,
+    OutputRange, ScreenSource, SessionId, SessionInfo, TerminalCall, TerminalError, TerminalErrorCode,
+    TerminalSize, whole_characters,
 };
 use abide_wire::terminal as wire;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 /// The call behind `session.create`.
-pub fn create(params: wire::CreateSessionParams) -> Call {
-    Call::Create(Create {
+pub fn create(params: wire::CreateSessionParams) -> TerminalCall {
+    TerminalCall::Create(CreateSessionRequest {
         shell: params.shell,
         cwd: params.cwd,
         env: params.env.unwrap_or_default().into_iter().collect(),
         name: params.name,
-        pty: params.pty.map(|size| Size { rows: size.rows, cols: size.cols }),
+        pty: params.pty.map(|size| TerminalSize { rows: size.rows, cols: size.cols }),
     })
 }
 
 /// The command behind `exec.run` and `exec.stream`.
-pub fn execute(params: wire::ExecParams) -> Execute {
-    Execute {
+pub fn execute(params: wire::ExecParams) -> ExecRequest {
+    ExecRequest {
         session: SessionId::from_text(&params.session_id),
         command: params.command,
         timeout_ms: params.timeout_ms,
@@ -32,19 +33,19 @@ pub fn execute(params: wire::ExecParams) -> Execute {
 }
 
 /// The call behind `exec.input`.
-pub fn input(params: wire::ExecInputParams) -> Result<Call, TerminalError> {
+pub fn input(params: wire::ExecInputParams) -> Result<TerminalCall, TerminalError> {
     let bytes = match params.encoding {
         wire::OutputEncoding::Utf8 => params.data.into_bytes(),
         wire::OutputEncoding::Base64 => STANDARD.decode(params.data).map_err(|error| {
-            TerminalError::new(Code::InvalidParams, format!("data is no base64: {error}"))
+            TerminalError::new(TerminalErrorCode::InvalidParams, format!("data is no base64: {error}"))
         })?,
     };
-    Ok(Call::Input { session: SessionId::from_text(&params.session_id), bytes, eof: params.eof })
+    Ok(TerminalCall::Input { session: SessionId::from_text(&params.session_id), bytes, eof: params.eof })
 }
 
 /// The call behind `exec.output`.
-pub fn output(params: &wire::ExecOutputParams) -> Result<Call, TerminalError> {
-    Ok(Call::Output(OutputRange {
+pub fn output(params: &wire::ExecOutputParams) -> Result<TerminalCall, TerminalError> {
+    Ok(TerminalCall::Output(OutputRange {
         session: SessionId::from_text(&params.session_id),
         exec: params.exec_id.parse()?,
         stream: match params.stream {
@@ -78,7 +79,7 @@ pub fn session(info: SessionInfo) -> wire::SessionView {
 }
 
 /// A result for the wire.
-pub fn run_result(result: RunResult, encoding: wire::OutputEncoding) -> wire::ExecRunResult {
+pub fn run_result(result: ExecResult, encoding: wire::OutputEncoding) -> wire::ExecRunResult {
     let [out, err] = result.kept;
     let [printed_out, printed_err] = result.printed;
     let (stdout, left_out) = capped(&out, printed_out, encoding);
@@ -137,7 +138,7 @@ pub fn screen(source: &ScreenSource) -> wire::ScreenResult {
 }
 
 /// How a command ended, for the wire.
-pub fn exit(finished: &Finished) -> wire::ExecExit {
+pub fn exit(finished: &CommandExit) -> wire::ExecExit {
     wire::ExecExit {
         exit_code: finished.exit_code,
         duration_ms: milliseconds(finished.duration_us),
@@ -148,11 +149,11 @@ pub fn exit(finished: &Finished) -> wire::ExecExit {
 }
 
 /// The last chunk's contents.
-pub fn ended(chunk: &Chunk) -> (Option<wire::ExecExit>, Option<String>) {
+pub fn ended(chunk: &ExecChunk) -> (Option<wire::ExecExit>, Option<String>) {
     match chunk {
-        Chunk::Exit(Ok(finished)) => (Some(exit(finished)), None),
-        Chunk::Exit(Err(error)) => (None, Some(error.to_string())),
-        Chunk::Output { .. } => (None, None),
+        ExecChunk::Exit(Ok(finished)) => (Some(exit(finished)), None),
+        ExecChunk::Exit(Err(error)) => (None, Some(error.to_string())),
+        ExecChunk::Output { .. } => (None, None),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use abide_keeper::{group::ControlGroupConfig, launch::KeeperLauncher};
-use abide_terminal::Config;
+use abide_terminal::TerminalConfig;
 use anyhow::Context;
 
 use crate::{
@@ -26,10 +26,10 @@ pub(crate) fn home() -> anyhow::Result<PathBuf> {
 }
 
 /// The terminal runtime's configuration.
-pub(crate) fn terminal(config: &config::Config, detached: bool) -> anyhow::Result<Config> {
+pub(crate) fn terminal(config: &config::Config, detached: bool) -> anyhow::Result<TerminalConfig> {
     let home = home()?;
     private::home(&home)?;
-    Ok(Config {
+    Ok(TerminalConfig {
         keepers: home.join("keepers"),
         launcher: launcher_with(groups(config)?.groups)?,
         env: environment_of_children(),

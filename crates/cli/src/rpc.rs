@@ -1,6 +1,6 @@
 //! `abide rpc`: the terminal runtime on our own standard streams.
 
-use abide_terminal::Runtime;
+use abide_terminal::TerminalRuntime;
 use anyhow::Context;
 
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 
 pub(crate) fn serve(given: &[Given]) -> anyhow::Result<()> {
     raise_descriptor_limit();
-    let runtime = Runtime::new(home::terminal(&config::load(given)?.config, false)?)?;
+    let runtime = TerminalRuntime::new(home::terminal(&config::load(given)?.config, false)?)?;
     abide_api::rpc::serve(runtime, std::io::stdin(), std::io::stdout()).context("cannot serve")
 }
 

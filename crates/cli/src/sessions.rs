@@ -13,7 +13,10 @@ use abide_keeper::protocol::{
     CommandInput, KeeperRequest, KeeperResponse, KeeperStatus, OutputStream, ShellCommand, TaggedRequest,
     TaggedResponse,
 };
-use abide_terminal::{Call, Create, Event, Reply, Runtime, SessionMeta, Size, session_places};
+use abide_terminal::{
+    CreateSessionRequest, SessionMeta, TerminalCall, TerminalEvent, TerminalReply, TerminalRuntime,
+    TerminalSize, session_places,
+};
 use anyhow::{Context, bail};
 use serde_json::json;
 
@@ -33,7 +36,7 @@ pub(crate) fn run(command: Sessions, given: &[Given]) -> anyhow::Result<ExitCode
             let cwd =
                 cwd.map(std::path::absolute).transpose()?.map(|path| path.to_string_lossy().into_owned());
             let pty = pty.then(attach::own_size);
-            new(Create { shell, cwd, env, name, pty }, output.json, given)
+            new(CreateSessionRequest { shell, cwd, env, name, pty }, output.json, given)
         }
         Sessions::Exec { session, command, timeout, output } => {
             let command = if let [only] = command.as_slice() { only.clone() } else { command.join(" ") };
@@ -74,17 +77,17 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
     Ok(SUCCEEDED)
 }
 
-fn new(create: Create, json: bool, given: &[Given]) -> anyhow::Result<ExitCode> {
-    let mut runtime = Runtime::new(home::terminal(&config::load(given)?.config, true)?)?;
-    runtime.call(1, Call::Create(create));
+fn new(create: CreateSessionRequest, json: bool, given: &[Given]) -> anyhow::Result<ExitCode> {
+    let mut runtime = TerminalRuntime::new(home::terminal(&config::load(given)?.config, true)?)?;
+    runtime.call(1, TerminalCall::Create(create));
     let info = loop {
         runtime.work();
         let mut answers = runtime.events().into_iter().filter_map(|event| match event {
-            Event::Reply(1, answer) => Some(*answer),
-            Event::Reply(..) | Event::Chunk(..) => None,
+            TerminalEvent::Reply(1, answer) => Some(*answer),
+            TerminalEvent::Reply(..) | TerminalEvent::Chunk(..) => None,
         });
         match answers.next() {
-            Some(Ok(Reply::Session(info))) => break info,
+            Some(Ok(TerminalReply::Session(info))) => break info,
             Some(Ok(_)) => bail!("the runtime gave another answer than was asked for"),
             Some(Err(error)) => return Err(error.into()),
             None => {
@@ -242,4 +245,4 @@ fn describe(id: &str, status: &KeeperStatus) -> serde_json::Value {
 }
 
 /// The size for a terminal when ours has none.
-const STANDARD_SIZE: Size = Size { rows: 24, cols: 80 };
+const STANDARD_SIZE: TerminalSize = TerminalSize { rows: 24, cols: 80 };

@@ -300,14 +300,14 @@ fn a_shell_that_is_confined_with_its_keeper_is_in_a_group_that_ends_both() {
     let hide = folder.path().join("hidden");
     fs::create_dir(&hide).expect("the test machine allows it");
     let words = ["--hide", hide.to_str().unwrap_or_default(), "--by", "namespace"];
-    let shell = abide_terminal::Shell::find("sh", &[("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
+    let shell = abide_terminal::ShellProgram::find("sh", &[("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
     let (argv, shape) = shell.expect("there is a shell").start(None);
     assert!(matches!(shape, ChildMode::Shell(_)));
     let spec = || KeeperSpec {
         argv: argv.clone(),
         env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
         cwd: "/".into(),
-        shape: abide_terminal::Shell::find("sh", &[("PATH".to_owned(), "/usr/bin:/bin".to_owned())])
+        shape: abide_terminal::ShellProgram::find("sh", &[("PATH".to_owned(), "/usr/bin:/bin".to_owned())])
             .expect("there is a shell")
             .start(None)
             .1,

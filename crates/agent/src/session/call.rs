@@ -3,7 +3,7 @@
 
 use abide_keeper::launch::KeeperConnection;
 use abide_keeper::protocol::OutputStream;
-use abide_terminal::{ScreenText, Shell};
+use abide_terminal::{ScreenText, ShellProgram};
 
 use super::copies::Copies;
 use super::found::{Found, Living, LivingOrigin, all, find};
@@ -274,7 +274,7 @@ impl SessionCall<'_> {
             let trouble = Some("a command cannot hold a NUL character".to_owned());
             return Spoken { trouble, ..Spoken::default() };
         }
-        match Shell::find(&path, &[]) {
+        match ShellProgram::find(&path, &[]) {
             Ok(shell) => shell::run(living, &shell, command, timeout_ms, recorder, stop),
             Err(error) => Spoken { trouble: Some(error.to_string()), ..Spoken::default() },
         }

@@ -2,13 +2,13 @@
 //!
 //! Pure, except that a shell is looked for.
 
-use abide_terminal::{Shell, TerminalError};
+use abide_terminal::{ShellProgram, TerminalError};
 
 /// A program for a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Program {
     /// The end and exit code of each command are known.
-    Shell(Shell),
+    Shell(ShellProgram),
     /// Its answer ends when it reads again.
     Other(Vec<String>),
 }
@@ -25,8 +25,9 @@ impl Program {
         if on_terminal {
             return Ok(Self::Other(argv));
         }
-        if Shell::is_one(&program) && is_bare(argv.get(1..).unwrap_or_default(), SHELL_VALUES, &["-c"]) {
-            return Shell::find(&program, env).map(Self::Shell);
+        if ShellProgram::is_one(&program) && is_bare(argv.get(1..).unwrap_or_default(), SHELL_VALUES, &["-c"])
+        {
+            return ShellProgram::find(&program, env).map(Self::Shell);
         }
         Ok(Self::Other(made_interactive(argv)))
     }

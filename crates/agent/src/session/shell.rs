@@ -3,7 +3,7 @@
 use abide_keeper::protocol::{
     CommandInput, ExecOutcome, KeeperRequest, KeeperResponse, ShellCommand, TaggedRequest, TaggedResponse,
 };
-use abide_terminal::Shell;
+use abide_terminal::ShellProgram;
 
 use super::call::Spoken;
 use super::found::Living;
@@ -22,7 +22,7 @@ const SHELL_REPLACED: &str = "the shell could not be stopped and was replaced by
 /// Runs a command; its time and how it is stopped are the keeper's matter.
 pub(crate) fn run(
     living: &mut Living,
-    shell: &Shell,
+    shell: &ShellProgram,
     command: &str,
     timeout_ms: u64,
     recorder: &mut Recorder,

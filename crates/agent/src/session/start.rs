@@ -8,7 +8,7 @@ use abide_keeper::launch::{KeeperConnection, KeeperLauncher};
 use abide_keeper::leftovers::end_marked;
 use abide_keeper::place::KeeperDir;
 use abide_keeper::protocol::{ChildMode, KeeperOwner, KeeperSpec, SpoolOverflow};
-use abide_terminal::Size;
+use abide_terminal::TerminalSize;
 
 use super::found::{Living, LivingOrigin};
 use super::program::Program;
@@ -39,14 +39,14 @@ const SPOOL: u64 = 32 << 20;
 
 impl Opening {
     pub(crate) fn start(mut self, sessions: &Path, launcher: &KeeperLauncher) -> Result<Opened, ToolError> {
-        let size = self.record.pty.map(|(rows, cols)| Size { rows, cols });
+        let size = self.record.pty.map(|(rows, cols)| TerminalSize { rows, cols });
         let (argv, shape) = match &self.program {
             Program::Shell(shell) => {
                 self.record.shell = Some(shell.program().to_owned());
                 shell.start(None)
             }
             Program::Other(argv) => {
-                let shape = size.map_or(ChildMode::Pipes, |Size { rows, cols }| ChildMode::Pty {
+                let shape = size.map_or(ChildMode::Pipes, |TerminalSize { rows, cols }| ChildMode::Pty {
                     rows,
                     cols,
                     script: None,

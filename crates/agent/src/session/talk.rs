@@ -6,7 +6,7 @@ use abide_keeper::protocol::{
     IdleState, InputConsumed, JobOutputRange, KeeperRefusal, KeeperRequest, KeeperResponse, OutputStream,
     TaggedRequest, TaggedResponse, WriteAndWait,
 };
-use abide_terminal::{ScreenText, Size, draw};
+use abide_terminal::{ScreenText, TerminalSize, draw};
 
 use super::call::Spoken;
 use super::found::{Living, PATIENCE_MS};
@@ -335,7 +335,7 @@ pub(crate) fn screen(living: &mut Living) -> Option<ScreenText> {
     if piece.printed > piece.offset + DRAWN {
         piece = read(piece.printed - DRAWN)?;
     }
-    Some(draw(&piece.bytes, Size { rows, cols }))
+    Some(draw(&piece.bytes, TerminalSize { rows, cols }))
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ fn interpreter(program: &str) -> Option<Interpreter> {
     let name = program.rsplit('/').next().unwrap_or_default();
     let version = |rest: &str| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let is = |plain: &str| name.strip_prefix(plain).is_some_and(version);
-    if abide_terminal::Shell::is_one(program) || is("ksh") {
+    if abide_terminal::ShellProgram::is_one(program) || is("ksh") {
         let with_value = &["-o", "+o", "-O", "+O", "--rcfile", "--init-file"];
         return Some(Interpreter {
             with_value,

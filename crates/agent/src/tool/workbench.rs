@@ -15,7 +15,7 @@ use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::launch::KeeperLauncher;
 use abide_keeper::leftovers::{end_marked, end_orphans};
 use abide_keeper::protocol::{ChildMode, OutputStream};
-use abide_terminal::{Size, draw};
+use abide_terminal::{TerminalSize, draw};
 
 use super::arguments::{Sent, check};
 use super::clock::{now, ticks_ms};
@@ -292,13 +292,13 @@ impl Workbench {
         execution.begin(&call).map_err(|error| ToolError::system("cannot record a call", error))?;
         let began = ticks_ms();
         let mut recorder = Recorder::new(&execution.folder, setup.window());
-        let size = tool.pty.map(|size| Size { rows: size.rows.max(1), cols: size.cols.max(1) });
+        let size = tool.pty.map(|size| TerminalSize { rows: size.rows.max(1), cols: size.cols.max(1) });
         let timeout_sec = tool.timeout_sec.unwrap_or(TIMEOUT_SEC);
         let once = Once {
             argv,
             env: setup.tool_env(env, &mark, size.is_some()),
             cwd,
-            shape: size.map_or(ChildMode::Pipes, |Size { rows, cols }| ChildMode::Pty {
+            shape: size.map_or(ChildMode::Pipes, |TerminalSize { rows, cols }| ChildMode::Pty {
                 rows,
                 cols,
                 script: None,
@@ -500,7 +500,7 @@ fn check_action(action: &str) -> Result<(), ToolError> {
     Ok(())
 }
 
-fn on_screen(recorder: &Recorder, size: Size) -> String {
+fn on_screen(recorder: &Recorder, size: TerminalSize) -> String {
     let screen = draw(&recorder.stream(OutputStream::Stdout).all(), size);
     let lines: Vec<&str> = screen.lines.iter().map(String::as_str).collect();
     format!("{}\n", lines.join("\n").trim_end())

@@ -34,7 +34,7 @@ mod translate;
 use std::sync::Arc;
 
 use abide_daemon::Daemon;
-use abide_terminal::Handle;
+use abide_terminal::RuntimeHandle;
 use tokio::sync::{Semaphore, watch};
 
 pub use router::{openapi, router};
@@ -54,7 +54,7 @@ pub struct HttpService {
     /// The daemon.
     pub daemon: Daemon,
     /// The terminal runtime.
-    pub terminals: Arc<Handle>,
+    pub terminals: Arc<RuntimeHandle>,
     /// The credentials that clients show.
     pub access: Arc<AccessRegistry>,
     /// The figures of this process.
@@ -84,7 +84,7 @@ pub(crate) struct HttpState(Arc<HttpStateInner>);
 #[derive(Debug)]
 struct HttpStateInner {
     daemon: Daemon,
-    terminals: Arc<Handle>,
+    terminals: Arc<RuntimeHandle>,
     metrics: DaemonMetrics,
     access: Arc<AccessRegistry>,
     cookie_name: String,

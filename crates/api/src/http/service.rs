@@ -2,7 +2,7 @@
 
 use abide_daemon::{ActivityBeforeStop, StoppedRun};
 use abide_domain::run::RunStatus;
-use abide_terminal::{Call, Reply};
+use abide_terminal::{TerminalCall, TerminalReply};
 use abide_wire::service as wire;
 use axum::{Json, extract::State, http::header, response::IntoResponse};
 use tokio::sync::oneshot;
@@ -91,11 +91,11 @@ pub(super) async fn status(
 /// How many terminal sessions there are.
 async fn sessions(interface: &HttpState) -> u64 {
     let (answer, answered) = oneshot::channel();
-    interface.0.terminals.call(Call::Stats, move |reply| {
+    interface.0.terminals.call(TerminalCall::Stats, move |reply| {
         let _the_client_left = answer.send(reply);
     });
     match answered.await {
-        Ok(Ok(Reply::Stats(stats))) => stats.sessions as u64,
+        Ok(Ok(TerminalReply::Stats(stats))) => stats.sessions as u64,
         Ok(_) | Err(_) => 0,
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use abide_terminal::{Call, Event, Flow, Listener, MAX_PAGE_BYTES};
+use abide_terminal::{ClientFlow, EventListener, MAX_PAGE_BYTES, TerminalCall, TerminalEvent};
 use abide_wire::rpc as wire;
 use axum::{
     body::Bytes,
@@ -56,9 +56,9 @@ pub(super) async fn call(
     check(&sent)?;
     let terminals = interface.0.terminals.clone();
     let (say, mut said) = unbounded_channel();
-    let listener: Listener = Arc::new(move |event| {
+    let listener: EventListener = Arc::new(move |event| {
         let _the_client_left = say.send(event);
-        Flow::Go
+        ClientFlow::Go
     });
     let mut talk = RpcConnection::default();
     let mut made = None;
@@ -89,7 +89,7 @@ pub(super) async fn call(
 const WRITTEN_OUT: usize = 7;
 
 /// How many bytes an event takes while it is written out: as it is, and with escapes.
-fn written_bytes(event: &Event) -> usize {
+fn written_bytes(event: &TerminalEvent) -> usize {
     let escaped = |byte: &u8| match byte {
         b'\n' | b'\r' | b'\t' | 8 | 12 | b'"' | b'\\' => 2,
         0..0x20 => 6,
@@ -101,21 +101,21 @@ fn written_bytes(event: &Event) -> usize {
 }
 
 /// How many bytes a call is answered with at most, where that is known and the answer comes at once.
-fn expected_bytes(call: &Call) -> usize {
+fn expected_bytes(call: &TerminalCall) -> usize {
     let page = usize::try_from(MAX_PAGE_BYTES).unwrap_or(usize::MAX);
     match call {
-        Call::Output(range) => usize::try_from(range.limit).map_or(page, |limit| limit.min(page)),
-        Call::Screen(_) => page,
-        Call::Create(_)
-        | Call::Info(_)
-        | Call::List
-        | Call::Destroy { .. }
-        | Call::Run(_)
-        | Call::Stream(_)
-        | Call::Input { .. }
-        | Call::Cancel(_)
-        | Call::Resize(..)
-        | Call::Stats => 0,
+        TerminalCall::Output(range) => usize::try_from(range.limit).map_or(page, |limit| limit.min(page)),
+        TerminalCall::Screen(_) => page,
+        TerminalCall::Create(_)
+        | TerminalCall::Info(_)
+        | TerminalCall::List
+        | TerminalCall::Destroy { .. }
+        | TerminalCall::Run(_)
+        | TerminalCall::Stream(_)
+        | TerminalCall::Input { .. }
+        | TerminalCall::Cancel(_)
+        | TerminalCall::Resize(..)
+        | TerminalCall::Stats => 0,
     }
 }
 
@@ -198,18 +198,18 @@ impl ClientBacklog {
         Self { interface, bytes: AtomicUsize::new(0), holds: AtomicBool::new(false) }
     }
 
-    fn add(&self, event: &Event) -> Flow {
+    fn add(&self, event: &TerminalEvent) -> ClientFlow {
         let more = event.output_bytes();
         if more == 0 {
-            return Flow::Go;
+            return ClientFlow::Go;
         }
         let has_room = self.interface.0.budget.add_streamed(more);
         let bytes = self.bytes.fetch_add(more, Ordering::AcqRel) + more;
         if bytes < if has_room { HOLD_AT } else { HOLD_AT_WHEN_FULL } {
-            return Flow::Go;
+            return ClientFlow::Go;
         }
         self.holds.store(true, Ordering::Release);
-        Flow::Hold
+        ClientFlow::Hold
     }
 
     /// Takes off what was told; says whether sessions that are held back may go on.
@@ -235,7 +235,7 @@ async fn serve(interface: HttpState, credential: RequestCredential, mut socket: 
     let client = terminals.client();
     let load = Arc::new(ClientBacklog::new(interface.clone()));
     let (say, mut said) = unbounded_channel();
-    let listener: Listener = {
+    let listener: EventListener = {
         let load = load.clone();
         Arc::new(move |event| {
             let (flow, bytes) = (load.add(&event), event.output_bytes());
@@ -244,7 +244,7 @@ async fn serve(interface: HttpState, credential: RequestCredential, mut socket: 
             }
             // For a client that left, nothing is held back: what its commands print is in their spools.
             load.remove(bytes);
-            Flow::Go
+            ClientFlow::Go
         })
     };
     let mut stop = interface.0.stop.subscribe();
@@ -301,7 +301,10 @@ async fn stopped(stop: &mut watch::Receiver<StopMode>) {
 const LARGE_BYTES: usize = 64 << 10;
 
 /// The event that was put aside, or the next one.
-async fn following(next: &mut Option<Event>, said: &mut UnboundedReceiver<Event>) -> Option<Event> {
+async fn following(
+    next: &mut Option<TerminalEvent>,
+    said: &mut UnboundedReceiver<TerminalEvent>,
+) -> Option<TerminalEvent> {
     match next.take() {
         Some(event) => Some(event),
         None => said.recv().await,
@@ -312,9 +315,9 @@ async fn following(next: &mut Option<Event>, said: &mut UnboundedReceiver<Event>
 /// that follows is put aside: it needs room of its own.
 fn hear(
     talk: &mut RpcConnection,
-    first: Event,
-    said: &mut UnboundedReceiver<Event>,
-    next: &mut Option<Event>,
+    first: TerminalEvent,
+    said: &mut UnboundedReceiver<TerminalEvent>,
+    next: &mut Option<TerminalEvent>,
 ) -> usize {
     let mut told = first.output_bytes();
     talk.take(first);

@@ -4,17 +4,17 @@
 
 use std::os::fd::AsFd;
 
-use abide_terminal::{EventFlags, Own, Runtime};
+use abide_terminal::{EventFlags, ExternalFd, TerminalRuntime};
 
 /// Where requests come from.
-pub(super) const INPUT: Own = 0;
+pub(super) const INPUT: ExternalFd = 0;
 /// Where answers go.
-pub(super) const OUTPUT: Own = 1;
+pub(super) const OUTPUT: ExternalFd = 1;
 
 /// One end.
 #[derive(Debug)]
 pub(super) struct ClientFd {
-    which: Own,
+    which: ExternalFd,
     wants: Option<FdInterest>,
     waitable: bool,
 }
@@ -30,12 +30,12 @@ pub(super) enum FdInterest {
 }
 
 impl ClientFd {
-    pub(super) fn new(which: Own) -> Self {
+    pub(super) fn new(which: ExternalFd) -> Self {
         Self { which, wants: None, waitable: true }
     }
 
     /// Says what is waited for; asks the system only when that has changed.
-    pub(super) fn wants(&mut self, runtime: &Runtime, end: impl AsFd, wants: FdInterest) {
+    pub(super) fn wants(&mut self, runtime: &TerminalRuntime, end: impl AsFd, wants: FdInterest) {
         if self.wants == Some(wants) {
             return;
         }

@@ -1,6 +1,6 @@
 //! The methods by name: which call each is, and what its answer will look like.
 
-use abide_terminal::{Call, Code, SessionId, Size, TerminalError};
+use abide_terminal::{SessionId, TerminalCall, TerminalError, TerminalErrorCode, TerminalSize};
 use abide_wire::{strict::StrictJson, terminal as wire};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -20,40 +20,40 @@ pub(super) enum ResponseShape {
 pub(super) fn parse(
     method: &str,
     params: Option<&RawValue>,
-) -> Result<Option<(Call, ResponseShape)>, TerminalError> {
+) -> Result<Option<(TerminalCall, ResponseShape)>, TerminalError> {
     let session = |params: wire::SessionParams| SessionId::from_text(&params.session_id);
     Ok(Some(match method {
         "session.create" => (translate::create(from(params)?), ResponseShape::Created),
-        "session.info" => (Call::Info(session(from(params)?)), ResponseShape::Plain),
-        "session.list" => (Call::List, ResponseShape::Plain),
+        "session.info" => (TerminalCall::Info(session(from(params)?)), ResponseShape::Plain),
+        "session.list" => (TerminalCall::List, ResponseShape::Plain),
         "session.destroy" => {
             let params: wire::DestroySessionParams = from(params)?;
             let session = SessionId::from_text(&params.session_id);
-            (Call::Destroy { session, force: params.force }, ResponseShape::Plain)
+            (TerminalCall::Destroy { session, force: params.force }, ResponseShape::Plain)
         }
         "exec.run" => {
             let params: wire::ExecParams = from(params)?;
             let shape = ResponseShape::Run(params.encoding);
-            (Call::Run(translate::execute(params)), shape)
+            (TerminalCall::Run(translate::execute(params)), shape)
         }
         "exec.stream" => {
             let params: wire::ExecParams = from(params)?;
             let shape = ResponseShape::Stream(params.encoding);
-            (Call::Stream(translate::execute(params)), shape)
+            (TerminalCall::Stream(translate::execute(params)), shape)
         }
         "exec.input" => (translate::input(from(params)?)?, ResponseShape::Plain),
-        "exec.cancel" => (Call::Cancel(session(from(params)?)), ResponseShape::Plain),
+        "exec.cancel" => (TerminalCall::Cancel(session(from(params)?)), ResponseShape::Plain),
         "exec.output" => {
             let params: wire::ExecOutputParams = from(params)?;
             (translate::output(&params)?, ResponseShape::Output(params.stream, params.encoding))
         }
-        "session.screen" => (Call::Screen(session(from(params)?)), ResponseShape::Plain),
+        "session.screen" => (TerminalCall::Screen(session(from(params)?)), ResponseShape::Plain),
         "session.resize" => {
             let params: wire::ResizeSessionParams = from(params)?;
-            let size = Size { rows: params.rows, cols: params.cols };
-            (Call::Resize(SessionId::from_text(&params.session_id), size), ResponseShape::Plain)
+            let size = TerminalSize { rows: params.rows, cols: params.cols };
+            (TerminalCall::Resize(SessionId::from_text(&params.session_id), size), ResponseShape::Plain)
         }
-        "system.stats" => (Call::Stats, ResponseShape::Plain),
+        "system.stats" => (TerminalCall::Stats, ResponseShape::Plain),
         _ => return Ok(None),
     }))
 }
@@ -61,7 +61,7 @@ pub(super) fn parse(
 fn from<P: DeserializeOwned>(params: Option<&RawValue>) -> Result<P, TerminalError> {
     serde_json::from_str::<StrictJson<P>>(params.map_or("{}", RawValue::get))
         .map(|params| params.0)
-        .map_err(|error| TerminalError::new(Code::InvalidParams, error.to_string()))
+        .map_err(|error| TerminalError::new(TerminalErrorCode::InvalidParams, error.to_string()))
 }
 
 #[derive(Deserialize)]
@@ -159,12 +159,15 @@ mod tests {
             let fields = params.as_object().unwrap();
             let listed: Vec<_> = fields.values().cloned().collect();
             let whole = parse(method, Some(&raw(&json!(listed))));
-            assert!(whole.is_err_and(|error| error.code == Code::InvalidParams), "{method}");
+            assert!(whole.is_err_and(|error| error.code == TerminalErrorCode::InvalidParams), "{method}");
             for (name, value) in fields.iter().filter(|(_, value)| value.is_object()) {
                 let mut changed = params.clone();
                 changed[name] = value.as_object().unwrap().values().cloned().collect();
                 let refused = parse(method, Some(&raw(&changed)));
-                assert!(refused.is_err_and(|error| error.code == Code::InvalidParams), "{method} {name}");
+                assert!(
+                    refused.is_err_and(|error| error.code == TerminalErrorCode::InvalidParams),
+                    "{method} {name}"
+                );
             }
         }
     }

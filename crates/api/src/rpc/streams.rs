@@ -1,6 +1,6 @@
 //! Streamed commands: their chunks, numbered and cut between characters.
 
-use abide_terminal::{Chunk, OutputStream, Utf8Pieces};
+use abide_terminal::{ExecChunk, OutputStream, Utf8Pieces};
 use abide_wire::terminal as wire;
 use serde::Serialize;
 
@@ -16,10 +16,10 @@ pub(super) struct ExecStreamState {
     pub(super) ends: [u64; 2],
 }
 impl RpcConnection {
-    pub(super) fn chunk(&mut self, ticket: u64, chunk: Chunk) {
+    pub(super) fn chunk(&mut self, ticket: u64, chunk: ExecChunk) {
         let Some(mut state) = self.streams.remove(&ticket) else { return };
         match chunk {
-            Chunk::Output { stream, offset, bytes } => {
+            ExecChunk::Output { stream, offset, bytes } => {
                 let index = stream.index();
                 state.ends[index] = offset + bytes.len() as u64;
                 let (data, early) = match state.encoding {
@@ -33,7 +33,7 @@ impl RpcConnection {
                 }
                 self.streams.insert(ticket, state);
             }
-            Chunk::Exit(_) => {
+            ExecChunk::Exit(_) => {
                 for stream in OutputStream::ALL {
                     if let Some((data, length)) = state.text[stream.index()].finish() {
                         let offset = state.ends[stream.index()] - length as u64;

@@ -33,7 +33,7 @@ use abide_ports::{
     workspace::{WorkspaceError, WorkspacePreparation, Workspaces},
 };
 use abide_store::memory::MemoryStore;
-use abide_terminal::{Config, KeeperLauncher, Limits};
+use abide_terminal::{KeeperLauncher, TerminalConfig, TerminalLimits};
 use abide_testkit::clock::FakeClock;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
@@ -102,14 +102,14 @@ impl HttpFixture {
         };
         let habits = DaemonConfig { stall_after: Seconds(600), slots: 0, workspaces: path("workspaces") };
         let daemon = Daemon::new(world, habits);
-        let terminals = abide_terminal::Handle::start(Config {
+        let terminals = abide_terminal::RuntimeHandle::start(TerminalConfig {
             keepers: place.path().join("keepers"),
             launcher: KeeperLauncher { program: "/nowhere".into(), arguments: vec![], groups: None },
             env: vec![],
             cwd: "/".to_owned(),
             shell: "/bin/sh".to_owned(),
             detached: false,
-            limits: Limits::default(),
+            limits: TerminalLimits::default(),
         });
         let (stop, stopping) = watch::channel(StopMode::No);
         let service = HttpService {

@@ -12,7 +12,7 @@ use std::{
 use abide_domain::deadline::RECOVERY_BOUND;
 use abide_engines::asking::patch::ARTIFACTS;
 use abide_ports::engine::IsolationMode as Mechanism;
-use abide_terminal::Limits as TerminalLimits;
+use abide_terminal::TerminalLimits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use abide_keeper::launch::KeeperConnection;
 use abide_keeper::protocol::{KeeperRequest, KeeperResponse, TaggedRequest, TaggedResponse};
-use abide_terminal::Size;
+use abide_terminal::TerminalSize;
 use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -17,11 +17,12 @@ use crate::exit::SUCCEEDED;
 /// The key that leaves.
 const LEAVE: u8 = 0x1d;
 
-pub(super) fn own_size() -> Size {
+pub(super) fn own_size() -> TerminalSize {
     match tcgetwinsize(std::io::stdout()) {
-        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => {
-            Size { rows: size.ws_row.min(Size::MOST), cols: size.ws_col.min(Size::MOST) }
-        }
+        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => TerminalSize {
+            rows: size.ws_row.min(TerminalSize::MOST),
+            cols: size.ws_col.min(TerminalSize::MOST),
+        },
         Ok(_) | Err(_) => STANDARD_SIZE,
     }
 }
@@ -49,7 +50,7 @@ pub(super) fn run(mut keeper: KeeperConnection) -> anyhow::Result<ExitCode> {
     left
 }
 
-fn copy(keeper: &mut KeeperConnection, mut size: Size) -> anyhow::Result<ExitCode> {
+fn copy(keeper: &mut KeeperConnection, mut size: TerminalSize) -> anyhow::Result<ExitCode> {
     keeper.link.send(&TaggedRequest { tag: 2, act: KeeperRequest::Follow { job: 0, from: [0; 2] } })?;
     let input = std::io::stdin();
     let mut buffer = vec![0; 4096];

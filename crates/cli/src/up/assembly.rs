@@ -13,7 +13,7 @@ use abide_store::{
     LossPolicy,
     registry::{self, OpenedStore, StoreOptions},
 };
-use abide_terminal::Handle;
+use abide_terminal::RuntimeHandle;
 use anyhow::Context;
 
 use crate::{
@@ -118,10 +118,10 @@ pub(super) async fn daemon(
 const RESULT_BYTES: u64 = 1 << 20;
 
 /// The terminal runtime of this home.
-pub(super) fn terminals(config: &Config) -> anyhow::Result<Handle> {
+pub(super) fn terminals(config: &Config) -> anyhow::Result<RuntimeHandle> {
     let mut terminal = home::terminal(config, false)?;
     terminal.limits.result_bytes = RESULT_BYTES;
-    Handle::start(terminal).context("cannot start the terminal runtime")
+    RuntimeHandle::start(terminal).context("cannot start the terminal runtime")
 }
 
 /// How long what daemons died of is set aside. Crash tests cannot wait for minutes.

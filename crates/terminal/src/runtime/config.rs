@@ -6,7 +6,7 @@ use abide_keeper::{launch::KeeperLauncher, protocol::MAX_KEPT_BYTES};
 
 /// What a runtime needs to know; the command line fills it.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct TerminalConfig {
     /// The directory of keepers.
     pub keepers: PathBuf,
     /// How a keeper is started.
@@ -20,12 +20,12 @@ pub struct Config {
     /// Whether sessions belong to this process or to the home.
     pub detached: bool,
     /// The bounds.
-    pub limits: Limits,
+    pub limits: TerminalLimits,
 }
 
 /// The bounds of a pool.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct TerminalLimits {
     /// The most sessions that live at a time.
     pub max_sessions: usize,
     /// Output kept on disk per session.
@@ -40,7 +40,7 @@ pub struct Limits {
     pub housekeeping_ms: u64,
 }
 
-impl Default for Limits {
+impl Default for TerminalLimits {
     fn default() -> Self {
         Self {
             max_sessions: 1_000,

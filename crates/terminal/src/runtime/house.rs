@@ -12,10 +12,10 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use super::Runtime;
-use crate::call::State;
+use super::TerminalRuntime;
+use crate::call::SessionState;
 use crate::clock::{ticks, unix_micros};
-use crate::session::{Session, SessionId, Waiting, session_places};
+use crate::session::{PendingReply, RuntimeSession, SessionId, session_places};
 
 /// The most ended sessions that are remembered, however short ago they ended.
 const MAX_REMEMBERED: usize = 256;
@@ -24,7 +24,7 @@ pub(super) const TIMER: u64 = 0;
 /// How long keepers may take to answer, all together. Nobody else is served meanwhile.
 const PATIENCE_MS: u64 = 1_000;
 
-impl Runtime {
+impl TerminalRuntime {
     /// Finds the sessions whose runtime is dead, and clears away those whose keeper is. A keeper that does not answer is
     /// waited for once and for a moment, and heard later if it answers then.
     pub(super) fn adopt(&mut self) {
@@ -68,11 +68,11 @@ impl Runtime {
             return;
         }
         let meta = serde_json::from_slice(&status.meta).unwrap_or_default();
-        let mut session = Session::new(id, meta, keeper);
+        let mut session = RuntimeSession::new(id, meta, keeper);
         session.learn(status);
         if let Some((job, _)) = status.running {
             let act = KeeperRequest::Follow { job, from: [u64::MAX; 2] };
-            let _gone_is_noticed = session.order(act, Waiting::Inherited);
+            let _gone_is_noticed = session.order(act, PendingReply::Inherited);
         }
         self.adopted += 1;
         self.register(session);
@@ -90,13 +90,13 @@ impl Runtime {
                 kill_in_background(keeper);
             }
             match session.state() {
-                State::Idle if limits.idle_ms > 0 && quiet_ms > limits.idle_ms => {
+                SessionState::Idle if limits.idle_ms > 0 && quiet_ms > limits.idle_ms => {
                     let _gone_is_noticed =
-                        self.order(&id, KeeperRequest::End { force: false }, Waiting::Housekeeping);
+                        self.order(&id, KeeperRequest::End { force: false }, PendingReply::Housekeeping);
                 }
-                State::Terminated if quiet_ms > limits.remember_ms => self.forget(&id),
-                State::Terminated => remembered.push((session.last_activity_at, id)),
-                State::Idle | State::Creating | State::Running => {}
+                SessionState::Terminated if quiet_ms > limits.remember_ms => self.forget(&id),
+                SessionState::Terminated => remembered.push((session.last_activity_at, id)),
+                SessionState::Idle | SessionState::Creating | SessionState::Running => {}
             }
         }
         remembered.sort();
@@ -111,7 +111,7 @@ impl Runtime {
         match self.sessions.get_mut(id) {
             Some(session) if session.keeper.is_some() => {
                 let _gone_is_noticed =
-                    self.order(id, KeeperRequest::End { force: true }, Waiting::Housekeeping);
+                    self.order(id, KeeperRequest::End { force: true }, PendingReply::Housekeeping);
             }
             _ => drop(self.sessions.remove(id)),
         }
