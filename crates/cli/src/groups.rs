@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use abide_keeper::{confine::try_group, group::ControlGroupConfig};
 use abide_os::cgroup::{
-    CgroupError, Group, Limits,
+    CgroupError, ControlGroup, ControlGroupLimits,
     find::{is_delegated, is_group, is_writable, own_group},
 };
 
@@ -49,13 +49,15 @@ pub fn decide(config: &Config, program: &Path) -> Result<GroupDecision, String> 
                 )
             };
             let base = usable(named, program).map_err(refused)?;
-            Group::at(&base).enable_for_children(&limits).map_err(|error| refused(explained(&error)))?;
+            ControlGroup::at(&base)
+                .enable_for_children(&limits)
+                .map_err(|error| refused(explained(&error)))?;
             Ok(GroupDecision { groups: Some(groups(base, limits, true)), ..GroupDecision::default() })
         }
     }
 }
 
-fn limits(config: &Config) -> Result<Limits, String> {
+fn limits(config: &Config) -> Result<ControlGroupLimits, String> {
     let of = |name: &str, value: u64, least: u64| match value {
         0 => Ok(None),
         value if value < least => {
@@ -63,34 +65,34 @@ fn limits(config: &Config) -> Result<Limits, String> {
         }
         value => Ok(Some(value)),
     };
-    Ok(Limits {
+    Ok(ControlGroupLimits {
         memory_bytes: of("limits.memory_max_bytes", config.limits.memory_max_bytes, LEAST_MEMORY_BYTES)?,
         pids: of("limits.pids_max", config.limits.pids_max, LEAST_PIDS)?,
     })
 }
 
-fn groups(base: PathBuf, limits: Limits, required: bool) -> ControlGroupConfig {
+fn groups(base: PathBuf, limits: ControlGroupLimits, required: bool) -> ControlGroupConfig {
     ControlGroupConfig { keepers_base: base.clone(), base, limits, required }
 }
 
 /// Groups below a base that was found. Limits that cannot be set are left out.
-fn with(base: PathBuf, limits: Limits) -> GroupDecision {
-    match Group::at(&base).enable_for_children(&limits) {
+fn with(base: PathBuf, limits: ControlGroupLimits) -> GroupDecision {
+    match ControlGroup::at(&base).enable_for_children(&limits) {
         Ok(()) => GroupDecision { groups: Some(groups(base, limits, false)), ..GroupDecision::default() },
         Err(error) => GroupDecision {
-            groups: Some(groups(base, Limits::default(), false)),
+            groups: Some(groups(base, ControlGroupLimits::default(), false)),
             warning: unapplied(&explained(&error), &limits),
             unavailable: None,
         },
     }
 }
 
-fn without(unavailable: Option<&str>, reason: &str, limits: &Limits) -> GroupDecision {
+fn without(unavailable: Option<&str>, reason: &str, limits: &ControlGroupLimits) -> GroupDecision {
     let unavailable = unavailable.map(str::to_owned);
     GroupDecision { groups: None, unavailable, warning: unapplied(reason, limits) }
 }
 
-fn unapplied(reason: &str, limits: &Limits) -> Option<String> {
+fn unapplied(reason: &str, limits: &ControlGroupLimits) -> Option<String> {
     let names =
         [limits.memory_bytes.map(|_| "limits.memory_max_bytes"), limits.pids.map(|_| "limits.pids_max")];
     let names: Vec<&str> = names.into_iter().flatten().collect();
@@ -138,7 +140,7 @@ fn usable(named: &str, program: &Path) -> Result<PathBuf, String> {
     }
     let base = std::fs::canonicalize(base).map_err(|error| error.to_string())?;
     try_group(program, &base)?;
-    groups(base.clone(), Limits::default(), true).sweep();
+    groups(base.clone(), ControlGroupLimits::default(), true).sweep();
     Ok(base)
 }
 
@@ -196,7 +198,7 @@ mod tests {
     #[test]
     fn limits_without_their_controllers_leave_the_groups_without_limits() {
         let folder = tempfile::tempdir().expect("the test machine allows it");
-        let limits = Limits { memory_bytes: Some(1 << 30), pids: Some(100) };
+        let limits = ControlGroupLimits { memory_bytes: Some(1 << 30), pids: Some(100) };
         let write = |name: &str, text: &str| {
             std::fs::write(folder.path().join(name), text).expect("the test machine allows it");
         };

@@ -19,7 +19,7 @@ use abide_keeper::{
     place::KeeperDir,
     protocol::{ChildMode, KeeperOwner, KeeperRequest, KeeperResponse, KeeperSpec, SpoolOverflow},
 };
-use abide_os::cgroup::{Group, Limits, find::own_group};
+use abide_os::cgroup::{ControlGroup, ControlGroupLimits, find::own_group};
 use abide_ports::{
     engine::{IsolationMode, ProcessSpec, ProcessStdin},
     processes::{OutputOffsets, ProcessOutput, ProcessStart, Processes, StartError},
@@ -32,13 +32,13 @@ use tempfile::TempDir;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// A group of its own below the one of this test, which goes with everything in it.
-struct Base(Group);
+struct Base(ControlGroup);
 
 impl Base {
     /// None, with a recorded skip, where this test cannot make groups.
     fn make(name: &str) -> Option<Self> {
         let made = own_group().and_then(|own| {
-            let base = Group::at(own).child(&format!("test-{name}-{}", std::process::id()));
+            let base = ControlGroup::at(own).child(&format!("test-{name}-{}", std::process::id()));
             let base = base.map_err(|error| error.to_string())?;
             base.create().map_err(|error| error.to_string())?;
             Ok(base)
@@ -57,15 +57,15 @@ impl Base {
         ControlGroupConfig {
             base: path.clone(),
             keepers_base: path,
-            limits: Limits::default(),
+            limits: ControlGroupLimits::default(),
             required: true,
         }
     }
 
     /// The groups of children.
-    fn children(&self) -> Vec<Group> {
+    fn children(&self) -> Vec<ControlGroup> {
         let names = self.0.children().into_iter().filter(|name| name.starts_with("abide-k-"));
-        names.map(|name| Group::at(self.0.path().join(name))).collect()
+        names.map(|name| ControlGroup::at(self.0.path().join(name))).collect()
     }
 
     /// The processes in groups of children.
@@ -256,7 +256,7 @@ fn without_a_usable_base_a_required_group_refuses_the_start_and_another_does_not
     let groups = |required| ControlGroupConfig {
         base: gone.clone(),
         keepers_base: gone.clone(),
-        limits: Limits::default(),
+        limits: ControlGroupLimits::default(),
         required,
     };
     let house = House::plain(groups(true));
@@ -395,7 +395,7 @@ fn a_terminal_session_of_the_daemon_is_in_a_group_which_ends_with_it() {
     let shell = base.members();
     let keeper = parent(shell[0]);
     let keepers: PathBuf = base.0.path().join("abide-keepers");
-    assert!(Group::at(keepers).processes().expect("it is there").contains(&keeper));
+    assert!(ControlGroup::at(keepers).processes().expect("it is there").contains(&keeper));
     let ended = home.run(&["sessions", "rm", &id]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(!is_alive(shell[0]));

@@ -20,7 +20,7 @@ use super::{
 };
 use abide_os::{
     OsError,
-    beneath::{Directory, FileKind, Metadata},
+    beneath::{Directory, FileKind, FileMetadata},
     clock::monotonic,
 };
 use abide_wire::artifact as wire;
@@ -214,7 +214,7 @@ impl ArtifactListing {
     }
 }
 
-fn artifact(path: String, metadata: &Metadata) -> wire::ArtifactInfo {
+fn artifact(path: String, metadata: &FileMetadata) -> wire::ArtifactInfo {
     let modified_at = abide_domain::time::Timestamp(metadata.modified_at.saturating_mul(1_000_000));
     wire::ArtifactInfo { path, size: metadata.size, modified_at: translate::time(modified_at) }
 }

@@ -18,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use abide_os::peer::{Ancestor, PeerProcess, lineage};
+use abide_os::peer::{AncestorProcess, PeerProcess, lineage};
 
 use crate::home::KEEPER;
 
@@ -82,7 +82,7 @@ pub(super) fn refusal(socket: &dyn AsFd) -> Option<String> {
 
 /// Refuses what a keeper started. The exception for the socket of a run's own belongs here, when runs have one: then the
 /// keeper that is found is compared with that run's.
-fn refused_descendant(lineage: &[Ancestor]) -> Option<String> {
+fn refused_descendant(lineage: &[AncestorProcess]) -> Option<String> {
     let keeper = lineage.iter().find(|ancestor| is_keeper(ancestor))?;
     Some(format!(
         "process {} was started by an agent or in a terminal session (below the keeper {}), which may not use the daemon's \
@@ -93,7 +93,7 @@ fn refused_descendant(lineage: &[Ancestor]) -> Option<String> {
 }
 
 /// A keeper is recognised by its hidden subcommand. A process that pretends to be one locks itself out.
-fn is_keeper(ancestor: &Ancestor) -> bool {
+fn is_keeper(ancestor: &AncestorProcess) -> bool {
     ancestor.arguments.get(1).is_some_and(|word| word == KEEPER.as_bytes())
 }
 
@@ -101,9 +101,9 @@ fn is_keeper(ancestor: &Ancestor) -> bool {
 mod tests {
     use super::*;
 
-    fn process(pid: u32, words: &[&str]) -> Ancestor {
+    fn process(pid: u32, words: &[&str]) -> AncestorProcess {
         let arguments = words.iter().map(|word| word.as_bytes().to_vec()).collect();
-        Ancestor { pid, start_time: 1, arguments }
+        AncestorProcess { pid, start_time: 1, arguments }
     }
 
     #[test]
