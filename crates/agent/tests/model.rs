@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use abide_agent::definition::ModelConfig;
 use abide_agent::model::{
-    ApiKey, Client, Finish, Message, ModelError, Patience, Piece, Reply, Request, ToolCall, Usage,
+    ApiKey, ChatMessage, FinishReason, ModelClient, ModelError, ModelReply, ModelRequest, ModelToolCall,
+    ReplyDelta, RetryPolicy, TokenUsage,
 };
 use abide_testkit::model::{Answer, End, Gate, ModelServer, Script};
 use serde_json::json;
@@ -32,34 +33,36 @@ fn config(base_url: &str) -> ModelConfig {
 }
 
 /// A client that does not wait long between attempts.
-fn client(config: &ModelConfig, key: Option<ApiKey>, stop: &Arc<AtomicBool>) -> Client {
-    let patience = Patience { first_wait: Duration::from_millis(1), ..Patience::of(config) };
-    Client::new(config, key, Arc::clone(stop)).expect("the configuration is sound").with_patience(patience)
+fn client(config: &ModelConfig, key: Option<ApiKey>, stop: &Arc<AtomicBool>) -> ModelClient {
+    let patience = RetryPolicy { first_wait: Duration::from_millis(1), ..RetryPolicy::of(config) };
+    ModelClient::new(config, key, Arc::clone(stop))
+        .expect("the configuration is sound")
+        .with_patience(patience)
 }
 
 /// What came of asking, and what was told meanwhile.
-struct Asked {
-    outcome: Result<Reply, ModelError>,
+struct AskResult {
+    outcome: Result<ModelReply, ModelError>,
     text: String,
     retries: Vec<(u32, u32, Duration, String)>,
 }
 
-fn ask_with(client: &mut Client) -> Asked {
+fn ask_with(client: &mut ModelClient) -> AskResult {
     let (mut text, mut retries) = (String::new(), Vec::new());
-    let message = Message::User("go".to_owned()).json();
-    let request = Request { messages: &[&message], tools: &[TOOL] };
+    let message = ChatMessage::User("go".to_owned()).json();
+    let request = ModelRequest { messages: &[&message], tools: &[TOOL] };
     let outcome = client.ask(&request, &mut |piece| match piece {
-        Piece::Text(more) => text.push_str(more),
-        Piece::Retry { attempt, of, wait, why } => {
+        ReplyDelta::Text(more) => text.push_str(more),
+        ReplyDelta::Retry { attempt, of, wait, why } => {
             text.clear();
             retries.push((attempt, of, wait, why.to_owned()));
         }
-        Piece::Reasoning(_) | Piece::Call(_) => {}
+        ReplyDelta::Reasoning(_) | ReplyDelta::Call(_) => {}
     });
-    Asked { outcome, text, retries }
+    AskResult { outcome, text, retries }
 }
 
-fn ask(server: &ModelServer) -> Asked {
+fn ask(server: &ModelServer) -> AskResult {
     ask_with(&mut client(&config(&server.url("/v1")), None, &Arc::default()))
 }
 
@@ -67,11 +70,11 @@ fn strict(script: Script) -> ModelServer {
     ModelServer::start(script.demand_order())
 }
 
-fn said(text: &str) -> (Option<String>, Finish) {
-    (Some(text.to_owned()), Finish::Stop)
+fn said(text: &str) -> (Option<String>, FinishReason) {
+    (Some(text.to_owned()), FinishReason::Stop)
 }
 
-fn told(asked: &Asked) -> (Option<String>, Finish) {
+fn told(asked: &AskResult) -> (Option<String>, FinishReason) {
     let reply = asked.outcome.as_ref().expect("there is an answer");
     (reply.text.clone(), reply.finish.clone())
 }
@@ -84,8 +87,8 @@ fn text_and_calls_come_with_their_cost() {
     assert_eq!(asked.text, "one moment, please");
     let reply = asked.outcome.unwrap();
     assert_eq!(reply.text.as_deref(), Some("one moment, please"));
-    assert_eq!(reply.finish, Finish::ToolCalls);
-    assert_eq!(reply.usage, Some(Usage { input_tokens: 120, output_tokens: 30, cached_tokens: 0 }));
+    assert_eq!(reply.finish, FinishReason::ToolCalls);
+    assert_eq!(reply.usage, Some(TokenUsage { input_tokens: 120, output_tokens: 30, cached_tokens: 0 }));
     let arguments: Vec<&str> = reply.calls.iter().map(|call| call.arguments.as_str()).collect();
     assert_eq!(arguments, [r#"{"path":"."}"#, "{}"]);
     assert_ne!(reply.calls[0].id, reply.calls[1].id);
@@ -99,16 +102,16 @@ fn what_was_answered_can_be_sent_back() {
     let mut client = client(&config(&server.url("/")), None, &Arc::default());
     let reply = ask_with(&mut client).outcome.unwrap();
     assert!(reply.calls[0].parsed().is_err());
-    let call = ToolCall { name: "session.end".to_owned(), ..reply.calls[0].clone() };
-    let result = Message::Tool { call_id: call.id.clone(), text: "no JSON".to_owned() };
+    let call = ModelToolCall { name: "session.end".to_owned(), ..reply.calls[0].clone() };
+    let result = ChatMessage::Tool { call_id: call.id.clone(), text: "no JSON".to_owned() };
     let messages = [
-        Message::System("be brief".to_owned()).json(),
-        Message::User("go".to_owned()).json(),
-        Message::Assistant { text: reply.text, calls: vec![call] }.json(),
+        ChatMessage::System("be brief".to_owned()).json(),
+        ChatMessage::User("go".to_owned()).json(),
+        ChatMessage::Assistant { text: reply.text, calls: vec![call] }.json(),
         result.json(),
     ];
     let messages: Vec<&str> = messages.iter().map(String::as_str).collect();
-    let reply = client.ask(&Request { messages: &messages, tools: &[TOOL] }, &mut |_| {}).unwrap();
+    let reply = client.ask(&ModelRequest { messages: &messages, tools: &[TOOL] }, &mut |_| {}).unwrap();
     assert_eq!(reply.text.as_deref(), Some("I see"));
     assert_eq!(server.faults(), [""; 0]);
 }
@@ -124,7 +127,9 @@ fn one_object_in_the_place_of_a_stream_is_an_answer() {
 
 #[test]
 fn why_an_answer_ended_is_told() {
-    for (reason, finish) in [("length", Finish::Length), ("content_filter", Finish::ContentFilter)] {
+    for (reason, finish) in
+        [("length", FinishReason::Length), ("content_filter", FinishReason::ContentFilter)]
+    {
         let server = strict(Script::new().then(Answer::say("cut sho").finishing(reason)));
         assert_eq!(told(&ask(&server)), (Some("cut sho".to_owned()), finish));
     }
@@ -198,9 +203,12 @@ fn a_stalled_stream_is_given_up_and_asked_for_again() {
     let stalled = Answer::say("this will not be said to its end").held_midway(&gate);
     let server = strict(Script::new().then(stalled).then(Answer::say("again")));
     let config = config(&server.url("/v1"));
-    let patience =
-        Patience { idle: Duration::from_millis(300), first_wait: Duration::ZERO, ..Patience::of(&config) };
-    let mut client = Client::new(&config, None, Arc::default()).unwrap().with_patience(patience);
+    let patience = RetryPolicy {
+        idle: Duration::from_millis(300),
+        first_wait: Duration::ZERO,
+        ..RetryPolicy::of(&config)
+    };
+    let mut client = ModelClient::new(&config, None, Arc::default()).unwrap().with_patience(patience);
     let asked = ask_with(&mut client);
     assert_eq!(told(&asked), said("again"));
     assert_eq!(asked.retries[0].3, "the server said nothing for 0.3 s (model.timeout_sec)");
@@ -212,7 +220,7 @@ fn a_slow_stream_is_no_stalled_one() {
     let slow = Answer::say("word by word, with time between them").slow(Duration::from_millis(20));
     let server = strict(Script::new().then(slow));
     let asked = ask(&server);
-    assert_eq!((asked.retries.len(), asked.outcome.unwrap().finish), (0, Finish::Stop));
+    assert_eq!((asked.retries.len(), asked.outcome.unwrap().finish), (0, FinishReason::Stop));
 }
 
 #[test]
@@ -426,7 +434,8 @@ fn a_server_without_encryption_is_told_from_a_dead_one() {
 
 #[test]
 fn a_configuration_that_cannot_work_is_refused_before_anything_is_sent() {
-    let wrong = |config: &ModelConfig, key| Client::new(config, key, Arc::default()).unwrap_err().to_string();
+    let wrong =
+        |config: &ModelConfig, key| ModelClient::new(config, key, Arc::default()).unwrap_err().to_string();
     let base = wrong(&config("localhost:8080/v1"), None);
     assert!(
         base.starts_with("model.base_url \"localhost:8080/v1\": expected a URL that begins with"),

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use abide_agent::outcome::Outcome;
+use abide_agent::outcome::AgentOutcome;
 use abide_wire::run::RunStatusValue;
 use clap::{CommandFactory, Parser, error::ErrorKind};
 
@@ -123,11 +123,11 @@ pub(crate) fn of_run(status: RunStatusValue) -> ExitCode {
 }
 
 /// What became of a run of the native agent.
-pub(crate) fn of_agent(outcome: &Outcome) -> ExitCode {
+pub(crate) fn of_agent(outcome: &AgentOutcome) -> ExitCode {
     match outcome {
-        Outcome::Completed { .. } => SUCCEEDED,
-        Outcome::Failed { .. } | Outcome::BudgetExhausted { .. } => FAILED,
-        Outcome::Waiting { .. } => waiting(),
-        Outcome::Interrupted => interrupted(),
+        AgentOutcome::Completed { .. } => SUCCEEDED,
+        AgentOutcome::Failed { .. } | AgentOutcome::BudgetExhausted { .. } => FAILED,
+        AgentOutcome::Waiting { .. } => waiting(),
+        AgentOutcome::Interrupted => interrupted(),
     }
 }

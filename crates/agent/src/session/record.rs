@@ -15,9 +15,9 @@ use abide_os::remove::remove_path;
 use serde::{Deserialize, Serialize};
 
 use crate::private;
-use crate::state::Subfolder;
+use crate::state::StateSubfolder;
 use crate::tool::execution::write;
-use crate::tool::workbench::Setup;
+use crate::tool::workbench::ToolSetup;
 
 /// What a session is, as its keeper and its directory remember it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ pub(crate) struct SessionRecord {
 /// How far a program that is spoken to has been heard.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Heard {
+pub(crate) struct OutputProgress {
     /// How much of each stream has been shown.
     pub(crate) seen: [u64; 2],
     /// What it prints when it wants more.
@@ -66,7 +66,7 @@ pub(crate) struct SessionFolders {
 /// Where an earlier version kept sessions: in the state folder. Its keepers are served until they end.
 #[derive(Debug, Clone)]
 struct FormerFolder {
-    sessions: Subfolder,
+    sessions: StateSubfolder,
     keepers: FormerKeepers,
     /// What this version notes about them, in the home.
     notes: PathBuf,
@@ -82,7 +82,7 @@ pub(crate) struct FormerSession {
 }
 
 impl SessionFolders {
-    pub(crate) fn new(setup: &Setup) -> Self {
+    pub(crate) fn new(setup: &ToolSetup) -> Self {
         let former = setup.former_keepers().map(|keepers| FormerFolder {
             sessions: setup.state.subfolder("sessions"),
             keepers,
@@ -119,9 +119,10 @@ impl SessionFolders {
         let notes = former.notes.join(id);
         if !notes.exists() {
             let bytes = place.read_bounded(HEARD, MAX_HEARD_BYTES).unwrap_or_default();
-            let heard: Heard = serde_json::from_slice(&bytes).unwrap_or_default();
+            let heard: OutputProgress = serde_json::from_slice(&bytes).unwrap_or_default();
             private::folder(&notes).ok()?;
-            Heard { unfinished: heard.unfinished.filter(|action| is_id(action)), ..heard }.write(&notes);
+            OutputProgress { unfinished: heard.unfinished.filter(|action| is_id(action)), ..heard }
+                .write(&notes);
         }
         Some(FormerSession { keeper, status, notes })
     }
@@ -154,7 +155,7 @@ impl SessionRecord {
     }
 }
 
-impl Heard {
+impl OutputProgress {
     pub(crate) fn read(place: &Path) -> Self {
         let text = fs::read(place.join(HEARD)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()

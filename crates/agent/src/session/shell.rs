@@ -5,11 +5,11 @@ use abide_keeper::protocol::{
 };
 use abide_terminal::ShellProgram;
 
-use super::call::Spoken;
-use super::found::Living;
+use super::call::SessionReply;
+use super::found::LiveSession;
 use super::talk::keeper_lost;
-use crate::tool::recorder::Recorder;
-use crate::tool::workbench::Stop;
+use crate::tool::recorder::OutputRecorder;
+use crate::tool::workbench::StopFlag;
 
 const RUN: u64 = 1;
 const INTERRUPT: u64 = 2;
@@ -21,13 +21,13 @@ const SHELL_REPLACED: &str = "the shell could not be stopped and was replaced by
 
 /// Runs a command; its time and how it is stopped are the keeper's matter.
 pub(crate) fn run(
-    living: &mut Living,
+    living: &mut LiveSession,
     shell: &ShellProgram,
     command: &str,
     timeout_ms: u64,
-    recorder: &mut Recorder,
-    stop: &Stop,
-) -> Spoken {
+    recorder: &mut OutputRecorder,
+    stop: &StopFlag,
+) -> SessionReply {
     let run = ShellCommand {
         text: shell.command(command, &[]).into_bytes(),
         input: CommandInput::Nothing,
@@ -44,11 +44,11 @@ pub(crate) fn run(
         if !interrupted && stop.is_asked() {
             interrupted = true;
             if link.send(&TaggedRequest { tag: INTERRUPT, act: KeeperRequest::Interrupt }).is_err() {
-                return Spoken { interrupted, ..keeper_lost() };
+                return SessionReply { interrupted, ..keeper_lost() };
             }
         }
         let Ok(answer) = link.wait::<TaggedResponse>(LOOK_MS) else {
-            return Spoken { interrupted, ..keeper_lost() };
+            return SessionReply { interrupted, ..keeper_lost() };
         };
         match answer {
             Some(TaggedResponse { tag: RUN, news: KeeperResponse::Output(output) }) => {
@@ -57,22 +57,22 @@ pub(crate) fn run(
             Some(TaggedResponse { news: KeeperResponse::ShellRestarted(_), .. }) => is_replaced = true,
             Some(TaggedResponse { tag: RUN, news: KeeperResponse::Ended(outcome) }) => {
                 let remark = is_replaced.then(|| SHELL_REPLACED.to_owned());
-                return Spoken { remark, ..spoken(outcome, interrupted) };
+                return SessionReply { remark, ..spoken(outcome, interrupted) };
             }
             Some(TaggedResponse { tag: RUN, news: KeeperResponse::Refused(refusal) }) => {
-                return Spoken { trouble: Some(refusal.to_string()), ..Spoken::default() };
+                return SessionReply { trouble: Some(refusal.to_string()), ..SessionReply::default() };
             }
             Some(_) => {}
             None if link.is_closed() => {
-                return Spoken { interrupted, ..keeper_lost() };
+                return SessionReply { interrupted, ..keeper_lost() };
             }
             None => {}
         }
     }
 }
 
-fn spoken(outcome: ExecOutcome, interrupted: bool) -> Spoken {
-    Spoken {
+fn spoken(outcome: ExecOutcome, interrupted: bool) -> SessionReply {
+    SessionReply {
         exit_code: Some(outcome.code),
         ended: outcome.exit.map(|exit| Some(exit.code)),
         timed_out: outcome.timed_out,

@@ -17,13 +17,13 @@ use abide_keeper::protocol::{
 };
 
 use super::clock::ticks_ms;
-use super::recorder::{Recorder, file_name};
-use super::workbench::{Stop, ToolError};
-use crate::state::Subfolder;
+use super::recorder::{OutputRecorder, file_name};
+use super::workbench::{StopFlag, ToolError};
+use crate::state::StateSubfolder;
 
 /// What is started and how long it may take.
 #[derive(Debug)]
-pub struct Once<'a> {
+pub struct OneShotCommand<'a> {
     /// Program and arguments.
     pub argv: Vec<String>,
     /// The whole environment.
@@ -44,7 +44,7 @@ pub struct Once<'a> {
 
 /// How it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub enum CommandEnd {
     /// By itself, or because it was stopped.
     Exit {
         /// 128 + n for death by signal n.
@@ -79,14 +79,14 @@ const FOLLOW: u64 = 1;
 const INPUT: u64 = 2;
 const END: u64 = 3;
 
-impl Once<'_> {
+impl OneShotCommand<'_> {
     /// Runs it to its end, records what it prints, and sees to it that nothing of it is left.
     pub fn run(
         self,
         launcher: &KeeperLauncher,
-        recorder: &mut Recorder,
-        stop: &Stop,
-    ) -> Result<Ended, ToolError> {
+        recorder: &mut OutputRecorder,
+        stop: &StopFlag,
+    ) -> Result<CommandEnd, ToolError> {
         let on_terminal = matches!(self.shape, ChildMode::Pty { .. });
         let spec = KeeperSpec {
             argv: self.argv,
@@ -115,7 +115,7 @@ impl Once<'_> {
             }
             Err(KeeperError::Refused(refusal)) => {
                 reap(&mut keeper);
-                return Ok(Ended::NotStarted(why_not(&refusal)));
+                return Ok(CommandEnd::NotStarted(why_not(&refusal)));
             }
             // It was started and does not answer: whether its program began is not known.
             Err(
@@ -123,7 +123,7 @@ impl Once<'_> {
                 | KeeperError::Silent { .. }
                 | KeeperError::Protocol(_)
                 | KeeperError::System { .. },
-            ) => Ended::Lost,
+            ) => CommandEnd::Lost,
         };
         reap(&mut keeper);
         clear(&keeper);
@@ -136,15 +136,15 @@ impl Once<'_> {
 fn watch(
     keeper: &mut KeeperConnection,
     input: KeeperRequest,
-    recorder: &mut Recorder,
-    stop: &Stop,
+    recorder: &mut OutputRecorder,
+    stop: &StopFlag,
     deadline: u64,
-) -> Ended {
+) -> CommandEnd {
     let follow = TaggedRequest { tag: FOLLOW, act: KeeperRequest::FollowClosely { job: 0, from: [0; 2] } };
     // A program that leaves without reading is no trouble of ours.
     if [follow, TaggedRequest { tag: INPUT, act: input }].iter().any(|order| keeper.link.send(order).is_err())
     {
-        return Ended::Lost;
+        return CommandEnd::Lost;
     }
     let (mut timed_out, mut interrupted, mut code) = (false, false, None);
     let mut given_up_at = None;
@@ -190,12 +190,12 @@ fn watch(
         }
     }
     match code {
-        Some(code) => Ended::Exit { code, timed_out, interrupted },
+        Some(code) => CommandEnd::Exit { code, timed_out, interrupted },
         None => {
             if !keeper.link.is_closed() {
                 kill(&keeper.place, None);
             }
-            Ended::Lost
+            CommandEnd::Lost
         }
     }
 }
@@ -248,14 +248,14 @@ pub(crate) fn attach(place: &KeeperDir) -> Option<KeeperConnection> {
 
 /// Ends what an earlier process of ours started for a call, if it still runs, after taking what it has printed into the
 /// files of `folder`. Returns its exit code, if it had ended by itself.
-pub(crate) fn recover(place: &Path, folder: &Subfolder) -> Option<Left> {
+pub(crate) fn recover(place: &Path, folder: &StateSubfolder) -> Option<RecoveredCommand> {
     if !place.exists() {
         return None;
     }
     let place = KeeperDir::at(place.to_owned());
     let Some(mut keeper) = attach(&place) else {
         sweep(&place);
-        return Some(Left { exit_code: None, was_running: false });
+        return Some(RecoveredCommand { exit_code: None, was_running: false });
     };
     let status = keeper.status(START_MS).ok()?;
     let left = end_after(&mut keeper, &status, folder);
@@ -264,12 +264,19 @@ pub(crate) fn recover(place: &Path, folder: &Subfolder) -> Option<Left> {
 }
 
 /// Ends what a keeper holds, after taking what it has printed.
-pub(crate) fn end_after(keeper: &mut KeeperConnection, status: &KeeperStatus, folder: &Subfolder) -> Left {
+pub(crate) fn end_after(
+    keeper: &mut KeeperConnection,
+    status: &KeeperStatus,
+    folder: &StateSubfolder,
+) -> RecoveredCommand {
     take_rest(keeper, 0, [0; 2], folder);
     // One that is gone has nothing to end.
     keeper.ask(END, KeeperRequest::End { force: false }, END_MS).ok();
     reap(keeper);
-    Left { exit_code: status.exit.as_ref().map(|exit| exit.code), was_running: status.exit.is_none() }
+    RecoveredCommand {
+        exit_code: status.exit.as_ref().map(|exit| exit.code),
+        was_running: status.exit.is_none(),
+    }
 }
 
 /// Ends what the keeper in a place of the home holds, and clears the place away.
@@ -294,9 +301,9 @@ pub(crate) fn take_rest(
     keeper: &mut KeeperConnection,
     job: JobId,
     base: [u64; 2],
-    folder: &Subfolder,
+    folder: &StateSubfolder,
 ) -> [u64; 2] {
-    let mut recorder = Recorder::new(folder, 0);
+    let mut recorder = OutputRecorder::new(folder, 0);
     let mut reached = base;
     for (tag, stream) in (REST..).zip(OutputStream::ALL) {
         let offset = &mut reached[stream.index()];
@@ -322,7 +329,7 @@ const REST: u64 = 10;
 
 /// What was found of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Left {
+pub struct RecoveredCommand {
     /// How its program ended, if it had.
     pub exit_code: Option<i32>,
     /// It still ran.

@@ -8,24 +8,24 @@ use std::io::{self, Write};
 
 use abide_keeper::protocol::OutputStream;
 
-use crate::session::copies::Copies;
-use crate::state::Subfolder;
+use crate::session::copies::SessionCopies;
+use crate::state::StateSubfolder;
 
-/// How many bytes of each stream are kept on disk. Of what is beyond, only the last [`Recorder::new`] `window` bytes.
+/// How many bytes of each stream are kept on disk. Of what is beyond, only the last [`OutputRecorder::new`] `window` bytes.
 pub const MOST_ON_DISK: u64 = 256 << 20;
 
 /// The two streams of one call.
 #[derive(Debug)]
-pub struct Recorder {
-    streams: [Recorded; 2],
-    copies: Option<Copies>,
+pub struct OutputRecorder {
+    streams: [RecordedStream; 2],
+    copies: Option<SessionCopies>,
 }
 
 /// One stream.
 #[derive(Debug)]
-pub struct Recorded {
+pub struct RecordedStream {
     /// None if nothing is written.
-    folder: Option<Subfolder>,
+    folder: Option<StateSubfolder>,
     name: &'static str,
     file: Option<File>,
     window: usize,
@@ -40,10 +40,10 @@ pub struct Recorded {
     pub dropped: u64,
 }
 
-impl Recorder {
+impl OutputRecorder {
     /// Records into `stdout` and `stderr` of this folder, which are made when something comes. `window` is how much of the
     /// beginning and of the end is held in memory.
-    pub fn new(folder: &Subfolder, window: usize) -> Self {
+    pub fn new(folder: &StateSubfolder, window: usize) -> Self {
         Self::with(Some(folder), window)
     }
 
@@ -52,8 +52,8 @@ impl Recorder {
         Self::with(None, window)
     }
 
-    fn with(folder: Option<&Subfolder>, window: usize) -> Self {
-        let recorded = |stream: OutputStream| Recorded {
+    fn with(folder: Option<&StateSubfolder>, window: usize) -> Self {
+        let recorded = |stream: OutputStream| RecordedStream {
             folder: folder.cloned(),
             name: file_name(stream),
             file: None,
@@ -68,7 +68,7 @@ impl Recorder {
     }
 
     /// Everything that comes from now on is also copied to the folder of a session.
-    pub(crate) fn copy_to(&mut self, copies: Option<Copies>) {
+    pub(crate) fn copy_to(&mut self, copies: Option<SessionCopies>) {
         self.copies = copies;
     }
 
@@ -112,7 +112,7 @@ impl Recorder {
     }
 
     /// A stream.
-    pub fn stream(&self, stream: OutputStream) -> &Recorded {
+    pub fn stream(&self, stream: OutputStream) -> &RecordedStream {
         &self.streams[stream.index()]
     }
 }
@@ -125,7 +125,7 @@ pub fn file_name(stream: OutputStream) -> &'static str {
     }
 }
 
-impl Recorded {
+impl RecordedStream {
     fn push(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -194,7 +194,7 @@ mod tests {
     use crate::state::StateDirectory;
 
     /// A folder of this name in a state folder below `root`.
-    fn subfolder(root: &Path, name: &str) -> Subfolder {
+    fn subfolder(root: &Path, name: &str) -> StateSubfolder {
         let folder = StateDirectory::create(root, Path::new("state")).unwrap().subfolder(name);
         folder.create().unwrap();
         folder
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn the_beginning_and_the_end_are_held_and_everything_is_on_disk() {
         let folder = tempfile::tempdir().unwrap();
-        let mut recorder = Recorder::new(&subfolder(folder.path(), "call"), 4);
+        let mut recorder = OutputRecorder::new(&subfolder(folder.path(), "call"), 4);
         for piece in ["a", "bcd", "efghijk", "", "lm"] {
             recorder.push(OutputStream::Stdout, piece.as_bytes());
         }
@@ -224,7 +224,7 @@ mod tests {
         for (window, expected) in [(100, "one two"), (2, "onwo")] {
             let name = window.to_string();
             let path = folder.path().join("state").join(&name);
-            let mut recorder = Recorder::new(&subfolder(folder.path(), &name), window);
+            let mut recorder = OutputRecorder::new(&subfolder(folder.path(), &name), window);
             recorder.push(OutputStream::Stdout, b"one> ");
             recorder.withhold(OutputStream::Stdout, 2);
             recorder.push(OutputStream::Stdout, b" two");

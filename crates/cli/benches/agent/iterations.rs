@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use abide_agent::definition::Definition;
+use abide_agent::definition::AgentDefinition;
 
 use crate::{
     FEW, MANY,
@@ -73,7 +73,7 @@ fn measure(scene: &Scene, folder: &Path) -> Both {
 }
 
 /// A round in one state folder. Returns the length of its last request.
-fn round(definition: &Definition, state: &Path, model: &Model, times: &mut Vec<Duration>) -> usize {
+fn round(definition: &AgentDefinition, state: &Path, model: &Model, times: &mut Vec<Duration>) -> usize {
     let took = scene::go_on(definition, state, ITERATIONS + 1);
     let asked: Vec<_> = (0..=ITERATIONS).map(|_| model.asked.recv().expect("as many requests")).collect();
     for (pair, tool) in asked.windows(2).zip(took) {

@@ -11,12 +11,12 @@ use std::{
 };
 
 use abide_agent::{
-    definition::Definition,
-    intake::Order,
-    memory::{JOURNAL, Memory, MemoryError},
-    model::Client,
-    provenance::{OnForeign, Origin, StateFolder},
-    run::{Agent, Around, window},
+    definition::AgentDefinition,
+    intake::AgentRunRequest,
+    memory::{AgentState, JOURNAL, MemoryError},
+    model::ModelClient,
+    provenance::{ForeignStatePolicy, StateFolder, StateOrigin},
+    run::{AgentDeps, AgentRunner, window},
 };
 use serde_json::{Value, json};
 
@@ -61,18 +61,18 @@ impl Scene {
     }
 
     /// The agent's definition, with its model there.
-    pub(crate) fn definition(&self, base_url: &str) -> Definition {
+    pub(crate) fn definition(&self, base_url: &str) -> AgentDefinition {
         load(&self.agent, base_url)
     }
 }
 
-fn load(agent: &Path, base_url: &str) -> Definition {
+fn load(agent: &Path, base_url: &str) -> AgentDefinition {
     let environment = |name: &str| (name == "ABIDE_MODEL_BASE_URL").then(|| base_url.to_owned());
-    Definition::load(agent, &environment).expect("a good definition")
+    AgentDefinition::load(agent, &environment).expect("a good definition")
 }
 
 impl Story {
-    fn write(definition: &Definition, enough: u64) -> Self {
+    fn write(definition: &AgentDefinition, enough: u64) -> Self {
         let state = in_memory();
         let written = Written::until(enough);
         let mut mind = Author { words: Words::new(enough), written: &written, calls: 0 };
@@ -80,13 +80,13 @@ impl Story {
         let memory = memory(state.path(), definition).expect("a state folder");
         let interrupt = AtomicBool::new(false);
         let mut voice = Counting(&written);
-        let around = Around {
+        let around = AgentDeps {
             mind: &mut mind,
             hands: &mut hands,
             voice: &mut voice,
             interrupt: undisturbed(&interrupt),
         };
-        Agent::new(definition, memory, around).run(&order()).expect("a story");
+        AgentRunner::new(definition, memory, around).run(&order()).expect("a story");
         let sessions = hands.sessions;
         let journal = fs::read(state.path().join(JOURNAL)).expect("the journal");
         Self { journal, events: written.events.get(), sessions }
@@ -132,23 +132,27 @@ fn put(state: &Path, bytes: &[u8]) {
 }
 
 /// Lets the agent go on in this state folder for so many requests, and returns what tools took meanwhile.
-pub(crate) fn go_on(definition: &Definition, state: &Path, requests: usize) -> Vec<std::time::Duration> {
+pub(crate) fn go_on(definition: &AgentDefinition, state: &Path, requests: usize) -> Vec<std::time::Duration> {
     let written = Written::default();
     let interrupt = Arc::new(AtomicBool::new(false));
-    let client = Client::new(&definition.model, None, Arc::clone(&interrupt)).expect("a client");
+    let client = ModelClient::new(&definition.model, None, Arc::clone(&interrupt)).expect("a client");
     let mut mind = Limited { client, left: requests };
     let mut hands = Idle::new(&written, 5);
     hands.outputs = (0..requests).map(|_| hands.words.output()).collect::<VecDeque<_>>();
     let memory = memory(state, definition).expect("a state folder");
     let mut voice = Counting(&written);
-    let around =
-        Around { mind: &mut mind, hands: &mut hands, voice: &mut voice, interrupt: undisturbed(&interrupt) };
-    Agent::new(definition, memory, around).run(&order()).expect("a run that goes on");
+    let around = AgentDeps {
+        mind: &mut mind,
+        hands: &mut hands,
+        voice: &mut voice,
+        interrupt: undisturbed(&interrupt),
+    };
+    AgentRunner::new(definition, memory, around).run(&order()).expect("a run that goes on");
     hands.took
 }
 
 /// The memory in a state folder whose journal was put there.
-fn memory(state: &Path, definition: &Definition) -> Result<Memory, MemoryError> {
+fn memory(state: &Path, definition: &AgentDefinition) -> Result<AgentState, MemoryError> {
     let records = state.join("records");
     fs::remove_dir_all(&records).ok();
     let folder = StateFolder {
@@ -156,14 +160,14 @@ fn memory(state: &Path, definition: &Definition) -> Result<Memory, MemoryError> 
         relative: state.file_name().expect("a name").into(),
         records,
         record_id: Some("record".to_owned()),
-        origin: Origin::EarlierVersion,
+        origin: StateOrigin::EarlierVersion,
         keeper_arguments: Vec::new(),
     };
-    Memory::open(&folder, OnForeign::Refuse, window(definition, STATE))
+    AgentState::open(&folder, ForeignStatePolicy::Refuse, window(definition, STATE))
 }
 
-fn order() -> Order {
-    Order { message: Some(MESSAGE.to_owned()), ..Order::default() }
+fn order() -> AgentRunRequest {
+    AgentRunRequest { message: Some(MESSAGE.to_owned()), ..AgentRunRequest::default() }
 }
 
 /// A folder in memory, if there is such a place.

@@ -12,14 +12,14 @@ use std::{
     sync::{Mutex, OnceLock, PoisonError},
 };
 
-use abide_agent::failpoint::{self, Point};
+use abide_agent::failpoint::{self, AgentFailpoint};
 use anyhow::Context;
 
 use crate::home;
 
 /// Where to die, how often each place was reached, and where that is told.
 struct Watch {
-    place: Option<(Point, u64)>,
+    place: Option<(AgentFailpoint, u64)>,
     reached: Mutex<[u64; 3]>,
     log: File,
 }
@@ -40,21 +40,21 @@ pub(super) fn install(state: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn parse(text: &str) -> Option<(Point, u64)> {
+fn parse(text: &str) -> Option<(AgentFailpoint, u64)> {
     let (name, number) = text.split_once(':')?;
-    let points = [Point::BeforeWrite, Point::MidWrite, Point::AfterWrite];
+    let points = [AgentFailpoint::BeforeWrite, AgentFailpoint::MidWrite, AgentFailpoint::AfterWrite];
     Some((points.into_iter().find(|point| told(*point) == name)?, number.parse().ok()?))
 }
 
-fn told(point: Point) -> &'static str {
+fn told(point: AgentFailpoint) -> &'static str {
     match point {
-        Point::BeforeWrite => "before_write",
-        Point::MidWrite => "mid_write",
-        Point::AfterWrite => "after_write",
+        AgentFailpoint::BeforeWrite => "before_write",
+        AgentFailpoint::MidWrite => "mid_write",
+        AgentFailpoint::AfterWrite => "after_write",
     }
 }
 
-fn reached(point: Point) {
+fn reached(point: AgentFailpoint) {
     let Some(watch) = WATCH.get() else { return };
     let mut reached = watch.reached.lock().unwrap_or_else(PoisonError::into_inner);
     let count = &mut reached[point as usize];

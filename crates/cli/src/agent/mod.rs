@@ -20,7 +20,7 @@ use std::{
 };
 
 use abide_agent::{
-    provenance::{Origin, StateFolder},
+    provenance::{StateFolder, StateOrigin},
     state::StateDirectory,
 };
 use abide_os::OsError;
@@ -83,7 +83,7 @@ impl Place {
         let record_id = session.filter(|session| is_uuid(session)).map(str::to_owned);
         let is_recorded = record_id.as_ref().is_some_and(|id| records.join(id).exists());
         let is_noted = || record_id.is_some() && !is_recorded && is_noted(&home, &self.state);
-        let origin = if is_noted() { Origin::EarlierVersion } else { Origin::Unknown };
+        let origin = if is_noted() { StateOrigin::EarlierVersion } else { StateOrigin::Unknown };
         Ok(StateFolder {
             root: self.root.clone(),
             relative: self.relative_state(),

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use abide_agent::{hands::Asked, human::Question};
+use abide_agent::{hands::HumanReply, human::HumanQuestion};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use crate::{
@@ -21,19 +21,19 @@ use crate::{
 const MOMENT: Duration = Duration::from_millis(200);
 
 /// Puts the question and waits for a line.
-pub(super) fn ask(question: &Question, interrupt: &AtomicBool) -> Asked {
+pub(super) fn ask(question: &HumanQuestion, interrupt: &AtomicBool) -> HumanReply {
     if !Console::has_person() {
-        return Asked::Nobody;
+        return HumanReply::Nobody;
     }
     let colour = Colour::of_stderr();
     for line in lines(question, colour) {
         note(line);
     }
-    wait(question, interrupt).unwrap_or(Asked::Nobody)
+    wait(question, interrupt).unwrap_or(HumanReply::Nobody)
 }
 
 /// The question and its options, tamed.
-pub(super) fn lines(question: &Question, colour: Colour) -> Vec<String> {
+pub(super) fn lines(question: &HumanQuestion, colour: Colour) -> Vec<String> {
     let mut lines = vec![format!(
         "{} {}",
         colour.text(Look::Careful, "?"),
@@ -44,7 +44,7 @@ pub(super) fn lines(question: &Question, colour: Colour) -> Vec<String> {
     lines
 }
 
-fn wait(question: &Question, interrupt: &AtomicBool) -> anyhow::Result<Asked> {
+fn wait(question: &HumanQuestion, interrupt: &AtomicBool) -> anyhow::Result<HumanReply> {
     let mut console = Console::new()?;
     // Nobody rings: the agent waits for nothing but the person.
     let (bell, _silent) = UnixStream::pair()?;
@@ -55,12 +55,12 @@ fn wait(question: &Question, interrupt: &AtomicBool) -> anyhow::Result<Asked> {
     loop {
         match console.wait(&bell, Listen::Yes, Some(MOMENT))? {
             Happening::Typed(typed) if typed.trim().is_empty() => prompt(),
-            Happening::Typed(typed) => return Ok(Asked::Answered(question.resolve(&typed))),
-            Happening::Closed => return Ok(Asked::Nobody),
-            Happening::Interrupted => return Ok(Asked::Interrupted),
+            Happening::Typed(typed) => return Ok(HumanReply::Answered(question.resolve(&typed))),
+            Happening::Closed => return Ok(HumanReply::Nobody),
+            Happening::Interrupted => return Ok(HumanReply::Interrupted),
             Happening::Bell | Happening::Nothing => {
                 if interrupt.load(Ordering::Relaxed) {
-                    return Ok(Asked::Interrupted);
+                    return Ok(HumanReply::Interrupted);
                 }
             }
         }
