@@ -24,12 +24,12 @@ pub struct EngineConfig {
     /// Switched off.
     pub disabled: bool,
     /// The protocol of an engine that is not built in.
-    pub protocol: Option<Protocol>,
+    pub protocol: Option<AgentProtocol>,
 }
 
 /// A protocol that engines which are not built in may speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum AgentProtocol {
     /// The Agent Client Protocol.
     Acp,
 }

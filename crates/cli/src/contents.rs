@@ -15,7 +15,7 @@ use abide_domain::id::RunId;
 use abide_ports::contents::{ContentError, ContentStore, StoredContent};
 use sha2::{Digest, Sha256};
 
-use crate::made::{self, Purpose};
+use crate::made::{self, DirPurpose};
 
 /// Contents in a home.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct ContentFiles {
 
 impl ContentFiles {
     fn directory(&self) -> PathBuf {
-        self.home.join(Purpose::Content.folder())
+        self.home.join(DirPurpose::Content.folder())
     }
 
     fn of_run(&self, run: RunId) -> PathBuf {
@@ -36,7 +36,7 @@ impl ContentFiles {
 impl ContentStore for ContentFiles {
     fn keep(&self, run: RunId, text: &dyn Display) -> io::Result<StoredContent> {
         let folder = self.of_run(run);
-        made::directory(&self.home, Purpose::Content, &run.to_string())?;
+        made::directory(&self.home, DirPurpose::Content, &run.to_string())?;
         let unnamed = tempfile::Builder::new().prefix(".new-").tempfile_in(&folder)?;
         let (bytes, sha256) = write_to(unnamed.as_file(), text)?;
         unnamed.as_file().sync_all()?;
@@ -80,7 +80,7 @@ impl ContentStore for ContentFiles {
 
 /// Writes a text. Returns its length and its SHA-256.
 fn write_to(file: &File, text: &dyn Display) -> io::Result<(u64, String)> {
-    let mut sheet = Sheet { out: BufWriter::new(file), digest: Sha256::new(), bytes: 0, failed: None };
+    let mut sheet = DigestWriter { out: BufWriter::new(file), digest: Sha256::new(), bytes: 0, failed: None };
     if write!(sheet, "{text}").is_err() {
         return Err(sheet.failed.unwrap_or_else(|| io::Error::other("the text cannot be written")));
     }
@@ -100,14 +100,14 @@ fn hex(digest: &[u8]) -> String {
 }
 
 /// A file that is being written, and the digest of it.
-struct Sheet<'a> {
+struct DigestWriter<'a> {
     out: BufWriter<&'a File>,
     digest: Sha256,
     bytes: u64,
     failed: Option<io::Error>,
 }
 
-impl fmt::Write for Sheet<'_> {
+impl fmt::Write for DigestWriter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.digest.update(text.as_bytes());
         self.bytes += text.len() as u64;

@@ -33,13 +33,13 @@ const MAX_RECORD_BYTES: u64 = 1 << 20;
 pub(crate) struct CrashRecord {
     performing: File,
     state: PathBuf,
-    slots: Mutex<Slots>,
+    slots: Mutex<GuardSlots>,
     /// Whether the process is about to end in order: what begins now is not recorded.
     is_closed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Slots {
+struct GuardSlots {
     free: Vec<usize>,
     count: usize,
 }

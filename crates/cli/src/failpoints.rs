@@ -23,9 +23,9 @@ use anyhow::Context;
 use crate::{home, private};
 
 /// Where to die, how often each place was reached, and where that is told.
-struct Watch {
+struct FailpointWatch {
     place: Option<(DaemonFailpoint, u64)>,
-    victims: Victims,
+    victims: FailpointVictims,
     /// Below it lie the folders of all keepers.
     keepers: PathBuf,
     reached: Mutex<[u64; 4]>,
@@ -34,14 +34,14 @@ struct Watch {
 
 /// Who dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Victims {
+enum FailpointVictims {
     Daemon,
     All,
     Keepers,
     Children,
 }
 
-static WATCH: OnceLock<Watch> = OnceLock::new();
+static WATCH: OnceLock<FailpointWatch> = OnceLock::new();
 
 /// Reads where to die from the environment.
 pub(crate) fn install() -> anyhow::Result<()> {
@@ -52,10 +52,10 @@ pub(crate) fn install() -> anyhow::Result<()> {
         None => None,
     };
     let victims = match home::variable("SIEGE_VICTIMS").as_deref() {
-        None => Victims::Daemon,
-        Some("all") => Victims::All,
-        Some("keepers") => Victims::Keepers,
-        Some("children") => Victims::Children,
+        None => FailpointVictims::Daemon,
+        Some("all") => FailpointVictims::All,
+        Some("keepers") => FailpointVictims::Keepers,
+        Some("children") => FailpointVictims::Children,
         Some(text) => anyhow::bail!("cannot understand SIEGE_VICTIMS={text}"),
     };
     let keepers = home::home()?.join("keepers");
@@ -63,7 +63,8 @@ pub(crate) fn install() -> anyhow::Result<()> {
     private::home(&home::home()?)?;
     let log = private::open(File::options().create(true).append(true), &path);
     let log = log.with_context(|| format!("cannot open {}", path.display()))?;
-    let _the_first_counts = WATCH.set(Watch { place, victims, keepers, reached: Mutex::default(), log });
+    let _the_first_counts =
+        WATCH.set(FailpointWatch { place, victims, keepers, reached: Mutex::default(), log });
     failpoint::install(reached);
     Ok(())
 }
@@ -98,7 +99,7 @@ fn reached(point: DaemonFailpoint) {
     let _a_test_would_miss_it = writeln!(&watch.log, "{}:{count}", told(point));
     if watch.place == Some((point, *count)) {
         watch.kill_others();
-        if let Victims::Keepers | Victims::Children = watch.victims {
+        if let FailpointVictims::Keepers | FailpointVictims::Children = watch.victims {
             return;
         }
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
@@ -109,14 +110,14 @@ fn reached(point: DaemonFailpoint) {
     }
 }
 
-impl Watch {
+impl FailpointWatch {
     /// Kills keepers of runs, what they hold, or both. A keeper goes first, so that it cannot record the end of its child.
     fn kill_others(&self) {
         let (keepers, children) = match self.victims {
-            Victims::Daemon => return,
-            Victims::All => (true, true),
-            Victims::Keepers => (true, false),
-            Victims::Children => (false, true),
+            FailpointVictims::Daemon => return,
+            FailpointVictims::All => (true, true),
+            FailpointVictims::Keepers => (true, false),
+            FailpointVictims::Children => (false, true),
         };
         let processes = processes();
         for (keeper, _) in &processes {

@@ -11,7 +11,7 @@ use abide_os::cgroup::{
     find::{is_delegated, is_group, is_writable, own_group},
 };
 
-use crate::config::Config;
+use crate::config::CliConfig;
 
 /// What was decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ const LEAST_MEMORY_BYTES: u64 = 16 << 20;
 const LEAST_PIDS: u64 = 16;
 
 /// Decides for this process. An error is a setting that cannot be followed. `program` is this program.
-pub fn decide(config: &Config, program: &Path) -> Result<GroupDecision, String> {
+pub fn decide(config: &CliConfig, program: &Path) -> Result<GroupDecision, String> {
     let limits = limits(config)?;
     let own = own_group();
     // What this process starts shares the limits of the group that it is in itself.
@@ -57,7 +57,7 @@ pub fn decide(config: &Config, program: &Path) -> Result<GroupDecision, String> 
     }
 }
 
-fn limits(config: &Config) -> Result<ControlGroupLimits, String> {
+fn limits(config: &CliConfig) -> Result<ControlGroupLimits, String> {
     let of = |name: &str, value: u64, least: u64| match value {
         0 => Ok(None),
         value if value < least => {
@@ -147,18 +147,18 @@ fn usable(named: &str, program: &Path) -> Result<PathBuf, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Circumstances;
+    use crate::config::MachineFacts;
 
-    fn config(cgroup: &str, memory: u64, pids: u64) -> Config {
-        let circumstances = Circumstances { home: "/nowhere".into(), cores: 1, memory: 1 << 30 };
-        let mut config = Config::standard(&circumstances);
+    fn config(cgroup: &str, memory: u64, pids: u64) -> CliConfig {
+        let circumstances = MachineFacts { home: "/nowhere".into(), cores: 1, memory: 1 << 30 };
+        let mut config = CliConfig::standard(&circumstances);
         config.sandbox.cgroup = cgroup.to_owned();
         config.limits.memory_max_bytes = memory;
         config.limits.pids_max = pids;
         config
     }
 
-    fn refusal(config: &Config) -> String {
+    fn refusal(config: &CliConfig) -> String {
         decide(config, Path::new("/nowhere")).expect_err("it cannot be followed")
     }
 

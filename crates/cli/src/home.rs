@@ -9,7 +9,7 @@ use anyhow::Context;
 use crate::{
     config,
     groups::{self, GroupDecision},
-    isolation::Isolator,
+    isolation::ProgramIsolator,
     private,
 };
 
@@ -26,7 +26,7 @@ pub(crate) fn home() -> anyhow::Result<PathBuf> {
 }
 
 /// The terminal runtime's configuration.
-pub(crate) fn terminal(config: &config::Config, detached: bool) -> anyhow::Result<TerminalConfig> {
+pub(crate) fn terminal(config: &config::CliConfig, detached: bool) -> anyhow::Result<TerminalConfig> {
     let home = home()?;
     private::home(&home)?;
     Ok(TerminalConfig {
@@ -58,15 +58,15 @@ pub(crate) fn launcher_with(groups: Option<ControlGroupConfig>) -> anyhow::Resul
 }
 
 /// Which control groups runs and sessions get.
-pub(crate) fn groups(config: &config::Config) -> anyhow::Result<GroupDecision> {
+pub(crate) fn groups(config: &config::CliConfig) -> anyhow::Result<GroupDecision> {
     let program = std::env::current_exe().context("cannot find this program")?;
     groups::decide(config, &program).map_err(anyhow::Error::msg)
 }
 
 /// How programs are kept from the files of this home.
-pub(crate) fn isolator(home: &Path) -> anyhow::Result<Isolator> {
+pub(crate) fn isolator(home: &Path) -> anyhow::Result<ProgramIsolator> {
     let program = std::env::current_exe().context("cannot find this program")?;
-    Ok(Isolator::new(home, &program, &variable("PATH").unwrap_or_default()))
+    Ok(ProgramIsolator::new(home, &program, &variable("PATH").unwrap_or_default()))
 }
 
 /// The environment, as far as it is text.

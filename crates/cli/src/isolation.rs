@@ -17,7 +17,7 @@ use abide_ports::engine::{IsolationMode, SandboxMode};
 
 /// Decides how programs are confined on this machine. What the machine offers is tried out once, when it is first needed.
 #[derive(Debug)]
-pub struct Isolator {
+pub struct ProgramIsolator {
     home: PathBuf,
     program: PathBuf,
     path: String,
@@ -28,7 +28,7 @@ pub struct Isolator {
 
 /// A program that is to be confined.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Subject<'a> {
+pub(crate) struct IsolationSubject<'a> {
     pub(crate) isolation: IsolationMode,
     /// The file rules, for a program that has no sandbox of its own.
     pub(crate) sandbox: Option<SandboxMode>,
@@ -39,7 +39,7 @@ pub(crate) struct Subject<'a> {
 
 /// How a program is confined, and what people must know about that.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct IsolationPlan {
     pub(crate) confinement: Option<Confinement>,
     pub(crate) warning: Option<String>,
 }
@@ -61,7 +61,7 @@ const PRIVATE: [&str; 11] = [
     "trash",
 ];
 
-impl Isolator {
+impl ProgramIsolator {
     /// For programs that must not see this home. `program` is this program, `path` where programs are looked for.
     pub fn new(home: &Path, program: &Path, path: &str) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Isolator {
     }
 
     /// How a program is confined, or why it must not be started.
-    pub(crate) fn plan(&self, subject: &Subject<'_>) -> Result<Plan, String> {
+    pub(crate) fn plan(&self, subject: &IsolationSubject<'_>) -> Result<IsolationPlan, String> {
         let writable = self.writable(subject)?;
         let (hiding, warning) = self.hiding(subject.isolation)?;
         // What does not exist needs no hiding.
@@ -96,7 +96,7 @@ impl Isolator {
             (hidden.is_some() || writable.is_some()).then_some(Confinement { hidden, writable });
         let warnings: Vec<String> = warning.into_iter().chain(self.unapplied_limits.clone()).collect();
         let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
-        Ok(Plan { confinement, warning })
+        Ok(IsolationPlan { confinement, warning })
     }
 
     fn hiding(&self, isolation: IsolationMode) -> Result<(Option<HidingMethod>, Option<String>), String> {
@@ -131,7 +131,7 @@ impl Isolator {
     }
 
     /// What a program may write. None if that is not restricted.
-    fn writable(&self, subject: &Subject<'_>) -> Result<Option<Vec<PathBuf>>, String> {
+    fn writable(&self, subject: &IsolationSubject<'_>) -> Result<Option<Vec<PathBuf>>, String> {
         let (sandbox, writable) = match subject.sandbox {
             None | Some(SandboxMode::FullAccess) => return Ok(None),
             Some(sandbox @ SandboxMode::ReadOnly) => (sandbox, vec![]),
@@ -155,7 +155,7 @@ impl Isolator {
     }
 
     /// What of the home remains visible: the workspace, if it lies there, what else the program needs, and this program.
-    fn tree(&self, subject: &Subject<'_>) -> Result<HiddenTree, String> {
+    fn tree(&self, subject: &IsolationSubject<'_>) -> Result<HiddenTree, String> {
         let workspace = fs::canonicalize(subject.workspace).unwrap_or_else(|_| subject.workspace.to_owned());
         let below = workspace.strip_prefix(&self.home).ok();
         let shows_too_much = |below: &Path| {

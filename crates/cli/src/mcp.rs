@@ -4,11 +4,11 @@ use abide_terminal::RuntimeHandle;
 use anyhow::anyhow;
 
 use crate::{
-    config::{self, Given},
+    config::{self, GivenSetting},
     home,
 };
 
-pub(crate) fn serve(given: &[Given]) -> anyhow::Result<()> {
+pub(crate) fn serve(given: &[GivenSetting]) -> anyhow::Result<()> {
     let runtime = RuntimeHandle::start(home::terminal(&config::load(given)?.config, false)?)?;
     let turning = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     turning.block_on(abide_api::mcp::serve(runtime)).map_err(|error| anyhow!("cannot serve: {error}"))?;

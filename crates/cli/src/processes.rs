@@ -43,19 +43,19 @@ use abide_ports::{
         Processes, StartError, StdinWrite,
     },
 };
-use follow::{FileReader, Reader};
+use follow::{FileReader, KeeperOutputReader};
 
 use crate::{
-    isolation::{Isolator, Plan, Subject},
-    made::{self, Purpose},
+    isolation::{IsolationPlan, IsolationSubject, ProgramIsolator},
+    made::{self, DirPurpose},
     private,
 };
 
-pub(crate) use outliving::Outliving;
+pub(crate) use outliving::OutlivingKeepers;
 
 /// Processes under one directory of keepers.
 #[derive(Debug)]
-pub struct Keepers {
+pub struct KeeperProcesses {
     /// The directory of all keepers. Those that are started here lie in [`RUNS`] below it.
     pub directory: PathBuf,
     /// How this program becomes a keeper.
@@ -63,13 +63,13 @@ pub struct Keepers {
     /// The environment that processes get a part of: what every process gets, and what its engine is passed.
     pub env: Vec<(String, String)>,
     /// How processes are isolated. None in programs that start only checks.
-    pub isolator: Option<Isolator>,
+    pub isolator: Option<ProgramIsolator>,
     /// How many bytes of output are kept of each.
     pub retention: u64,
     /// Keepers that are children of this process, to be reaped when they are over.
     pub children: Mutex<Vec<Child>>,
     /// Whether a keeper is kept ready for the next process.
-    pub readiness: Readiness,
+    pub readiness: StandbyPolicy,
 }
 
 /// The folder of the keepers that hold runs.
@@ -77,7 +77,7 @@ pub const RUNS: &str = "runs";
 
 /// Whether a keeper is kept ready, so that a turn does not wait for one to start.
 #[derive(Debug, Default)]
-pub enum Readiness {
+pub enum StandbyPolicy {
     /// For programs that start a few processes and go.
     #[default]
     None,
@@ -85,7 +85,7 @@ pub enum Readiness {
     One(Arc<Mutex<Option<StandbyKeeper>>>),
 }
 
-impl Readiness {
+impl StandbyPolicy {
     /// The keeper that is ready, if there is one.
     fn take(&self) -> Option<StandbyKeeper> {
         match self {
@@ -121,7 +121,7 @@ const END_MS: u64 = 30_000;
 /// How many bytes go in one order.
 const PIECE: usize = 4 << 20;
 
-impl Processes for Keepers {
+impl Processes for KeeperProcesses {
     fn start(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
         let started = self.start_or_find(name, start);
         // Not before: the start of the next keeper would take the processor from this one's.
@@ -135,11 +135,11 @@ impl Processes for Keepers {
 
     fn find(&self, name: &str) -> ProcessLookup {
         match self.look(name) {
-            Looked::Held(_, status) => ProcessLookup::Held(process(name, &status.child)),
-            Looked::Recorded(child, _) => ProcessLookup::Held(process(name, &child)),
-            Looked::Silent => ProcessLookup::Silent,
-            Looked::Gone => ProcessLookup::Gone,
-            Looked::Never | Looked::Nothing => ProcessLookup::Never,
+            KeeperLookup::Held(_, status) => ProcessLookup::Held(process(name, &status.child)),
+            KeeperLookup::Recorded(child, _) => ProcessLookup::Held(process(name, &child)),
+            KeeperLookup::Silent => ProcessLookup::Silent,
+            KeeperLookup::Gone => ProcessLookup::Gone,
+            KeeperLookup::Never | KeeperLookup::Nothing => ProcessLookup::Never,
         }
     }
 
@@ -155,12 +155,14 @@ impl Processes for Keepers {
 
     fn follow(&self, name: &str, from: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
         match self.look(name) {
-            Looked::Held(keeper, status) => Ok(Box::new(Reader::new(*keeper, status.protocol, from)?)),
-            Looked::Recorded(_, record) => {
+            KeeperLookup::Held(keeper, status) => {
+                Ok(Box::new(KeeperOutputReader::new(*keeper, status.protocol, from)?))
+            }
+            KeeperLookup::Recorded(_, record) => {
                 Ok(Box::new(FileReader::new(&self.place(name), Some(record), from).map_err(lost)?))
             }
-            Looked::Gone => Ok(Box::new(FileReader::new(&self.place(name), None, from).map_err(lost)?)),
-            other @ (Looked::Silent | Looked::Never | Looked::Nothing) => Err(other.lost()),
+            KeeperLookup::Gone => Ok(Box::new(FileReader::new(&self.place(name), None, from).map_err(lost)?)),
+            other @ (KeeperLookup::Silent | KeeperLookup::Never | KeeperLookup::Nothing) => Err(other.lost()),
         }
     }
 
@@ -196,15 +198,15 @@ impl Processes for Keepers {
         // An agent can stop its keeper (SECURITY 10).
         resume(&place);
         let ended = match self.look_for(name, PATIENCE_MS) {
-            Looked::Held(keeper, status) => {
+            KeeperLookup::Held(keeper, status) => {
                 // What it was started with says what is to outlive it.
                 let keepers = String::from_utf8(status.meta).unwrap_or_default();
                 let but = (!keepers.is_empty()).then_some(KeeperRequest::EndExcept { keepers });
                 end(*keeper, but.unwrap_or(KeeperRequest::End { force: false }), status.exit)
                     .or_else(|_| end_without_keeper())
             }
-            Looked::Silent => end_without_keeper(),
-            Looked::Recorded(..) | Looked::Gone | Looked::Never | Looked::Nothing => {
+            KeeperLookup::Silent => end_without_keeper(),
+            KeeperLookup::Recorded(..) | KeeperLookup::Gone | KeeperLookup::Never | KeeperLookup::Nothing => {
                 let recorded = place.exit_record();
                 if place.path().exists() && !sweep(&place) {
                     Err(lost("its keeper lives"))
@@ -232,7 +234,7 @@ impl Processes for Keepers {
     }
 }
 
-impl Keepers {
+impl KeeperProcesses {
     /// The folder of the keepers that are started here.
     fn folder(&self) -> PathBuf {
         self.directory.join(RUNS)
@@ -257,17 +259,17 @@ impl Keepers {
     /// Starts a process and gives it what it reads first, unless that was done before.
     fn start_or_find(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
         let (mut keeper, status) = match self.look(name) {
-            Looked::Held(keeper, status) => (*keeper, *status),
+            KeeperLookup::Held(keeper, status) => (*keeper, *status),
             // It ran and is over; its output and its end can be read.
-            Looked::Recorded(child, _) => return Ok(process(name, &child)),
-            Looked::Silent => return Err(StartError::Silent),
+            KeeperLookup::Recorded(child, _) => return Ok(process(name, &child)),
+            KeeperLookup::Silent => return Err(StartError::Silent),
             // It ran and was not seen to end; what it printed until then can be read.
-            Looked::Gone => match child(&self.place(name)) {
+            KeeperLookup::Gone => match child(&self.place(name)) {
                 Some(child) => return Ok(process(name, &child)),
                 None => return Err(StartError::Gone),
             },
-            Looked::Never => return Err(never_began()),
-            Looked::Nothing => self.begin(name, start)?,
+            KeeperLookup::Never => return Err(never_began()),
+            KeeperLookup::Nothing => self.begin(name, start)?,
         };
         let (bytes, ends) = match &start.launch.stdin {
             ProcessStdin::Whole(bytes) => (bytes, true),
@@ -304,11 +306,11 @@ impl Keepers {
                 | KeeperError::Protocol(_)
                 | KeeperError::System { .. },
             ) => match self.look(name) {
-                Looked::Held(keeper, status) => Ok((*keeper, *status)),
+                KeeperLookup::Held(keeper, status) => Ok((*keeper, *status)),
                 // It may be over already; when it is started again, its record is found.
-                Looked::Silent | Looked::Recorded(..) => Err(StartError::Silent),
-                Looked::Gone => Err(StartError::Gone),
-                Looked::Never | Looked::Nothing => Err(never_began()),
+                KeeperLookup::Silent | KeeperLookup::Recorded(..) => Err(StartError::Silent),
+                KeeperLookup::Gone => Err(StartError::Gone),
+                KeeperLookup::Never | KeeperLookup::Nothing => Err(never_began()),
             },
         }
     }
@@ -316,33 +318,33 @@ impl Keepers {
     /// The keeper of that name, if it lives and answers.
     fn attach(&self, name: &str) -> Result<(KeeperConnection, KeeperStatus), ProcessUnreachable> {
         match self.look(name) {
-            Looked::Held(keeper, status) => Ok((*keeper, *status)),
-            other @ (Looked::Recorded(..)
-            | Looked::Silent
-            | Looked::Gone
-            | Looked::Never
-            | Looked::Nothing) => Err(other.lost()),
+            KeeperLookup::Held(keeper, status) => Ok((*keeper, *status)),
+            other @ (KeeperLookup::Recorded(..)
+            | KeeperLookup::Silent
+            | KeeperLookup::Gone
+            | KeeperLookup::Never
+            | KeeperLookup::Nothing) => Err(other.lost()),
         }
     }
 
-    fn look(&self, name: &str) -> Looked {
+    fn look(&self, name: &str) -> KeeperLookup {
         self.look_for(name, ANSWER_MS)
     }
 
     /// Looks for the keeper of that name. One that is just being started is waited for. One that has not begun, because
     /// its daemon died before it could be told what to hold, is kept from ever beginning. One that lives and does not
     /// answer in time is given up for now.
-    fn look_for(&self, name: &str, answer_ms: u64) -> Looked {
+    fn look_for(&self, name: &str, answer_ms: u64) -> KeeperLookup {
         let place = self.place(name);
         for looks in 0..STARTING_LOOKS {
             if !place.path().exists() {
-                return Looked::Nothing;
+                return KeeperLookup::Nothing;
             }
             let attached = KeeperConnection::attach(place.clone())
                 .and_then(|mut keeper| keeper.status(answer_ms).map(|status| (keeper, status)));
             match attached {
-                Ok((keeper, status)) => return Looked::Held(Box::new(keeper), Box::new(status)),
-                Err(KeeperError::Silent { .. }) => return Looked::Silent,
+                Ok((keeper, status)) => return KeeperLookup::Held(Box::new(keeper), Box::new(status)),
+                Err(KeeperError::Silent { .. }) => return KeeperLookup::Silent,
                 Err(
                     KeeperError::Gone { .. }
                     | KeeperError::Refused(_)
@@ -353,13 +355,13 @@ impl Keepers {
             match stage(&place) {
                 StartupState::Alive => {}
                 StartupState::Dead => return left_by_the_dead(&place),
-                StartupState::Never => return Looked::Never,
+                StartupState::Never => return KeeperLookup::Never,
                 StartupState::Unclaimed if looks < UNCLAIMED_LOOKS => {}
                 StartupState::Unclaimed => prevent(&place),
             }
             pause();
         }
-        Looked::Silent
+        KeeperLookup::Silent
     }
 
     /// Leaves word of what outlives a run's processes, for whoever ends it with the run.
@@ -370,8 +372,8 @@ impl Keepers {
         }
     }
 
-    fn outliving_notes(&self) -> Outliving {
-        Outliving::beside(&self.directory, &self.launcher)
+    fn outliving_notes(&self) -> OutlivingKeepers {
+        OutlivingKeepers::beside(&self.directory, &self.launcher)
     }
 
     /// Where keepers will lie that outlive a process; empty if there will be none.
@@ -381,14 +383,14 @@ impl Keepers {
     }
 
     /// How a process is isolated.
-    fn plan(&self, start: &ProcessStart<'_>) -> Result<Plan, String> {
-        let Some(isolator) = &self.isolator else { return Ok(Plan::default()) };
+    fn plan(&self, start: &ProcessStart<'_>) -> Result<IsolationPlan, String> {
+        let Some(isolator) = &self.isolator else { return Ok(IsolationPlan::default()) };
         // A program that lies in the home itself must be seen to be executed.
         let program = start.launch.argv.first().map(PathBuf::from).filter(|program| program.is_absolute());
         let shown: Vec<PathBuf> = [PathBuf::from(start.private)].into_iter().chain(program).collect();
         let (isolation, workspace) = (start.isolation, Path::new(start.workspace));
         // Every engine that runs as a process of its own has a sandbox of its own.
-        isolator.plan(&Subject { isolation, sandbox: None, workspace, shown: &shown })
+        isolator.plan(&IsolationSubject { isolation, sandbox: None, workspace, shown: &shown })
     }
 
     fn spec(&self, name: &str, start: &ProcessStart<'_>, confinement: Option<Confinement>) -> KeeperSpec {
@@ -441,11 +443,11 @@ fn is_of_a_run(name: &str) -> bool {
 const CHECK: &str = "check-";
 
 /// What can be said of a process whose keeper is dead.
-fn left_by_the_dead(place: &KeeperDir) -> Looked {
+fn left_by_the_dead(place: &KeeperDir) -> KeeperLookup {
     match (child(place), place.final_record()) {
-        (Some(child), Some(record)) => Looked::Recorded(Box::new(child), record),
-        (Some(_) | None, _) if place.path().exists() => Looked::Gone,
-        (Some(_) | None, _) => Looked::Nothing,
+        (Some(child), Some(record)) => KeeperLookup::Recorded(Box::new(child), record),
+        (Some(_) | None, _) if place.path().exists() => KeeperLookup::Gone,
+        (Some(_) | None, _) => KeeperLookup::Nothing,
     }
 }
 
@@ -508,7 +510,7 @@ pub(crate) fn end_all(directory: &Path) -> bool {
 }
 
 /// What became of a keeper.
-enum Looked {
+enum KeeperLookup {
     /// It lives and answers.
     Held(Box<KeeperConnection>, Box<KeeperStatus>),
     /// It held this, recorded how that ended, and is dead.
@@ -523,7 +525,7 @@ enum Looked {
     Nothing,
 }
 
-impl Looked {
+impl KeeperLookup {
     fn lost(self) -> ProcessUnreachable {
         lost(match self {
             Self::Silent | Self::Held(..) => "its keeper does not answer",
@@ -584,10 +586,10 @@ fn make_private(start: &ProcessStart<'_>) -> io::Result<()> {
     let (launch, path) = (start.launch, Path::new(start.private));
     let names_it = |text: &String| text.contains(start.private);
     let is_named = launch.argv.iter().any(names_it) || launch.env.iter().any(|(_, value)| names_it(value));
-    let folder = path.parent().filter(|parent| parent.ends_with(Purpose::Private.folder()));
+    let folder = path.parent().filter(|parent| parent.ends_with(DirPurpose::Private.folder()));
     match (folder.and_then(Path::parent), path.file_name().and_then(|run| run.to_str())) {
         (Some(home), Some(run)) if is_named || !launch.files.is_empty() => {
-            made::directory(home, Purpose::Private, run)
+            made::directory(home, DirPurpose::Private, run)
         }
         _ => Ok(()),
     }

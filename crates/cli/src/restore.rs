@@ -9,21 +9,21 @@ use anyhow::Context;
 use serde_json::json;
 
 use crate::{
-    args::Restore,
-    config::{self, Given},
+    args::RestoreArguments,
+    config::{self, GivenSetting},
     exit::SUCCEEDED,
     home, private, store,
-    trouble::Trouble,
+    trouble::CliError,
     up::HomeLock,
 };
 
 /// Restores.
-pub(crate) fn run(arguments: &Restore, given: &[Given]) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: &RestoreArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let config = config::load(given)?.config;
     let Some(database) = config.store.strip_prefix("sqlite:").filter(|path| !path.is_empty()) else {
         let detail = "only an SQLite store is restored by this command; a Postgres store is restored with its own tool, \
                       such as pg_restore --clean --dbname=URL abide.dump, and started with `abide up --accept-loss`";
-        return Err(Trouble::failure("UNSUPPORTED", detail).into());
+        return Err(CliError::failure("UNSUPPORTED", detail).into());
     };
     let backup = std::path::absolute(&arguments.file).context("cannot use that name")?;
     let home = home::home()?;

@@ -20,8 +20,8 @@ use abide_terminal::{
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use crate::args::Sessions;
-use crate::config::{self, Given};
+use crate::args::SessionsCommand;
+use crate::config::{self, GivenSetting};
 use crate::exit::SUCCEEDED;
 use crate::home;
 use crate::text;
@@ -29,21 +29,21 @@ use crate::text;
 const PATIENCE_MS: u64 = 2_000;
 const FOR_EVER_MS: u64 = u64::MAX / 4_000;
 
-pub(crate) fn run(command: Sessions, given: &[Given]) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(command: SessionsCommand, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     match command {
-        Sessions::Ls { output } => list(output.json),
-        Sessions::New { name, shell, cwd, env, pty, output } => {
+        SessionsCommand::Ls { output } => list(output.json),
+        SessionsCommand::New { name, shell, cwd, env, pty, output } => {
             let cwd =
                 cwd.map(std::path::absolute).transpose()?.map(|path| path.to_string_lossy().into_owned());
             let pty = pty.then(attach::own_size);
             new(CreateSessionRequest { shell, cwd, env, name, pty }, output.json, given)
         }
-        Sessions::Exec { session, command, timeout, output } => {
+        SessionsCommand::Exec { session, command, timeout, output } => {
             let command = if let [only] = command.as_slice() { only.clone() } else { command.join(" ") };
             exec(&session, command, timeout, output.json)
         }
-        Sessions::Attach { session } => attach::run(find(&session)?),
-        Sessions::Rm { sessions, force, output } => remove(&sessions, force, output.json),
+        SessionsCommand::Attach { session } => attach::run(find(&session)?),
+        SessionsCommand::Rm { sessions, force, output } => remove(&sessions, force, output.json),
     }
 }
 
@@ -77,7 +77,7 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
     Ok(SUCCEEDED)
 }
 
-fn new(create: CreateSessionRequest, json: bool, given: &[Given]) -> anyhow::Result<ExitCode> {
+fn new(create: CreateSessionRequest, json: bool, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let mut runtime = TerminalRuntime::new(home::terminal(&config::load(given)?.config, true)?)?;
     runtime.call(1, TerminalCall::Create(create));
     let info = loop {

@@ -19,9 +19,9 @@ use abide_store::wrapped::{ObservedStore, StoreObserver};
 use tokio::{runtime::Handle, time::Instant};
 
 /// Those who watch a store.
-pub struct Watched(Arc<Inner>);
+pub struct CommitNotifier(Arc<CommitNotifierState>);
 
-struct Inner {
+struct CommitNotifierState {
     store: Arc<dyn Store>,
     watchers: Vec<Arc<dyn CommitObserver>>,
     /// How many runs there are of each status, if nobody else writes: the store would count them all.
@@ -30,29 +30,29 @@ struct Inner {
 
 /// Whether others write to the same store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Writers {
+pub enum WriterSharing {
     /// Only this process.
     Alone,
     /// Others too.
     Shared,
 }
 
-impl Watched {
+impl CommitNotifier {
     /// This store, watched by these. Nobody may have begun to write.
     pub async fn open(
         store: Arc<dyn Store>,
-        writers: Writers,
+        writers: WriterSharing,
         watchers: Vec<Arc<dyn CommitObserver>>,
     ) -> Result<ObservedStore<Self>, StoreError> {
         let tally = match writers {
-            Writers::Alone => Some(store.tally().await?),
-            Writers::Shared => None,
+            WriterSharing::Alone => Some(store.tally().await?),
+            WriterSharing::Shared => None,
         };
-        Ok(ObservedStore(Self(Arc::new(Inner { store, watchers, tally: Mutex::new(tally) }))))
+        Ok(ObservedStore(Self(Arc::new(CommitNotifierState { store, watchers, tally: Mutex::new(tally) }))))
     }
 }
 
-impl Inner {
+impl CommitNotifierState {
     async fn commit(self: Arc<Self>, commit: JournalCommit) -> Result<CommitReceipt, StoreError> {
         let milestones = CompletedItem::of(&commit);
         let moves: Vec<_> = commit.changes.iter().map(|change| (change.was, change.run.status())).collect();
@@ -88,13 +88,13 @@ impl Inner {
     }
 }
 
-type Committing = Pin<Box<dyn Future<Output = Result<CommitReceipt, StoreError>> + Send>>;
+type CommitFuture = Pin<Box<dyn Future<Output = Result<CommitReceipt, StoreError>> + Send>>;
 
 /// A commit that is seen to its end: whoever stops waiting for it (a client that hangs up) does not stop the writing,
 /// and so must not stop the counting either.
-struct SeenToItsEnd(Option<Committing>);
+struct DetachOnDrop(Option<CommitFuture>);
 
-impl Future for SeenToItsEnd {
+impl Future for DetachOnDrop {
     type Output = Result<CommitReceipt, StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -107,7 +107,7 @@ impl Future for SeenToItsEnd {
     }
 }
 
-impl Drop for SeenToItsEnd {
+impl Drop for DetachOnDrop {
     fn drop(&mut self) {
         if let (Some(committing), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
             runtime.spawn(committing);
@@ -115,13 +115,13 @@ impl Drop for SeenToItsEnd {
     }
 }
 
-impl StoreObserver for Watched {
+impl StoreObserver for CommitNotifier {
     fn store(&self) -> &dyn Store {
         &*self.0.store
     }
 
     fn commit(&self, commit: JournalCommit) -> StoreFuture<'_, CommitReceipt> {
-        Box::pin(SeenToItsEnd(Some(Box::pin(self.0.clone().commit(commit)))))
+        Box::pin(DetachOnDrop(Some(Box::pin(self.0.clone().commit(commit)))))
     }
 
     fn tally(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
@@ -133,9 +133,9 @@ impl StoreObserver for Watched {
     }
 }
 
-impl fmt::Debug for Watched {
+impl fmt::Debug for CommitNotifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watched").field("watchers", &self.0.watchers.len()).finish_non_exhaustive()
+        f.debug_struct("CommitNotifier").field("watchers", &self.0.watchers.len()).finish_non_exhaustive()
     }
 }
 
@@ -147,8 +147,8 @@ mod tests {
 
     use super::*;
 
-    async fn watched(store: &Arc<MemoryStore>) -> ObservedStore<Watched> {
-        Watched::open(store.clone(), Writers::Alone, vec![]).await.expect("it opens")
+    async fn watched(store: &Arc<MemoryStore>) -> ObservedStore<CommitNotifier> {
+        CommitNotifier::open(store.clone(), WriterSharing::Alone, vec![]).await.expect("it opens")
     }
 
     #[tokio::test]

@@ -9,8 +9,8 @@ use std::{
 };
 
 use abide::{
-    isolation::Isolator,
-    processes::{Keepers, Readiness},
+    isolation::ProgramIsolator,
+    processes::{KeeperProcesses, StandbyPolicy},
 };
 use abide_domain::process::ExitStatus;
 use abide_keeper::{
@@ -32,9 +32,9 @@ use tempfile::TempDir;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// A group of its own below the one of this test, which goes with everything in it.
-struct Base(ControlGroup);
+struct DelegatedBase(ControlGroup);
 
-impl Base {
+impl DelegatedBase {
     /// None, with a recorded skip, where this test cannot make groups.
     fn make(name: &str) -> Option<Self> {
         let made = own_group().and_then(|own| {
@@ -74,7 +74,7 @@ impl Base {
     }
 }
 
-impl Drop for Base {
+impl Drop for DelegatedBase {
     fn drop(&mut self) {
         self.0.kill().ok();
         self.0.wait_until_empty(MINUTE);
@@ -90,25 +90,28 @@ fn launcher(groups: Option<ControlGroupConfig>) -> KeeperLauncher {
     }
 }
 
-struct House {
+struct GroupDaemonFixture {
     folder: TempDir,
-    keepers: Keepers,
+    keepers: KeeperProcesses,
 }
 
-impl House {
-    fn new(groups: Option<ControlGroupConfig>, isolator: impl FnOnce(&Path) -> Option<Isolator>) -> Self {
+impl GroupDaemonFixture {
+    fn new(
+        groups: Option<ControlGroupConfig>,
+        isolator: impl FnOnce(&Path) -> Option<ProgramIsolator>,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("the test machine allows it");
         for name in ["workspaces/mine", "runs/mine", "keepers"] {
             fs::create_dir_all(folder.path().join(name)).expect("the test machine allows it");
         }
-        let keepers = Keepers {
+        let keepers = KeeperProcesses {
             directory: folder.path().join("keepers"),
             launcher: launcher(groups),
             env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
             isolator: isolator(folder.path()),
             retention: 1 << 20,
             children: Mutex::default(),
-            readiness: Readiness::None,
+            readiness: StandbyPolicy::None,
         };
         Self { folder, keepers }
     }
@@ -176,8 +179,8 @@ const DETACHED: &str = "(setsid sh -c '(setsid sleep 71001 &) ; sleep 71002 & ki
 
 #[test]
 fn everything_that_a_run_started_is_in_its_group_and_ends_with_it() {
-    let Some(base) = Base::make("ends") else { return };
-    let house = House::plain(base.groups());
+    let Some(base) = DelegatedBase::make("ends") else { return };
+    let house = GroupDaemonFixture::plain(base.groups());
     let pid = house.start("run-1", IsolationMode::Off, DETACHED).expect("it starts");
     let keeper = parent(pid);
     wait::until("all are there", || base.members().len() >= 6);
@@ -194,8 +197,8 @@ fn everything_that_a_run_started_is_in_its_group_and_ends_with_it() {
 /// SECURITY 10, and the keeper killed on top: nothing supervises what the agent has left.
 #[test]
 fn what_a_killed_keeper_leaves_ends_with_its_group_when_the_run_is_ended() {
-    let Some(base) = Base::make("killed") else { return };
-    let house = House::plain(base.groups());
+    let Some(base) = DelegatedBase::make("killed") else { return };
+    let house = GroupDaemonFixture::plain(base.groups());
     let pid = house.start("run-1", IsolationMode::Off, DETACHED).expect("it starts");
     wait::until("all are there", || base.members().len() >= 6);
     let members = base.members();
@@ -210,8 +213,8 @@ fn what_a_killed_keeper_leaves_ends_with_its_group_when_the_run_is_ended() {
 
 #[test]
 fn a_stopped_keeper_that_does_not_answer_is_killed_with_its_childs_group() {
-    let Some(base) = Base::make("silent") else { return };
-    let house = House::plain(base.groups());
+    let Some(base) = DelegatedBase::make("silent") else { return };
+    let house = GroupDaemonFixture::plain(base.groups());
     let pid = house.start("run-1", IsolationMode::Off, DETACHED).expect("it starts");
     wait::until("all are there", || base.members().len() >= 6);
     let (members, keeper) = (base.members(), parent(pid));
@@ -226,8 +229,8 @@ fn a_stopped_keeper_that_does_not_answer_is_killed_with_its_childs_group() {
 /// A keeper may be killed before it records its child, so the group has to be found without a record.
 #[test]
 fn a_sweep_ends_what_dead_keepers_left_and_spares_the_living() {
-    let Some(base) = Base::make("sweep") else { return };
-    let house = House::plain(base.groups());
+    let Some(base) = DelegatedBase::make("sweep") else { return };
+    let house = GroupDaemonFixture::plain(base.groups());
     let dead = house.start("run-1", IsolationMode::Off, DETACHED).expect("it starts");
     wait::until("all are there", || base.members().len() >= 6);
     let left = base.members();
@@ -259,22 +262,23 @@ fn without_a_usable_base_a_required_group_refuses_the_start_and_another_does_not
         limits: ControlGroupLimits::default(),
         required,
     };
-    let house = House::plain(groups(true));
+    let house = GroupDaemonFixture::plain(groups(true));
     let refused = house.start("run-1", IsolationMode::Off, "exit 3");
     assert!(
         matches!(&refused, Err(StartError::System(reason)) if reason.contains("control group") && reason.contains("sandbox.cgroup")),
         "{refused:?}"
     );
-    let house = House::plain(groups(false));
+    let house = GroupDaemonFixture::plain(groups(false));
     assert_eq!(house.run(IsolationMode::Off, "exit 3").1, ExitStatus::Code(3));
 }
 
 #[test]
 fn an_isolated_program_sees_its_group_and_cannot_leave_it() {
-    let Some(base) = Base::make("leave") else { return };
-    let isolator =
-        |home: &Path| Some(Isolator::new(home, Path::new(env!("CARGO_BIN_EXE_abide")), "/usr/bin:/bin"));
-    let house = House::new(Some(base.groups()), isolator);
+    let Some(base) = DelegatedBase::make("leave") else { return };
+    let isolator = |home: &Path| {
+        Some(ProgramIsolator::new(home, Path::new(env!("CARGO_BIN_EXE_abide")), "/usr/bin:/bin"))
+    };
+    let house = GroupDaemonFixture::new(Some(base.groups()), isolator);
     let path = base.0.path().display();
     let text = format!(
         "grep ^0:: /proc/self/cgroup; cat {path}/cgroup.procs >/dev/null && echo READ; \
@@ -294,7 +298,7 @@ fn an_isolated_program_sees_its_group_and_cannot_leave_it() {
 /// A session of the native agent: shell and keeper are confined together, so both are in the group.
 #[test]
 fn a_shell_that_is_confined_with_its_keeper_is_in_a_group_that_ends_both() {
-    let Some(base) = Base::make("shell") else { return };
+    let Some(base) = DelegatedBase::make("shell") else { return };
     let folder = tempfile::tempdir().expect("the test machine allows it");
     let launcher = launcher(Some(base.groups()));
     let hide = folder.path().join("hidden");
@@ -383,7 +387,7 @@ fn a_named_group_that_cannot_be_used_refuses_the_start_of_the_daemon() {
 /// The daemon itself is killed too: the next one ends what it finds.
 #[test]
 fn a_terminal_session_of_the_daemon_is_in_a_group_which_ends_with_it() {
-    let Some(base) = Base::make("session") else { return };
+    let Some(base) = DelegatedBase::make("session") else { return };
     let home = home().with("ABIDE_SANDBOX_CGROUP", &base.0.path().display().to_string());
     let daemon = home.start();
     assert!(daemon.is_ready(), "{}", home.complaints());
@@ -405,7 +409,7 @@ fn a_terminal_session_of_the_daemon_is_in_a_group_which_ends_with_it() {
 /// As systemd starts it with `Delegate=yes` and `DelegateSubgroup=daemon`: the mark is on the group above.
 #[test]
 fn auto_uses_the_group_that_was_delegated_and_no_other() {
-    let Some(base) = Base::make("auto") else { return };
+    let Some(base) = DelegatedBase::make("auto") else { return };
     let part = base.0.child("daemon").expect("it is a name");
     part.create().expect("the base is ours");
     let home = tempfile::tempdir().expect("the test machine allows it");

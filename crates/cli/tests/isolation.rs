@@ -11,8 +11,8 @@ use std::{
 };
 
 use abide::{
-    isolation::Isolator,
-    processes::{Keepers, Readiness},
+    isolation::ProgramIsolator,
+    processes::{KeeperProcesses, StandbyPolicy},
 };
 use abide_domain::process::ExitStatus;
 use abide_keeper::launch::KeeperLauncher;
@@ -24,13 +24,13 @@ use abide_testkit::{daemon, skip::skip};
 use tempfile::TempDir;
 
 /// A home with secrets, and a run that works in it.
-struct Home {
+struct IsolationTestHome {
     folder: TempDir,
-    keepers: Keepers,
+    keepers: KeeperProcesses,
     _door: UnixListener,
 }
 
-impl Home {
+impl IsolationTestHome {
     fn new(path: &str) -> Self {
         let folder = tempfile::tempdir().expect("the test machine allows it");
         let at = |name: &str| folder.path().join(name);
@@ -45,7 +45,7 @@ impl Home {
         fs::write(at("runs/mine/settings"), "PRIVATE").expect("the test machine allows it");
         let door = UnixListener::bind(at("keepers/runs/other/socket")).expect("the test machine allows it");
         let binary = PathBuf::from(env!("CARGO_BIN_EXE_abide"));
-        let keepers = Keepers {
+        let keepers = KeeperProcesses {
             directory: at("keepers"),
             launcher: KeeperLauncher {
                 program: binary.clone(),
@@ -53,10 +53,10 @@ impl Home {
                 groups: None,
             },
             env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
-            isolator: Some(Isolator::new(folder.path(), &binary, path)),
+            isolator: Some(ProgramIsolator::new(folder.path(), &binary, path)),
             retention: 1 << 20,
             children: Mutex::default(),
-            readiness: Readiness::None,
+            readiness: StandbyPolicy::None,
         };
         Self { folder, keepers, _door: door }
     }
@@ -142,7 +142,7 @@ true
 "#;
 
 /// The test below, started as a program of its own.
-fn connects(home: &Home, isolation: IsolationMode) -> bool {
+fn connects(home: &IsolationTestHome, isolation: IsolationMode) -> bool {
     let own = std::env::current_exe().expect("the test machine allows it").to_string_lossy().into_owned();
     let argv = [own.as_str(), "--exact", "a_program_that_connects", "--ignored", "--nocapture"];
     let (printed, _) = home.run(isolation, &argv).expect("the test machine allows it");
@@ -166,7 +166,7 @@ fn a_program_that_connects() {
 
 #[test]
 fn an_isolated_program_finds_no_token_no_database_no_secret_and_no_socket() {
-    let home = Home::new("/usr/bin:/bin");
+    let home = IsolationTestHome::new("/usr/bin:/bin");
     let (found, _) = home.script(IsolationMode::Off, SEARCH).expect("the test machine allows it");
     assert!(found.contains("SECRET"), "without isolation all of it is there: {found}");
     assert!(connects(&home, IsolationMode::Off));
@@ -180,7 +180,7 @@ fn an_isolated_program_finds_no_token_no_database_no_secret_and_no_socket() {
 
 #[test]
 fn an_isolated_program_works_in_its_workspace_as_itself() {
-    let home = Home::new("/usr/bin:/bin");
+    let home = IsolationTestHome::new("/usr/bin:/bin");
     let work = "id -u; id -g; cat ../../runs/mine/settings; echo; echo kept > made; pwd; kill -0 $PPID && echo seen; \
                 touch \"$HIDDEN/made\" 2>/dev/null || echo refused; exit 7";
     let (printed, exit) = home.script(IsolationMode::Namespace, work).expect("the test machine allows it");
@@ -193,7 +193,7 @@ fn an_isolated_program_works_in_its_workspace_as_itself() {
 
 #[test]
 fn an_isolated_program_gains_no_privileges_and_a_missing_one_is_named() {
-    let home = Home::new("/usr/bin:/bin");
+    let home = IsolationTestHome::new("/usr/bin:/bin");
     let (printed, _) = home
         .script(IsolationMode::Namespace, "grep NoNewPrivs /proc/self/status")
         .expect("the test machine allows it");
@@ -204,7 +204,7 @@ fn an_isolated_program_gains_no_privileges_and_a_missing_one_is_named() {
 
 #[test]
 fn with_landlock_alone_secrets_cannot_be_read_and_the_workspace_can_be_written() {
-    let home = Home::new("/usr/bin:/bin");
+    let home = IsolationTestHome::new("/usr/bin:/bin");
     let text = "cat \"$HIDDEN/token\" \"$HIDDEN/abide.db\" \"$HIDDEN/keepers/runs/other/secret\" ../../token 2>/dev/null; \
                 cat ../../runs/mine/settings; echo kept > made && cat made";
     let (printed, _) = home.script(IsolationMode::Landlock, text).expect("the test machine allows it");
@@ -213,7 +213,7 @@ fn with_landlock_alone_secrets_cannot_be_read_and_the_workspace_can_be_written()
 
 #[test]
 fn a_workspace_that_shows_the_home_is_refused() {
-    let home = Home::new("/usr/bin:/bin");
+    let home = IsolationTestHome::new("/usr/bin:/bin");
     for workspace in [home.path().to_owned(), home.path().join("keepers"), home.path().join("workspaces")] {
         let workspace = workspace.to_string_lossy().into_owned();
         let launch = launch(&["true"], vec![]);
@@ -258,7 +258,7 @@ const UNSHARE: i64 = if cfg!(target_arch = "x86_64") { 272 } else { 97 };
 #[test]
 fn without_namespaces_auto_runs_with_a_warning_and_a_named_mechanism_refuses() {
     without(&[UNSHARE], || {
-        let home = Home::new("");
+        let home = IsolationTestHome::new("");
         let warning = home.warning(IsolationMode::Auto).expect("the test machine allows it");
         assert!(warning.contains("not isolated") && warning.contains("namespace"), "{warning}");
         assert_eq!(
@@ -280,7 +280,7 @@ fn without_namespaces_auto_runs_with_a_warning_and_a_named_mechanism_refuses() {
 #[test]
 fn without_landlock_namespaces_still_hide_and_landlock_refuses() {
     without(&[LANDLOCK_CREATE_RULESET], || {
-        let home = Home::new("/usr/bin:/bin");
+        let home = IsolationTestHome::new("/usr/bin:/bin");
         assert_eq!(home.script(IsolationMode::Auto, SEARCH).expect("the test machine allows it").0, "");
         let refused = home.script(IsolationMode::Landlock, "echo here");
         assert!(
@@ -292,7 +292,7 @@ fn without_landlock_namespaces_still_hide_and_landlock_refuses() {
 
 #[test]
 fn without_bubblewrap_the_helper_makes_the_namespace() {
-    let home = Home::new("");
+    let home = IsolationTestHome::new("");
     assert_eq!(home.script(IsolationMode::Namespace, SEARCH).expect("the test machine allows it").0, "");
 }
 
@@ -300,7 +300,7 @@ fn without_bubblewrap_the_helper_makes_the_namespace() {
 fn where_the_helper_may_not_make_namespaces_bubblewrap_does() {
     let Some(folder) = bubblewrap() else { return skip("no bubblewrap is installed") };
     without(&[UNSHARE], || {
-        let home = Home::new(&folder.to_string_lossy());
+        let home = IsolationTestHome::new(&folder.to_string_lossy());
         assert_eq!(home.warning(IsolationMode::Auto), None);
         let text = "cat \"$HIDDEN/token\" ../../token 2>/dev/null; cat ../../runs/mine/settings; echo kept > made; exit 7";
         assert_eq!(
@@ -386,7 +386,7 @@ fn the_sandboxes_of_codex_and_claude_work_inside() {
     let try_to_write =
         "echo inside; touch made; touch /var/tmp/abide-outside && echo WROTE; cat \"$HIDDEN/token\"; true";
     let expected = ("inside\n".to_owned(), ExitStatus::Code(0));
-    let home = Home::new("/usr/bin:/bin");
+    let home = IsolationTestHome::new("/usr/bin:/bin");
     let workspace = home.path().join("workspaces/mine");
     let folder = workspace.to_string_lossy().into_owned();
     match codex() {

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, sync::Mutex};
 
-use abide::processes::{Keepers, Readiness};
+use abide::processes::{KeeperProcesses, StandbyPolicy};
 use abide_domain::process::ExitStatus;
 use abide_keeper::{
     launch::KeeperLauncher,
@@ -16,8 +16,8 @@ use abide_ports::{
 use abide_testkit::wait;
 use rustix::process::Pid;
 
-fn keepers(home: &tempfile::TempDir) -> Keepers {
-    Keepers {
+fn keepers(home: &tempfile::TempDir) -> KeeperProcesses {
+    KeeperProcesses {
         directory: home.path().join("keepers"),
         launcher: KeeperLauncher {
             program: PathBuf::from(env!("CARGO_BIN_EXE_abide")),
@@ -28,7 +28,7 @@ fn keepers(home: &tempfile::TempDir) -> Keepers {
         isolator: None,
         retention: 1 << 20,
         children: Mutex::default(),
-        readiness: Readiness::None,
+        readiness: StandbyPolicy::None,
     }
 }
 
@@ -45,12 +45,12 @@ fn script(text: &str) -> ProcessSpec {
     }
 }
 
-fn start(keepers: &Keepers, home: &tempfile::TempDir, name: &str) -> Result<u32, StartError> {
+fn start(keepers: &KeeperProcesses, home: &tempfile::TempDir, name: &str) -> Result<u32, StartError> {
     start_script(keepers, home, name, "echo here; exec sleep 1000")
 }
 
 fn start_script(
-    keepers: &Keepers,
+    keepers: &KeeperProcesses,
     home: &tempfile::TempDir,
     name: &str,
     text: &str,

@@ -20,30 +20,30 @@ use abide_agent::{
 };
 use serde_json::{Value, json};
 
-use crate::words::Words;
+use crate::words::TextGenerator;
 
 /// Writes a story: thinks, reads, works in sessions and ends them, until there are enough events.
-pub(crate) struct Author<'a> {
-    pub(crate) words: Words,
-    pub(crate) written: &'a Written,
+pub(crate) struct ScriptedAuthor<'a> {
+    pub(crate) words: TextGenerator,
+    pub(crate) written: &'a WritingProgress,
     pub(crate) calls: u64,
 }
 
 /// How far a story is, and which session is open in it.
 #[derive(Default)]
-pub(crate) struct Written {
+pub(crate) struct WritingProgress {
     pub(crate) events: std::cell::Cell<u64>,
     pub(crate) enough: u64,
     session: std::cell::RefCell<Option<String>>,
 }
 
-impl Written {
+impl WritingProgress {
     pub(crate) fn until(enough: u64) -> Self {
         Self { enough, ..Self::default() }
     }
 }
 
-impl ChatModel for Author<'_> {
+impl ChatModel for ScriptedAuthor<'_> {
     fn think(
         &mut self,
         request: &ModelRequest<'_>,
@@ -77,7 +77,7 @@ impl ChatModel for Author<'_> {
     }
 }
 
-impl Author<'_> {
+impl ScriptedAuthor<'_> {
     fn reading(&mut self) -> ModelToolCall {
         let line = self.words.below(900);
         self.call("read", &json!({ "path": "crates/store/src/lib.rs", "from": line, "lines": 40 }))
@@ -94,12 +94,12 @@ impl Author<'_> {
 }
 
 /// Asks the real model's client so often, and then wants to stop.
-pub(crate) struct Limited {
+pub(crate) struct LimitedModel {
     pub(crate) client: ModelClient,
     pub(crate) left: usize,
 }
 
-impl ChatModel for Limited {
+impl ChatModel for LimitedModel {
     fn think(
         &mut self,
         request: &ModelRequest<'_>,
@@ -111,24 +111,24 @@ impl ChatModel for Limited {
 }
 
 /// Hands whose tools have done everything already.
-pub(crate) struct Idle<'a> {
+pub(crate) struct NoopToolRunner<'a> {
     /// What tools will have printed.
     pub(crate) outputs: VecDeque<String>,
-    pub(crate) words: Words,
+    pub(crate) words: TextGenerator,
     /// How long each call took.
     pub(crate) took: Vec<Duration>,
-    pub(crate) written: &'a Written,
+    pub(crate) written: &'a WritingProgress,
     pub(crate) sessions: u64,
 }
 
-impl<'a> Idle<'a> {
-    pub(crate) fn new(written: &'a Written, seed: u64) -> Self {
+impl<'a> NoopToolRunner<'a> {
+    pub(crate) fn new(written: &'a WritingProgress, seed: u64) -> Self {
         let outputs = VecDeque::new();
-        Self { outputs, words: Words::new(seed), took: Vec::new(), written, sessions: 0 }
+        Self { outputs, words: TextGenerator::new(seed), took: Vec::new(), written, sessions: 0 }
     }
 }
 
-impl ToolRunner for Idle<'_> {
+impl ToolRunner for NoopToolRunner<'_> {
     fn carry_out(&mut self, action_id: &str, tool: &ToolDefinition, _: &RawArguments) -> ActionOutcome {
         let began = Instant::now();
         let text = self.outputs.pop_front().unwrap_or_else(|| self.words.output());
@@ -181,9 +181,9 @@ impl ToolRunner for Idle<'_> {
 }
 
 /// Only counts.
-pub(crate) struct Counting<'a>(pub(crate) &'a Written);
+pub(crate) struct CountingObserver<'a>(pub(crate) &'a WritingProgress);
 
-impl AgentObserver for Counting<'_> {
+impl AgentObserver for CountingObserver<'_> {
     fn happened(&mut self, entry: &AgentJournalEntry, _: &str) {
         self.0.events.set(entry.seq);
     }

@@ -21,7 +21,7 @@ use crate::{figures::now, ours::PROMPT};
 
 /// What a turn of the bare program took, in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bare {
+pub(crate) struct BareTurnTimes {
     /// Until the line that names the session was read.
     pub(crate) session: f64,
     /// Until it had been given its input.
@@ -36,7 +36,7 @@ pub(crate) fn turn(
     kind: ProfileKind,
     home: &Path,
     env: &[(String, String)],
-) -> Result<Bare, String> {
+) -> Result<BareTurnTimes, String> {
     let fresh = abide::clock::SystemClock.stamp().fresh;
     let named = match kind {
         ProfileKind::Resumable => entry.engine.name_session(&uuid::Uuid::from_u128(fresh.0).to_string()),
@@ -122,7 +122,7 @@ pub(crate) fn turn(
         None => gone,
     };
     let since = |at: i64| (at - started) as f64;
-    Ok(Bare { session: since(session), fed: since(fed), whole: since(whole) })
+    Ok(BareTurnTimes { session: since(session), fed: since(fed), whole: since(whole) })
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is what the keeper is compared with")]

@@ -16,7 +16,7 @@ use abide_testkit::engine::Story;
 const LENGTHS: [usize; 7] = [200, 500, 1_000, 2_000, 5_000, 10_000, 20_000];
 
 /// What is fed to one interpreter.
-pub(crate) struct Passage {
+pub(crate) struct RecordedPassage {
     story: Story,
     /// What comes before, and is not timed.
     opening: Vec<u8>,
@@ -25,12 +25,12 @@ pub(crate) struct Passage {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Size {
+pub(crate) enum LineLength {
     Recorded,
     Stretched,
 }
 
-impl Passage {
+impl RecordedPassage {
     /// All passages of an engine.
     pub(crate) fn all(engine: &dyn Engine) -> Vec<Self> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engines/transcripts").join(engine.name());
@@ -110,10 +110,10 @@ impl Passage {
     }
 
     /// At least this many bytes of the middle, over and over; nothing if none of its lines can be so long.
-    pub(crate) fn repeated(&self, size: Size, least: usize) -> Vec<u8> {
+    pub(crate) fn repeated(&self, size: LineLength, least: usize) -> Vec<u8> {
         let lines: Vec<Vec<u8>> = match size {
-            Size::Recorded => self.middle.clone(),
-            Size::Stretched => {
+            LineLength::Recorded => self.middle.clone(),
+            LineLength::Stretched => {
                 let stretched =
                     self.middle.iter().flat_map(|line| LENGTHS.map(|length| stretched(line, length)));
                 stretched.filter(|line| line.len() >= LENGTHS[0]).collect()

@@ -13,7 +13,7 @@ use std::{
 use abide::{
     catalogue::{EngineCatalogue, EngineConfig},
     clock::SystemClock,
-    processes::{Keepers, Readiness},
+    processes::{KeeperProcesses, StandbyPolicy},
 };
 use abide_daemon::{DaemonDeps, EffectExecutor, RequestError, RunService};
 use abide_domain::{
@@ -34,7 +34,7 @@ use abide_ports::{
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::watched::{Kind, Seen, Watched};
+use crate::watched::{OutputTimeKind, ProcessTimes, TimedProcesses};
 
 /// What the agent is asked.
 pub(crate) const PROMPT: &str = "stone 1 of the wall";
@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(240);
 const MANY: usize = 10_000;
 
 /// A daemon's inside, for one engine.
-pub(crate) struct House {
+pub(crate) struct BenchDaemon {
     engine: String,
     home: PathBuf,
     pub(crate) entry: InstalledEngine,
@@ -52,14 +52,14 @@ pub(crate) struct House {
     store: Arc<dyn Store>,
     desk: Arc<RunService>,
     performer: EffectExecutor,
-    processes: Arc<Watched>,
+    processes: Arc<TimedProcesses>,
     runtime: Runtime,
     _ledger: TempDir,
 }
 
 /// What a turn through us took, in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ours {
+pub(crate) struct DaemonTurnTimes {
     pub(crate) kind: ProfileKind,
     /// From the run's creation until its first turn was ordered: its program is examined.
     pub(crate) examined: f64,
@@ -81,7 +81,7 @@ pub(crate) struct Ours {
     pub(crate) ending: f64,
 }
 
-impl Ours {
+impl DaemonTurnTimes {
     /// All of it together.
     pub(crate) fn own(&self) -> f64 {
         self.performing + self.keeping + self.after()
@@ -93,7 +93,7 @@ impl Ours {
     }
 }
 
-impl House {
+impl BenchDaemon {
     pub(crate) fn build(engine: &str, home: &Path, config: EngineConfig) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let binary = PathBuf::from(env!("CARGO_BIN_EXE_abide"));
@@ -101,7 +101,7 @@ impl House {
             [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("LANG", "C.UTF-8"), ("TERM", "dumb")]
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .to_vec();
-        let processes = Arc::new(Watched::new(Keepers {
+        let processes = Arc::new(TimedProcesses::new(KeeperProcesses {
             isolator: None,
             directory: home.join("keepers"),
             launcher: KeeperLauncher {
@@ -112,7 +112,7 @@ impl House {
             env: env.clone(),
             retention: 1 << 30,
             children: Mutex::default(),
-            readiness: Readiness::One(Arc::default()),
+            readiness: StandbyPolicy::One(Arc::default()),
         }));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -138,7 +138,7 @@ impl House {
                 clock,
                 catalogue,
                 processes: processes.clone(),
-                workspaces: Arc::new(abide::workspace::Folders),
+                workspaces: Arc::new(abide::workspace::LocalWorkspaces),
                 private: home.join("runs").to_string_lossy().into_owned(),
                 recovery_max: abide_domain::time::Seconds(300),
                 contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
@@ -151,7 +151,7 @@ impl House {
     }
 
     /// Runs one turn, to its end and the end of its process.
-    pub(crate) fn turn(&self) -> Result<Ours, String> {
+    pub(crate) fn turn(&self) -> Result<DaemonTurnTimes, String> {
         let run_id = RunId(SystemClock.stamp().fresh);
         let (run, journal) = self.runtime.block_on(async {
             let mut changes = self.performer.changes();
@@ -223,7 +223,7 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for BenchDaemon {
     fn drop(&mut self) {
         for name in self.processes.names() {
             let _nothing_more_to_do = self.processes.end(&name);
@@ -232,7 +232,7 @@ impl Drop for House {
 }
 
 /// Where the time went, from what was written down and what was seen.
-fn taken_apart(kind: ProfileKind, journal: &[JournalEntry], seen: &Seen) -> Option<Ours> {
+fn taken_apart(kind: ProfileKind, journal: &[JournalEntry], seen: &ProcessTimes) -> Option<DaemonTurnTimes> {
     let when = |wanted: fn(&RunEvent) -> bool| {
         journal.iter().find(|entry| wanted(&entry.event)).map(|entry| entry.stamp.at.0)
     };
@@ -246,22 +246,23 @@ fn taken_apart(kind: ProfileKind, journal: &[JournalEntry], seen: &Seen) -> Opti
         asked.chain(gone).chain([seen.end_called]).filter(|at| *at > stamp).min()
     };
     let heard_before = |stamp: i64| {
-        let before = seen.heard.iter().filter(|piece| piece.kind != Kind::Other && piece.returned <= stamp);
+        let before =
+            seen.heard.iter().filter(|piece| piece.kind != OutputTimeKind::Other && piece.returned <= stamp);
         before.max_by_key(|piece| piece.returned)
     };
     let spawned = seen.spawned?;
     let first_words =
-        seen.heard.iter().find(|piece| piece.kind == Kind::Stdout).map(|piece| piece.returned)?;
+        seen.heard.iter().find(|piece| piece.kind == OutputTimeKind::Stdout).map(|piece| piece.returned)?;
     // A session that we named ourselves is no news, and then its first words are the ones that name it.
     let announced = when(|event| matches!(event, RunEvent::HandleAnnounced { .. })).unwrap_or(first_words);
     let (named_heard, named) = (heard_before(announced)?.returned, committed(announced)?);
     let end = heard_before(ended)?;
     // Some programs say that their turn is over; of others it is known when they are gone.
     let (end_heard, last) = match end.kind {
-        Kind::Exited => (end.returned, seen.exited?),
-        Kind::Stdout | Kind::Other => (end.returned, end.returned),
+        OutputTimeKind::Exited => (end.returned, seen.exited?),
+        OutputTimeKind::Stdout | OutputTimeKind::Other => (end.returned, end.returned),
     };
-    Some(Ours {
+    Some(DaemonTurnTimes {
         kind,
         examined: (ordered - created) as f64,
         to_handle: (named_heard - ordered) as f64,

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use abide::processes::Keepers;
+use abide::processes::KeeperProcesses;
 use abide_domain::{
     process::{ExitStatus, ProcessBinding},
     time::Timestamp,
@@ -27,13 +27,13 @@ use crate::figures::now;
 
 /// What was seen of one process. All times are microseconds on the system's clock.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ProcessTimes {
     pub(crate) start_called: i64,
     /// When its keeper was about to start it, as that noted.
     pub(crate) spawned: Option<i64>,
     /// When it ran and had its input.
     pub(crate) start_returned: i64,
-    pub(crate) heard: Vec<Piece>,
+    pub(crate) heard: Vec<OutputTime>,
     /// When it went, as its keeper recorded.
     pub(crate) exited: Option<i64>,
     pub(crate) end_called: i64,
@@ -41,16 +41,16 @@ pub(crate) struct Seen {
 
 /// One piece of news.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct OutputTime {
     /// When it was asked for: everything before it is committed.
     pub(crate) called: i64,
     /// When it came.
     pub(crate) returned: i64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: OutputTimeKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum OutputTimeKind {
     Stdout,
     Exited,
     Other,
@@ -59,32 +59,32 @@ pub(crate) enum Kind {
 /// How long a keeper may take to answer.
 const PATIENCE_MS: u64 = 10_000;
 
-type Log = Arc<Mutex<BTreeMap<String, Seen>>>;
+type ProcessLog = Arc<Mutex<BTreeMap<String, ProcessTimes>>>;
 
 /// Keepers, watched.
 #[derive(Debug)]
-pub(crate) struct Watched {
-    pub(crate) keepers: Keepers,
-    log: Log,
+pub(crate) struct TimedProcesses {
+    pub(crate) keepers: KeeperProcesses,
+    log: ProcessLog,
 }
 
-impl Watched {
-    pub(crate) fn new(keepers: Keepers) -> Self {
-        Self { keepers, log: Log::default() }
+impl TimedProcesses {
+    pub(crate) fn new(keepers: KeeperProcesses) -> Self {
+        Self { keepers, log: ProcessLog::default() }
     }
 
     /// What was seen of the process of that name.
-    pub(crate) fn seen(&self, name: &str) -> Option<Seen> {
+    pub(crate) fn seen(&self, name: &str) -> Option<ProcessTimes> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).remove(name)
     }
 
-    fn note(&self, name: &str, note: impl FnOnce(&mut Seen)) {
+    fn note(&self, name: &str, note: impl FnOnce(&mut ProcessTimes)) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         note(log.entry(name.to_owned()).or_default());
     }
 }
 
-impl Processes for Watched {
+impl Processes for TimedProcesses {
     fn start(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
         let called = now();
         let started = self.keepers.start(name, start);
@@ -103,7 +103,7 @@ impl Processes for Watched {
 
     fn follow(&self, name: &str, from: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
         let inner = self.keepers.follow(name, from)?;
-        Ok(Box::new(Watching { inner, name: name.to_owned(), log: self.log.clone() }))
+        Ok(Box::new(TimedFollow { inner, name: name.to_owned(), log: self.log.clone() }))
     }
 
     fn write(&self, name: &str, write: &StdinWrite<'_>) -> Result<(), ProcessUnreachable> {
@@ -139,27 +139,27 @@ impl Processes for Watched {
     }
 }
 
-struct Watching {
+struct TimedFollow {
     inner: Box<dyn OutputFollower>,
     name: String,
-    log: Log,
+    log: ProcessLog,
 }
 
-impl OutputFollower for Watching {
+impl OutputFollower for TimedFollow {
     fn next(&mut self, patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         let called = now();
         let heard = self.inner.next(patience);
         let returned = now();
         let kind = match &heard {
-            Ok(ProcessOutput::Stdout(_)) => Kind::Stdout,
-            Ok(ProcessOutput::Exited(_)) => Kind::Exited,
+            Ok(ProcessOutput::Stdout(_)) => OutputTimeKind::Stdout,
+            Ok(ProcessOutput::Exited(_)) => OutputTimeKind::Exited,
             Ok(ProcessOutput::Stderr(_) | ProcessOutput::Missing(_) | ProcessOutput::Nothing) | Err(_) => {
-                Kind::Other
+                OutputTimeKind::Other
             }
         };
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = log.entry(self.name.clone()).or_default();
-        seen.heard.push(Piece { called, returned, kind });
+        seen.heard.push(OutputTime { called, returned, kind });
         heard
     }
 }

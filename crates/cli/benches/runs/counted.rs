@@ -20,17 +20,17 @@ use abide_store::wrapped::{ObservedStore, StoreObserver};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-type Watchers = BTreeMap<RunId, mpsc::UnboundedSender<Arc<Run>>>;
+type QuestionWatchers = BTreeMap<RunId, mpsc::UnboundedSender<Arc<Run>>>;
 
-pub(crate) struct Counted {
+pub(crate) struct CountingStore {
     inner: Arc<dyn Store>,
-    pub(crate) counts: Counts,
-    watchers: Mutex<Watchers>,
+    pub(crate) counts: CommitCounters,
+    watchers: Mutex<QuestionWatchers>,
 }
 
 /// What was counted.
 #[derive(Default)]
-pub(crate) struct Counts {
+pub(crate) struct CommitCounters {
     commits: AtomicU64,
     finished: AtomicU64,
     reads: AtomicU64,
@@ -38,13 +38,13 @@ pub(crate) struct Counts {
     rows: Mutex<Option<Vec<Vec<usize>>>>,
 }
 
-pub(crate) struct Count {
+pub(crate) struct CommitCounts {
     pub(crate) commits: u64,
     pub(crate) finished: u64,
     pub(crate) reads: u64,
 }
 
-impl Counts {
+impl CommitCounters {
     pub(crate) fn reset(&self) {
         for count in [&self.commits, &self.finished, &self.reads] {
             count.store(0, Ordering::Relaxed);
@@ -52,9 +52,13 @@ impl Counts {
         *lock(&self.rows) = None;
     }
 
-    pub(crate) fn read(&self) -> Count {
+    pub(crate) fn read(&self) -> CommitCounts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Count { commits: read(&self.commits), finished: read(&self.finished), reads: read(&self.reads) }
+        CommitCounts {
+            commits: read(&self.commits),
+            finished: read(&self.finished),
+            reads: read(&self.reads),
+        }
     }
 
     pub(crate) fn look_at_rows(&self) {
@@ -66,9 +70,9 @@ impl Counts {
     }
 }
 
-impl Counted {
+impl CountingStore {
     pub(crate) fn around(inner: Arc<dyn Store>) -> ObservedStore<Self> {
-        ObservedStore(Self { inner, counts: Counts::default(), watchers: Mutex::default() })
+        ObservedStore(Self { inner, counts: CommitCounters::default(), watchers: Mutex::default() })
     }
 
     /// Hears of a run whenever a commit leaves it with a question or at its end.
@@ -122,7 +126,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl StoreObserver for Counted {
+impl StoreObserver for CountingStore {
     fn store(&self) -> &dyn Store {
         &*self.inner
     }

@@ -18,21 +18,21 @@ use abide_ports::{clock::Clock, processes::ProcessOutput};
 use abide_store::wrapped::ObservedStore;
 use abide_testkit::actor::{Actors, BareStage, OnlyActor, Part};
 
-use crate::{counted::Counted, now};
+use crate::{counted::CountingStore, now};
 
 #[derive(Clone)]
-pub(crate) struct House {
-    pub(crate) store: Arc<ObservedStore<Counted>>,
+pub(crate) struct CycleBenchDaemon {
+    pub(crate) store: Arc<ObservedStore<CountingStore>>,
     desk: Arc<RunService>,
     performer: EffectExecutor,
 }
 
-impl House {
+impl CycleBenchDaemon {
     /// A house with so many slots.
     pub(crate) async fn build(folder: &Path, slots: usize) -> Self {
         let url = format!("sqlite:{}/abide.db", folder.display());
         let inner = abide_store::registry::open(&url).await.expect("the store opens");
-        let (store, clock) = (Arc::new(Counted::around(inner)), Arc::new(SystemClock));
+        let (store, clock) = (Arc::new(CountingStore::around(inner)), Arc::new(SystemClock));
         let desk = RunService::open(store.clone(), clock.clone(), slots).await.expect("the desk opens");
         let desk = Arc::new(desk);
         let performer = EffectExecutor::new(DaemonDeps {

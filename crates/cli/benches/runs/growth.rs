@@ -41,8 +41,8 @@ const MOST: f64 = 1.2;
 
 pub(crate) async fn bench(runs: usize) -> bool {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on disk");
-    let mut few = Place::filled(folder.path(), "few", FEW_RUNS).await;
-    let mut many = Place::filled(folder.path(), "many", runs).await;
+    let mut few = GrowthDatabase::filled(folder.path(), "few", FEW_RUNS).await;
+    let mut many = GrowthDatabase::filled(folder.path(), "many", runs).await;
     println!("\n{FEW_RUNS} against {runs} finished runs; the quickest tenths of {SAMPLES} times each");
     let mut passed = true;
     for (operation, samples) in OPERATIONS {
@@ -71,7 +71,7 @@ pub(crate) async fn bench(runs: usize) -> bool {
 
 /// What people and the daemon do all the time.
 #[derive(Clone, Copy, Debug)]
-enum Operation {
+enum GrowthOperation {
     Create,
     Reply,
     ReadRun,
@@ -85,7 +85,7 @@ enum Operation {
     Open,
 }
 
-impl Operation {
+impl GrowthOperation {
     /// How often it is done before it is timed. A daemon that has been at work for a while has the upper pages of its
     /// tables at hand, however large they are; one that has just started has not, however small.
     fn warm_up(self) -> usize {
@@ -102,24 +102,24 @@ impl Operation {
     }
 }
 
-const OPERATIONS: [(Operation, usize); 10] = [
-    (Operation::Create, SAMPLES),
-    (Operation::Reply, SAMPLES),
-    (Operation::ReadRun, SAMPLES),
-    (Operation::ReadAnyRun, SAMPLES),
-    (Operation::ListRuns, SAMPLES),
-    (Operation::Inbox, SAMPLES),
-    (Operation::DueDeadlines, SAMPLES),
-    (Operation::Owed, SAMPLES),
-    (Operation::EventsPage, SAMPLES),
-    (Operation::Open, OPENINGS),
+const OPERATIONS: [(GrowthOperation, usize); 10] = [
+    (GrowthOperation::Create, SAMPLES),
+    (GrowthOperation::Reply, SAMPLES),
+    (GrowthOperation::ReadRun, SAMPLES),
+    (GrowthOperation::ReadAnyRun, SAMPLES),
+    (GrowthOperation::ListRuns, SAMPLES),
+    (GrowthOperation::Inbox, SAMPLES),
+    (GrowthOperation::DueDeadlines, SAMPLES),
+    (GrowthOperation::Owed, SAMPLES),
+    (GrowthOperation::EventsPage, SAMPLES),
+    (GrowthOperation::Open, OPENINGS),
 ];
 
 /// How long a page is.
 const PAGE: usize = 20;
 
 /// A database and the desk on it. It has no slots, so nothing is performed.
-struct Place {
+struct GrowthDatabase {
     url: String,
     open: Option<(Arc<dyn Store>, RunService)>,
     questions: Vec<InteractionId>,
@@ -127,7 +127,7 @@ struct Place {
     next: usize,
 }
 
-impl Place {
+impl GrowthDatabase {
     async fn filled(folder: &Path, name: &str, runs: usize) -> Self {
         let url = format!("sqlite:{}/{name}.db", folder.display());
         let mut place = Self { url, open: None, questions: vec![], finished: vec![], next: 0 };
@@ -161,9 +161,9 @@ impl Place {
         self.open = Some((store, desk));
     }
 
-    async fn time(&mut self, operation: Operation) -> Duration {
+    async fn time(&mut self, operation: GrowthOperation) -> Duration {
         self.next += 1;
-        if let Operation::Open = operation {
+        if let GrowthOperation::Open = operation {
             // Closing is no part of it.
             self.open = None;
             let start = now();
@@ -174,34 +174,34 @@ impl Place {
         let any = self.next * 7919 % self.finished.len();
         // As many different ones in both, from one end to the other: only how much lies around them differs.
         let some = any - any % (self.finished.len() / FEW_RUNS).max(1);
-        let replies = matches!(operation, Operation::Reply);
+        let replies = matches!(operation, GrowthOperation::Reply);
         let question = if replies { self.questions.pop() } else { None };
         let head = store.head().await.expect("it answers");
         let (start, page) = (now(), PageRequest::first(PAGE));
         match operation {
-            Operation::Create => {
+            GrowthOperation::Create => {
                 let run_id = RunId(SystemClock.stamp().fresh);
                 drop(desk.create(new_run(run_id)).await.expect("it is created"));
             }
-            Operation::Reply => {
+            GrowthOperation::Reply => {
                 let interaction_id = question.expect("there are enough questions");
                 let by = ReplyAuthor::Person("ada".to_owned());
                 let reply =
                     InteractionReply { interaction_id, text: "this".to_owned(), by, idempotency_key: None };
                 drop(desk.reply(reply).await.expect("it is taken"));
             }
-            Operation::ReadRun => drop(store.run(self.finished[some]).await.expect("it answers")),
-            Operation::ReadAnyRun => drop(store.run(self.finished[any]).await.expect("it answers")),
-            Operation::ListRuns => drop(store.runs(None, page).await.expect("it answers")),
-            Operation::Inbox => drop(store.open_interactions(page).await.expect("it answers")),
-            Operation::DueDeadlines => {
+            GrowthOperation::ReadRun => drop(store.run(self.finished[some]).await.expect("it answers")),
+            GrowthOperation::ReadAnyRun => drop(store.run(self.finished[any]).await.expect("it answers")),
+            GrowthOperation::ListRuns => drop(store.runs(None, page).await.expect("it answers")),
+            GrowthOperation::Inbox => drop(store.open_interactions(page).await.expect("it answers")),
+            GrowthOperation::DueDeadlines => {
                 drop(store.due(SystemClock.stamp().at, PAGE).await.expect("it answers"));
             }
-            Operation::Owed => drop(store.owed(None, PAGE).await.expect("it answers")),
-            Operation::EventsPage => {
+            GrowthOperation::Owed => drop(store.owed(None, PAGE).await.expect("it answers")),
+            GrowthOperation::EventsPage => {
                 drop(store.entries(JournalSeq(head.0 / 2), PAGE).await.expect("it answers"));
             }
-            Operation::Open => {}
+            GrowthOperation::Open => {}
         }
         start.elapsed()
     }

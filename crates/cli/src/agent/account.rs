@@ -20,7 +20,7 @@ use super::SESSIONS;
 
 /// A journal, in figures.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Account {
+pub(crate) struct AgentAccount {
     /// Where it lies.
     pub(crate) state: PathBuf,
     pub(crate) runs: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Account {
     pub(crate) broken: Option<String>,
 }
 
-impl Account {
+impl AgentAccount {
     /// What the agent of that session has in this workspace; none if no agent was here.
     pub(crate) fn of(workspace: &str, session: &str) -> Option<Self> {
         let state = StateDirectory::open(Path::new(workspace), &Path::new(SESSIONS).join(session)).ok()?;

@@ -18,13 +18,13 @@ use anyhow::Context;
 use crate::home;
 
 /// Where to die, how often each place was reached, and where that is told.
-struct Watch {
+struct AgentFailpointWatch {
     place: Option<(AgentFailpoint, u64)>,
     reached: Mutex<[u64; 3]>,
     log: File,
 }
 
-static WATCH: OnceLock<Watch> = OnceLock::new();
+static WATCH: OnceLock<AgentFailpointWatch> = OnceLock::new();
 
 /// Reads where to die from the environment.
 pub(super) fn install(state: &Path) -> anyhow::Result<()> {
@@ -35,7 +35,7 @@ pub(super) fn install(state: &Path) -> anyhow::Result<()> {
         "none" => None,
         text => Some(parse(text).with_context(|| format!("cannot understand SIEGE_FAILPOINT={text}"))?),
     };
-    let _the_first_counts = WATCH.set(Watch { place, reached: Mutex::default(), log });
+    let _the_first_counts = WATCH.set(AgentFailpointWatch { place, reached: Mutex::default(), log });
     failpoint::install(reached);
     Ok(())
 }

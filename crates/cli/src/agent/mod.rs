@@ -26,10 +26,10 @@ use abide_agent::{
 use abide_os::OsError;
 use anyhow::Context;
 
-pub(crate) use account::Account;
+pub(crate) use account::AgentAccount;
 
 use crate::{
-    args::{AgentCommand, AgentPlace},
+    args::{AgentCommand, AgentPathArguments},
     home, private,
 };
 
@@ -48,15 +48,15 @@ const SESSIONS: &str = ".abide/native";
 pub(crate) const RECORDS: &str = "agents";
 
 /// Where an agent works and where it remembers.
-struct Place {
+struct AgentPaths {
     workdir: PathBuf,
     state: PathBuf,
     /// A folder above the state folder. Links below it are not followed.
     root: PathBuf,
 }
 
-impl Place {
-    fn of(arguments: &AgentPlace) -> anyhow::Result<Self> {
+impl AgentPaths {
+    fn of(arguments: &AgentPathArguments) -> anyhow::Result<Self> {
         let workdir = std::path::absolute(&arguments.workdir);
         let workdir = workdir.context("cannot use the working directory")?;
         let (root, state) = match (&arguments.state, &arguments.session) {

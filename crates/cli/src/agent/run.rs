@@ -26,21 +26,21 @@ use anyhow::Context;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::{Place, person, voice::Listener};
+use super::{AgentPaths, person, voice::CliAgentObserver};
 use crate::{
     args::AgentRun,
-    config::{self, Config},
+    config::{self, CliConfig},
     exit,
     groups::GroupDecision,
     home,
-    isolation::Subject,
+    isolation::IsolationSubject,
     runs::{given_text, print_json, print_words},
-    table::Colour,
-    trouble::{Trouble, note},
+    table::ColourMode,
+    trouble::{CliError, note},
 };
 
 pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
-    let place = Place::of(&arguments.place)?;
+    let place = AgentPaths::of(&arguments.place)?;
     let json = arguments.output.json;
     let order = order(&arguments)?;
     let folder = std::path::absolute(&arguments.agent).context("cannot use the agent's folder")?;
@@ -48,22 +48,22 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         Some(model) if name == MODEL_VARIABLE => Some(model.clone()),
         Some(_) | None => home::variable(name),
     };
-    let definition = AgentDefinition::load(&folder, &variable).map_err(Trouble::definition)?;
+    let definition = AgentDefinition::load(&folder, &variable).map_err(CliError::definition)?;
     let key = definition.api_key(&home::variable);
     let key =
-        key.map_err(|missing| Trouble { code: "KEY_MISSING".to_owned(), ..Trouble::definition(missing) })?;
+        key.map_err(|missing| CliError { code: "KEY_MISSING".to_owned(), ..CliError::definition(missing) })?;
     let interrupt = interrupts()?;
     #[cfg(feature = "failpoints")]
     super::failpoints::install(&place.state)?;
     if !place.workdir.is_dir() {
         let detail = format!("{} is no directory; --workdir names where to work", place.workdir.display());
-        return Err(Trouble::usage(detail).into());
+        return Err(CliError::usage(detail).into());
     }
     let has_journal =
         || place.existing_state().is_ok_and(|state| state.is_some_and(|state| state.has_journal()));
     if arguments.resume && !has_journal() {
         let detail = format!("there is no run in {} to go on with", place.state.display());
-        return Err(Trouble::failure("SESSION_NOT_FOUND", detail).into());
+        return Err(CliError::failure("SESSION_NOT_FOUND", detail).into());
     }
     let keys = definition.keys(&home::variable);
     let folder = place.state_folder(arguments.place.session.as_deref())?;
@@ -78,13 +78,13 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
     .map_err(refusal)?;
     memory.withhold(keys.to_strike());
     let mut client = ModelClient::new(&definition.model, key, Arc::clone(&interrupt))?;
-    let plan = home::isolator(&home::home().unwrap_or_default())?.plan(&Subject {
+    let plan = home::isolator(&home::home().unwrap_or_default())?.plan(&IsolationSubject {
         isolation: arguments.isolation,
         sandbox: arguments.sandbox,
         workspace: &place.workdir,
         shown: &[],
     });
-    let plan = plan.map_err(|detail| Trouble::failure("ISOLATION_UNAVAILABLE", detail))?;
+    let plan = plan.map_err(|detail| CliError::failure("ISOLATION_UNAVAILABLE", detail))?;
     let GroupDecision { groups, warning, .. } = control_groups(&arguments)?;
     for warning in plan.warning.iter().chain(&warning) {
         note(warning);
@@ -103,7 +103,8 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         orphans: if adopt_orphans() { OrphanPolicy::Adopted } else { OrphanPolicy::GoElsewhere },
         confinement: plan.confinement.map(|confinement| confinement.encode()).unwrap_or_default(),
     });
-    let mut voice = Listener { json, session: arguments.place.session.clone(), interrupt: &interrupt };
+    let mut voice =
+        CliAgentObserver { json, session: arguments.place.session.clone(), interrupt: &interrupt };
     let around =
         AgentDeps { mind: &mut client, hands: &mut workbench, voice: &mut voice, interrupt: &interrupt };
     let ran = AgentRunner::new(&definition, memory, around).run(&order);
@@ -117,7 +118,7 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
             tell(&outcome, json)?;
             Ok(exit::of_agent(&outcome))
         }
-        Err(AgentRunError::Usage(detail)) => Err(Trouble::usage(detail).into()),
+        Err(AgentRunError::Usage(detail)) => Err(CliError::usage(detail).into()),
         Err(AgentRunError::Memory(error)) => Err(error.into()),
     }
 }
@@ -132,7 +133,7 @@ fn control_groups(arguments: &AgentRun) -> anyhow::Result<GroupDecision> {
     // What is wrong with the settings is told by the commands that need them.
     let config = match config::load(&[]) {
         Ok(loaded) => loaded.config,
-        Err(_) => Config::standard(&config::circumstances()?),
+        Err(_) => CliConfig::standard(&config::circumstances()?),
     };
     home::groups(&config)
 }
@@ -157,7 +158,7 @@ fn wants_to_adopt(error: &MemoryError, interrupt: &AtomicBool) -> bool {
 /// A foreign state folder is nothing that trying again helps with.
 fn refusal(error: MemoryError) -> anyhow::Error {
     if error.is_foreign() {
-        return Trouble { code: "FOREIGN_STATE".to_owned(), ..Trouble::usage(error.to_string()) }.into();
+        return CliError { code: "FOREIGN_STATE".to_owned(), ..CliError::usage(error.to_string()) }.into();
     }
     error.into()
 }
@@ -174,7 +175,7 @@ fn order(arguments: &AgentRun) -> anyhow::Result<AgentRunRequest> {
     let AgentRun { message, answer, say, again, max_iterations, auto, keep_sessions, .. } = arguments;
     if message.as_deref() == Some("-") && answer.as_deref() == Some("-") {
         return Err(
-            Trouble::usage("only one of --message and --answer can be read from standard input").into()
+            CliError::usage("only one of --message and --answer can be read from standard input").into()
         );
     }
     let text = |given: &Option<String>, what| given.as_deref().map(|text| given_text(text, what)).transpose();
@@ -213,7 +214,7 @@ fn tell(outcome: &AgentOutcome, json: bool) -> anyhow::Result<()> {
             note(format_args!("abide: {reason}"))
         }
         AgentOutcome::Waiting { question } => {
-            for line in person::lines(question, Colour::of_stderr()) {
+            for line in person::lines(question, ColourMode::of_stderr()) {
                 note(line);
             }
             let number = if question.options.is_empty() { "" } else { ", or the number of an option," };

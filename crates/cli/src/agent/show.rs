@@ -8,18 +8,18 @@ use abide_agent::{
     story::JournalState,
 };
 
-use super::{Place, person, story};
-use crate::{args::AgentShow, exit::SUCCEEDED, table::Colour, text, trouble::Trouble};
+use super::{AgentPaths, person, story};
+use crate::{args::AgentShow, exit::SUCCEEDED, table::ColourMode, text, trouble::CliError};
 
 pub(super) fn run(arguments: &AgentShow) -> anyhow::Result<ExitCode> {
-    let place = Place::of(&arguments.place)?;
+    let place = AgentPaths::of(&arguments.place)?;
     let found = match place.existing_state()? {
         Some(state) => AgentJournal::read(&state)?,
         None => ParsedJournal::default(),
     };
     if found.entries.is_empty() && found.torn.is_none() {
         let detail = format!("there is no run in {}; `abide agent run` starts one", place.state.display());
-        return Err(Trouble::failure("NOT_FOUND", detail).into());
+        return Err(CliError::failure("NOT_FOUND", detail).into());
     }
     let mut out = std::io::stdout().lock();
     if arguments.output.json {
@@ -28,7 +28,7 @@ pub(super) fn run(arguments: &AgentShow) -> anyhow::Result<ExitCode> {
         }
         return Ok(SUCCEEDED);
     }
-    let colour = Colour::of_stdout();
+    let colour = ColourMode::of_stdout();
     let mut told = JournalState::default();
     for entry in &found.entries {
         // What cannot follow is said by `run`, with its line; here it is shown all the same.

@@ -3,16 +3,16 @@
 use abide_agent::event::{ActionStatus, AgentEvent, EndStatus, MessageLevel};
 
 use crate::{
-    table::{Colour, Look},
+    table::{ColourMode, TextStyle},
     text,
 };
 
 /// The event as people read it; nothing for those that say nothing new.
-pub(super) fn line(event: &AgentEvent, colour: Colour) -> Option<String> {
+pub(super) fn line(event: &AgentEvent, colour: ColourMode) -> Option<String> {
     let cut = |words: &str| text::cut(&text::one_line(words), LONGEST);
     Some(match event {
         AgentEvent::RunStart(start) => {
-            colour.text(Look::Faint, format!("{} with {}", start.run_id, cut(&start.model)))
+            colour.text(TextStyle::Faint, format!("{} with {}", start.run_id, cut(&start.model)))
         }
         AgentEvent::RunEnd(end) => {
             let reason = end.reason.as_deref().map(|reason| format!(": {}", text::one_line(reason)));
@@ -25,10 +25,10 @@ pub(super) fn line(event: &AgentEvent, colour: Colour) -> Option<String> {
                 "{} iterations, {} tokens in, {} out",
                 end.iterations, end.usage.input_tokens, end.usage.output_tokens
             );
-            colour.text(Look::Faint, format!("{word}{} ({figures})", reason.unwrap_or_default()))
+            colour.text(TextStyle::Faint, format!("{word}{} ({figures})", reason.unwrap_or_default()))
         }
         AgentEvent::UserMessage(message) => {
-            format!("{} {}", colour.text(Look::Head, ">"), cut(&message.text))
+            format!("{} {}", colour.text(TextStyle::Head, ">"), cut(&message.text))
         }
         AgentEvent::Thought(thought) => {
             let said = thought.text.as_deref().filter(|said| !said.trim().is_empty())?;
@@ -40,23 +40,23 @@ pub(super) fn line(event: &AgentEvent, colour: Colour) -> Option<String> {
                 None => request.tool_args.to_string(),
             };
             let name = text::one_line(&request.tool_name);
-            format!("{} {name} {}", colour.text(Look::Careful, "*"), cut(&arguments))
+            format!("{} {name} {}", colour.text(TextStyle::Careful, "*"), cut(&arguments))
         }
         AgentEvent::ActionResult(result) => {
             let look = match result.status {
-                ActionStatus::Success => Look::Faint,
+                ActionStatus::Success => TextStyle::Faint,
                 ActionStatus::Error
                 | ActionStatus::TimedOut
                 | ActionStatus::Unknown
-                | ActionStatus::Interrupted => Look::Bad,
+                | ActionStatus::Interrupted => TextStyle::Bad,
             };
             let code = result.exit_code.filter(|code| *code != 0).map(|code| format!("exit {code}: "));
             let words = cut(&result.observation_content);
             colour.text(look, format!("  {}{words}", code.unwrap_or_default()))
         }
         AgentEvent::SystemMessage(message) => match message.level {
-            MessageLevel::Info => colour.text(Look::Faint, cut(&message.content)),
-            MessageLevel::Warn => colour.text(Look::Careful, text::one_line(&message.content)),
+            MessageLevel::Info => colour.text(TextStyle::Faint, cut(&message.content)),
+            MessageLevel::Warn => colour.text(TextStyle::Careful, text::one_line(&message.content)),
         },
     })
 }

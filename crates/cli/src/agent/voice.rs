@@ -15,17 +15,17 @@ use abide_agent::{
 use serde_json::json;
 
 use super::{person, story};
-use crate::{table::Colour, text, trouble::note};
+use crate::{table::ColourMode, text, trouble::note};
 
 /// Whoever started the agent.
-pub(super) struct Listener<'a> {
+pub(super) struct CliAgentObserver<'a> {
     pub(super) json: bool,
     /// The name of its session, until that was said. It is said once there is something to go on with.
     pub(super) session: Option<String>,
     pub(super) interrupt: &'a AtomicBool,
 }
 
-impl Listener<'_> {
+impl CliAgentObserver<'_> {
     /// Says which session this is, if it has a name and nobody was told.
     pub(super) fn announce(&mut self) -> io::Result<()> {
         let Some(session) = self.session.take().filter(|_| self.json) else { return Ok(()) };
@@ -35,7 +35,7 @@ impl Listener<'_> {
     }
 }
 
-impl AgentObserver for Listener<'_> {
+impl AgentObserver for CliAgentObserver<'_> {
     fn happened(&mut self, entry: &AgentJournalEntry, line: &str) {
         if self.json {
             let told = self.announce().and_then(|()| {
@@ -50,7 +50,7 @@ impl AgentObserver for Listener<'_> {
         }
         // The answer goes to standard output, once.
         let is_answer = matches!(&entry.event, AgentEvent::Thought(thought) if thought.is_answer());
-        if !is_answer && let Some(line) = story::line(&entry.event, Colour::of_stderr()) {
+        if !is_answer && let Some(line) = story::line(&entry.event, ColourMode::of_stderr()) {
             note(line);
         }
     }

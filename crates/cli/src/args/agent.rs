@@ -8,7 +8,7 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 
-use super::Output;
+use super::OutputArguments;
 
 /// What `abide help agent run` says after the options.
 const RUN_HELP: &str = "\
@@ -52,7 +52,7 @@ pub(crate) enum AgentCommand {
 }
 
 impl AgentCommand {
-    pub(super) fn output(&self) -> &Output {
+    pub(super) fn output(&self) -> &OutputArguments {
         match self {
             Self::Init(init) => &init.output,
             Self::Run(run) => &run.output,
@@ -67,7 +67,7 @@ pub(crate) struct AgentInit {
     #[arg(value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub(crate) folder: PathBuf,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
@@ -76,7 +76,7 @@ pub(crate) struct AgentRun {
     #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub(crate) agent: PathBuf,
     #[command(flatten)]
-    pub(crate) place: AgentPlace,
+    pub(crate) place: AgentPathArguments,
     /// What to do, or something to add; `-` reads standard input
     #[arg(long, value_name = "TEXT")]
     pub(crate) message: Option<String>,
@@ -115,19 +115,19 @@ pub(crate) struct AgentRun {
     #[arg(long, value_parser = isolation(), default_value = "auto")]
     pub(crate) isolation: IsolationMode,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AgentShow {
     #[command(flatten)]
-    pub(crate) place: AgentPlace,
+    pub(crate) place: AgentPathArguments,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct AgentPlace {
+pub(crate) struct AgentPathArguments {
     /// Where the agent works
     #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub(crate) workdir: PathBuf,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use abide_wire::run::{ExecutionModeValue, IsolationValue, OnBusyValue, RunStatusValue, SandboxValue};
 use clap::{Args, ValueHint, builder::PossibleValuesParser, builder::TypedValueParser};
 
-use super::Output;
+use super::OutputArguments;
 
 /// What `abide help run` says after the options.
 pub(super) const RUN_HELP: &str = "\
@@ -37,7 +37,7 @@ Examples:
 const RUN: &str = "The run: its id, the beginning or end of it if only one run has that, or `last`";
 
 #[derive(Debug, Args)]
-pub(crate) struct Run {
+pub(crate) struct RunArguments {
     /// The engine; `abide doctor` lists them
     pub(crate) engine: String,
     /// The task; `-`, or nothing with a pipe, reads standard input
@@ -79,11 +79,11 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) detach: bool,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Ls {
+pub(crate) struct LsArguments {
     /// Only runs that do this
     #[arg(long, value_parser = status())]
     pub(crate) status: Option<RunStatusValue>,
@@ -91,38 +91,38 @@ pub(crate) struct Ls {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Show {
+pub(crate) struct ShowArguments {
     #[arg(help = RUN)]
     pub(crate) run: String,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Logs {
+pub(crate) struct LogsArguments {
     #[arg(help = RUN)]
     pub(crate) run: String,
     /// Go on until the run is over
     #[arg(long, short)]
     pub(crate) follow: bool,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Attach {
+pub(crate) struct AttachArguments {
     #[arg(help = RUN)]
     pub(crate) run: String,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Inbox {
+pub(crate) struct InboxArguments {
     /// How many at the most
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
@@ -130,11 +130,11 @@ pub(crate) struct Inbox {
     #[arg(long, conflicts_with = "json")]
     pub(crate) full: bool,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Reply {
+pub(crate) struct ReplyArguments {
     /// The question's id, or the run whose open question is meant
     #[arg(value_name = "RUN|INTERACTION")]
     pub(crate) to: String,
@@ -142,11 +142,11 @@ pub(crate) struct Reply {
     #[arg(allow_hyphen_values = true)]
     pub(crate) text: String,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Send {
+pub(crate) struct SendArguments {
     #[arg(help = RUN)]
     pub(crate) run: String,
     /// What to say; `-` reads standard input
@@ -156,16 +156,16 @@ pub(crate) struct Send {
     #[arg(long, value_parser = on_busy())]
     pub(crate) on_busy: Option<OnBusyValue>,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 /// A run to be stopped, one way or the other.
 #[derive(Debug, Args)]
-pub(crate) struct Order {
+pub(crate) struct StopArguments {
     #[arg(help = RUN)]
     pub(crate) run: String,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 fn mode() -> impl TypedValueParser<Value = ExecutionModeValue> {

@@ -12,16 +12,16 @@ use abide_wire::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Action, Client, Request};
-use crate::trouble::Trouble;
+use super::{DaemonClient, DaemonRequest, RequestAction};
+use crate::trouble::CliError;
 
 /// As many items as a page may have.
 const PAGE: usize = 500;
 
-impl Client {
+impl DaemonClient {
     /// Starts a run, once for each key.
     pub(crate) fn create(&self, new: &CreateRunRequest, key: &str) -> anyhow::Result<RunView> {
-        let request = Request { key: Some(key.to_owned()), ..sending("/v1/runs".to_owned(), new)? };
+        let request = DaemonRequest { key: Some(key.to_owned()), ..sending("/v1/runs".to_owned(), new)? };
         self.ask(&request)
     }
 
@@ -31,7 +31,7 @@ impl Client {
     }
 
     /// A run, if the daemon can say at once.
-    pub(crate) fn run_now(&self, run: &str) -> Result<RunView, Trouble> {
+    pub(crate) fn run_now(&self, run: &str) -> Result<RunView, CliError> {
         self.once(&looking(format!("/v1/runs/{run}")))
     }
 
@@ -47,7 +47,7 @@ impl Client {
     }
 
     /// A run's turns behind this one, if the daemon can say at once.
-    pub(crate) fn turns_now(&self, run: &str, after: u32) -> Result<Vec<TurnView>, Trouble> {
+    pub(crate) fn turns_now(&self, run: &str, after: u32) -> Result<Vec<TurnView>, CliError> {
         let mut turns = Vec::new();
         let mut cursor = String::new();
         loop {
@@ -67,7 +67,7 @@ impl Client {
     }
 
     /// A question of a run, if the daemon can say at once.
-    pub(crate) fn interaction_now(&self, run: &str, id: &str) -> Result<Option<InteractionView>, Trouble> {
+    pub(crate) fn interaction_now(&self, run: &str, id: &str) -> Result<Option<InteractionView>, CliError> {
         let mut cursor = String::new();
         loop {
             let path = format!("/v1/runs/{run}/interactions?limit={PAGE}{cursor}");
@@ -86,7 +86,7 @@ impl Client {
     }
 
     /// Everything that a question covers, a piece at a time.
-    pub(crate) fn content(&self, interaction: &str) -> Result<impl Read + use<>, Trouble> {
+    pub(crate) fn content(&self, interaction: &str) -> Result<impl Read + use<>, CliError> {
         let request = looking(format!("/v1/interactions/{interaction}/content"));
         let response = self.send(&request, "text/plain", None)?;
         Ok(response.into_body().into_with_config().limit(u64::MAX).reader())
@@ -103,7 +103,7 @@ impl Client {
         interaction: &str,
         text: &str,
         key: &str,
-    ) -> Result<ReplyResponse, Trouble> {
+    ) -> Result<ReplyResponse, CliError> {
         self.once(&answering(interaction, text, key)?)
     }
 
@@ -121,7 +121,7 @@ impl Client {
         &self,
         run: &str,
         message: &SendMessageRequest,
-    ) -> Result<SendMessageResponse, Trouble> {
+    ) -> Result<SendMessageResponse, CliError> {
         self.once(&sending(format!("/v1/runs/{run}/messages"), message)?)
     }
 
@@ -136,7 +136,7 @@ impl Client {
     }
 
     /// A page of what happened to a run, and whether that is all there is for now.
-    pub(crate) fn events_now(&self, run: &str, after: u64) -> Result<(Vec<EventEnvelope>, bool), Trouble> {
+    pub(crate) fn events_now(&self, run: &str, after: u64) -> Result<(Vec<EventEnvelope>, bool), CliError> {
         let path = format!("/v1/runs/{run}/events?after={after}&limit={PAGE}");
         let page: ListResponse<EventEnvelope> = self.once(&looking(path))?;
         Ok((page.items, page.next_cursor.is_none()))
@@ -167,20 +167,20 @@ impl Client {
     }
 
     /// Makes a token. It is asked for once: a second answer would say only that there is one already.
-    pub(crate) fn new_token(&self, new: &CreateTokenRequest) -> Result<IssuedToken, Trouble> {
+    pub(crate) fn new_token(&self, new: &CreateTokenRequest) -> Result<IssuedToken, CliError> {
         self.once(&sending("/v1/tokens".to_owned(), new)?)
     }
 
     /// Makes a new secret for a token.
-    pub(crate) fn rotate_token(&self, name: &str) -> Result<IssuedToken, Trouble> {
+    pub(crate) fn rotate_token(&self, name: &str) -> Result<IssuedToken, CliError> {
         self.once(&ordering(format!("/v1/tokens/{}/rotate", escaped(name))))
     }
 
     /// Takes a token away, or signs a browser out.
-    pub(crate) fn revoke(&self, name: &str) -> Result<(), Trouble> {
+    pub(crate) fn revoke(&self, name: &str) -> Result<(), CliError> {
         let kind = if name.starts_with("sin_") { "sign-ins" } else { "tokens" };
         let path = format!("/v1/{kind}/{}", escaped(name));
-        self.once(&Request { path, action: Action::Delete, key: None })
+        self.once(&DaemonRequest { path, action: RequestAction::Delete, key: None })
     }
 
     /// What runs and waits.
@@ -189,7 +189,7 @@ impl Client {
     }
 
     /// Stops the daemon.
-    pub(crate) fn stop(&self, request: StopDaemonRequest) -> Result<StopDaemonResponse, Trouble> {
+    pub(crate) fn stop(&self, request: StopDaemonRequest) -> Result<StopDaemonResponse, CliError> {
         self.once(&sending("/v1/stop".to_owned(), &request)?)
     }
 
@@ -218,23 +218,23 @@ fn escaped(text: &str) -> String {
         .collect()
 }
 
-fn looking(path: String) -> Request {
-    Request { path, action: Action::Get, key: None }
+fn looking(path: String) -> DaemonRequest {
+    DaemonRequest { path, action: RequestAction::Get, key: None }
 }
 
-fn ordering(path: String) -> Request {
-    Request { path, action: Action::Post(b"{}".to_vec()), key: None }
+fn ordering(path: String) -> DaemonRequest {
+    DaemonRequest { path, action: RequestAction::Post(b"{}".to_vec()), key: None }
 }
 
-fn answering(interaction: &str, text: &str, key: &str) -> Result<Request, Trouble> {
+fn answering(interaction: &str, text: &str, key: &str) -> Result<DaemonRequest, CliError> {
     let reply = ReplyRequest { text: text.to_owned(), idempotency_key: Some(key.to_owned()) };
     sending(format!("/v1/interactions/{interaction}/reply"), &reply)
 }
 
-fn sending(path: String, body: &impl Serialize) -> Result<Request, Trouble> {
+fn sending(path: String, body: &impl Serialize) -> Result<DaemonRequest, CliError> {
     let body = serde_json::to_vec(body)
-        .map_err(|error| Trouble::failure("FAILED", format!("cannot write that as JSON: {error}")))?;
-    Ok(Request { path, action: Action::Post(body), key: None })
+        .map_err(|error| CliError::failure("FAILED", format!("cannot write that as JSON: {error}")))?;
+    Ok(DaemonRequest { path, action: RequestAction::Post(body), key: None })
 }
 
 #[cfg(test)]

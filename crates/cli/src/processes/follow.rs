@@ -24,7 +24,7 @@ pub(super) const CHECKPOINT: &str = "checkpoint";
 
 /// Reads one process from its keeper.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct KeeperOutputReader {
     keeper: KeeperConnection,
     /// Whether the keeper can be told which output nobody needs any more.
     releases: bool,
@@ -32,7 +32,7 @@ pub(super) struct Reader {
     next: [u64; 2],
 }
 
-impl Reader {
+impl KeeperOutputReader {
     pub(super) fn new(
         mut keeper: KeeperConnection,
         protocol: u32,
@@ -47,7 +47,7 @@ impl Reader {
     }
 }
 
-impl OutputFollower for Reader {
+impl OutputFollower for KeeperOutputReader {
     fn next(&mut self, patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         let milliseconds = patience.map_or(u64::MAX / 2_000, |patience| patience.as_millis() as u64);
         loop {

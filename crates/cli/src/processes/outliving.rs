@@ -29,7 +29,7 @@ use crate::private;
 
 /// The notes of one home.
 #[derive(Clone, Debug)]
-pub(crate) struct Outliving {
+pub(crate) struct OutlivingKeepers {
     notes: PathBuf,
     /// The arguments with which this program becomes a keeper.
     keeper_arguments: Vec<String>,
@@ -48,7 +48,7 @@ const DELETED: &str = "the agent's state folder or journal was deleted or replac
 /// What the names of notes begin with on the crash guard's record.
 const NOTE: &str = "note ";
 
-impl Outliving {
+impl OutlivingKeepers {
     /// The notes that belong to this directory of keepers.
     pub(crate) fn beside(keepers: &Path, launcher: &KeeperLauncher) -> Self {
         let keeper_arguments = launcher.arguments.clone();
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_note_names_only_records_of_the_home() {
-        let outliving = Outliving::beside(Path::new("base/keepers"), &launcher());
+        let outliving = OutlivingKeepers::beside(Path::new("base/keepers"), &launcher());
         let named = outliving.directory("agents/0a-1/sessions");
         assert_eq!(named, Some(PathBuf::from("base/agents/0a-1/sessions")));
         for other in [
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn what_an_earlier_version_noted_stays_noted_and_nothing_there_is_deleted() {
         let folder = tempfile::tempdir().expect("a folder");
-        let outliving = Outliving::beside(&folder.path().join("home/keepers"), &launcher());
+        let outliving = OutlivingKeepers::beside(&folder.path().join("home/keepers"), &launcher());
         let former = folder.path().join("work/.abide/native/1/sessions");
         let old = former.join("shell_1");
         fs::create_dir_all(&old).expect("it can be made");

@@ -31,15 +31,15 @@ use abide_ports::{
     store::{PageRequest, Store, StoreError},
 };
 
-use crate::{config::settings::Retention, made::Purpose};
+use crate::{config::settings::RetentionSettings, made::DirPurpose};
 
 /// Takes leftovers away.
-pub(crate) struct Keeping {
+pub(crate) struct RetentionTask {
     pub(crate) home: PathBuf,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) processes: Arc<dyn Processes>,
-    pub(crate) settings: Retention,
+    pub(crate) settings: RetentionSettings,
     /// Told of each thing that went.
     pub(crate) removed: Box<dyn Fn(RetentionItem) + Send + Sync>,
     /// How far the directories of each kind were looked at, if one round was not enough for all.
@@ -54,7 +54,7 @@ pub(crate) struct Keeping {
 
 /// What one round did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Round {
+pub(crate) struct RetentionRound {
     pub(crate) private: usize,
     pub(crate) workspaces: usize,
     pub(crate) processes: usize,
@@ -70,14 +70,14 @@ const DELETION: &str = "deletion ";
 const PAGE: usize = 500;
 const PAGE_BYTES: usize = 1 << 20;
 
-impl Keeping {
+impl RetentionTask {
     /// Looks again and again, for as long as the task lives.
     pub(crate) async fn for_ever(self) {
         let pause = Duration::from_secs(u64::from(self.settings.every_sec));
         loop {
             match self.round().await {
-                Ok(round) if round == Round::default() => {}
-                Ok(Round { private, workspaces, processes }) => {
+                Ok(round) if round == RetentionRound::default() => {}
+                Ok(RetentionRound { private, workspaces, processes }) => {
                     tracing::info!(private, workspaces, processes, "leftovers removed");
                 }
                 Err(error) => tracing::warn!(%error, "leftovers not looked at"),
@@ -87,20 +87,20 @@ impl Keeping {
     }
 
     /// Takes away what is due, within bounds.
-    pub(crate) async fn round(&self) -> Result<Round, StoreError> {
+    pub(crate) async fn round(&self) -> Result<RetentionRound, StoreError> {
         self.sweep_groups().await;
         self.empty_trash().await;
-        let mut round = Round::default();
+        let mut round = RetentionRound::default();
         if self.settings.private_days > 0 {
             round.processes = self.processes(self.settings.private_days).await?;
-            for purpose in [Purpose::Private, Purpose::Content] {
+            for purpose in [DirPurpose::Private, DirPurpose::Content] {
                 let days = self.settings.private_days;
                 round.private += self.folders(RetentionItem::Private, purpose, days).await?;
             }
         }
         if self.settings.workspace_days > 0 {
             let days = self.settings.workspace_days;
-            round.workspaces = self.folders(RetentionItem::Workspace, Purpose::Workspace, days).await?;
+            round.workspaces = self.folders(RetentionItem::Workspace, DirPurpose::Workspace, days).await?;
         }
         self.empty_trash().await;
         Ok(round)
@@ -137,7 +137,12 @@ impl Keeping {
     }
 
     /// Directories that bear the name of a run that finished long enough ago.
-    async fn folders(&self, what: RetentionItem, purpose: Purpose, days: u32) -> Result<usize, StoreError> {
+    async fn folders(
+        &self,
+        what: RetentionItem,
+        purpose: DirPurpose,
+        days: u32,
+    ) -> Result<usize, StoreError> {
         let parent = purpose.folder();
         let mut due = Vec::new();
         let begin = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).remove(parent);
@@ -251,9 +256,9 @@ fn of_runs(parent: &Path) -> Vec<(RunId, PathBuf)> {
     found
 }
 
-impl fmt::Debug for Keeping {
+impl fmt::Debug for RetentionTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keeping").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("RetentionTask").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 

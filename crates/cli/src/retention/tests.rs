@@ -27,9 +27,9 @@ const DAY_MICROS: i64 = 86_400 * 1_000_000;
 
 /// Keepers' leftovers, by name.
 #[derive(Default)]
-struct Leftovers(Mutex<Vec<String>>);
+struct FakeLeftovers(Mutex<Vec<String>>);
 
-impl Processes for Leftovers {
+impl Processes for FakeLeftovers {
     fn start(
         &self,
         _: &str,
@@ -67,20 +67,20 @@ impl Processes for Leftovers {
     }
 }
 
-struct House {
+struct RetentionFixture {
     folder: TempDir,
     store: Arc<MemoryStore>,
     clock: Arc<FakeClock>,
-    processes: Arc<Leftovers>,
-    keeping: Keeping,
+    processes: Arc<FakeLeftovers>,
+    keeping: RetentionTask,
 }
 
-impl House {
-    fn new(settings: Retention) -> Self {
+impl RetentionFixture {
+    fn new(settings: RetentionSettings) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
-        let processes = Arc::new(Leftovers::default());
-        let keeping = Keeping {
+        let processes = Arc::new(FakeLeftovers::default());
+        let keeping = RetentionTask {
             home: folder.path().to_owned(),
             store: store.clone(),
             clock: clock.clone(),
@@ -105,9 +105,9 @@ impl House {
         let run_id = RunId(stamp.fresh);
         let workspace = workspace(run_id);
         let run = run_id.to_string();
-        made::directory(self.home(), Purpose::Private, &run).expect("a folder");
+        made::directory(self.home(), DirPurpose::Private, &run).expect("a folder");
         if workspace == self.home().join("workspaces").join(&run) {
-            made::directory(self.home(), Purpose::Workspace, &run).expect("a folder");
+            made::directory(self.home(), DirPurpose::Workspace, &run).expect("a folder");
         }
         for folder in [&self.home().join("runs").join(run_id.to_string()), &workspace] {
             fs::create_dir_all(folder).expect("a folder");
@@ -151,7 +151,7 @@ impl House {
         self.clock.advance(days * DAY_MICROS);
     }
 
-    async fn round(&self) -> Round {
+    async fn round(&self) -> RetentionRound {
         self.keeping.round().await.expect("memory answers")
     }
 
@@ -178,46 +178,47 @@ fn settings(workspace: &str) -> RunSettings {
     }
 }
 
-const STANDARD: Retention = Retention { private_days: 7, workspace_days: 30, every_sec: 3600 };
+const STANDARD: RetentionSettings =
+    RetentionSettings { private_days: 7, workspace_days: 30, every_sec: 3600 };
 
 #[tokio::test]
 async fn a_finished_run_loses_its_private_files_first_and_its_own_workspace_later() {
-    let house = House::new(STANDARD);
+    let house = RetentionFixture::new(STANDARD);
     let run = house.own().await;
     house.ends(run).await;
     house.days(6);
-    assert_eq!(house.round().await, Round::default());
+    assert_eq!(house.round().await, RetentionRound::default());
     house.days(2);
-    assert_eq!(house.round().await, Round { private: 1, workspaces: 0, processes: 1 });
+    assert_eq!(house.round().await, RetentionRound { private: 1, workspaces: 0, processes: 1 });
     assert_eq!((house.left("runs"), house.left("workspaces"), house.left("trash")), (0, 1, 0));
     house.days(30);
-    assert_eq!(house.round().await, Round { private: 0, workspaces: 1, processes: 0 });
+    assert_eq!(house.round().await, RetentionRound { private: 0, workspaces: 1, processes: 0 });
     assert_eq!((house.left("workspaces"), house.left("trash")), (0, 0));
-    assert_eq!(house.round().await, Round::default());
+    assert_eq!(house.round().await, RetentionRound::default());
 }
 
 #[tokio::test]
 async fn what_works_or_waits_keeps_everything_for_ever() {
-    let house = House::new(STANDARD);
+    let house = RetentionFixture::new(STANDARD);
     house.own().await;
     house.days(4000);
-    assert_eq!(house.round().await, Round::default());
+    assert_eq!(house.round().await, RetentionRound::default());
     assert_eq!((house.left("runs"), house.left("workspaces")), (1, 1));
     assert_eq!(house.processes.names().len(), 1);
 }
 
 #[tokio::test]
 async fn zero_days_is_for_ever() {
-    let house = House::new(Retention { private_days: 0, workspace_days: 0, every_sec: 1 });
+    let house = RetentionFixture::new(RetentionSettings { private_days: 0, workspace_days: 0, every_sec: 1 });
     let run = house.own().await;
     house.ends(run).await;
     house.days(4000);
-    assert_eq!(house.round().await, Round::default());
+    assert_eq!(house.round().await, RetentionRound::default());
 }
 
 #[tokio::test]
 async fn a_directory_of_the_owners_and_one_that_another_run_uses_stay() {
-    let house = House::new(STANDARD);
+    let house = RetentionFixture::new(STANDARD);
     let theirs = house.home().join("project");
     let owned = house.run(|_| theirs.clone()).await;
     let shared = house.own().await;
@@ -229,7 +230,7 @@ async fn a_directory_of_the_owners_and_one_that_another_run_uses_stay() {
     house.ends(owned).await;
     house.ends(shared).await;
     house.days(100);
-    assert_eq!(house.round().await, Round { private: 2, workspaces: 0, processes: 2 });
+    assert_eq!(house.round().await, RetentionRound { private: 2, workspaces: 0, processes: 2 });
     assert!(theirs.join("file").exists() && inner.join("file").exists() && stranger.exists());
     house.ends(waits).await;
     house.days(100);
@@ -239,7 +240,7 @@ async fn a_directory_of_the_owners_and_one_that_another_run_uses_stay() {
 
 #[tokio::test]
 async fn links_are_neither_followed_nor_taken() {
-    let house = House::new(STANDARD);
+    let house = RetentionFixture::new(STANDARD);
     let precious = house.home().join("precious");
     fs::create_dir(&precious).unwrap();
     fs::write(precious.join("file"), "precious").unwrap();
@@ -259,15 +260,15 @@ async fn links_are_neither_followed_nor_taken() {
 
 #[tokio::test]
 async fn what_a_crash_left_in_the_trash_is_deleted_and_names_that_are_taken_are_gone_round() {
-    let house = House::new(STANDARD);
+    let house = RetentionFixture::new(STANDARD);
     let run = house.own().await;
     house.ends(run).await;
     house.days(100);
     let name = run.to_string();
     let (workspace, private) =
         (house.home().join("workspaces").join(&name), house.home().join("runs").join(&name));
-    assert!(trash::take(house.home(), Purpose::Workspace, &name, &workspace));
-    assert!(trash::take(house.home(), Purpose::Private, &name, &private));
+    assert!(trash::take(house.home(), DirPurpose::Workspace, &name, &workspace));
+    assert!(trash::take(house.home(), DirPurpose::Private, &name, &private));
     assert_eq!(house.left("trash"), 2);
     house.round().await;
     assert_eq!(house.left("trash"), 0);
@@ -275,7 +276,7 @@ async fn what_a_crash_left_in_the_trash_is_deleted_and_names_that_are_taken_are_
 
 #[tokio::test]
 async fn one_round_is_bounded_and_the_next_goes_on() {
-    let house = House::new(Retention { private_days: 0, workspace_days: 1, every_sec: 1 });
+    let house = RetentionFixture::new(RetentionSettings { private_days: 0, workspace_days: 1, every_sec: 1 });
     for _ in 0..MOST_A_ROUND + 20 {
         let run = house.own().await;
         house.ends(run).await;
@@ -378,7 +379,7 @@ fn trees_that_cannot_be_deleted_do_not_keep_others() {
 /// Issue 14, item 3: a directory is deleted only if Abide made it and can prove it.
 #[tokio::test]
 async fn a_directory_that_was_put_in_the_place_of_a_workspace_is_not_deleted() {
-    let house = House::new(STANDARD);
+    let house = RetentionFixture::new(STANDARD);
     let [replaced, kept] = [house.own().await, house.own().await];
     let path = |run: RunId| house.home().join("workspaces").join(run.to_string());
     fs::rename(path(replaced), house.home().join("away")).unwrap();
@@ -395,7 +396,7 @@ async fn a_directory_that_was_put_in_the_place_of_a_workspace_is_not_deleted() {
 
 #[tokio::test]
 async fn what_was_put_into_the_trash_by_others_is_not_deleted_and_keeps_nothing_else() {
-    let house = House::new(STANDARD);
+    let house = RetentionFixture::new(STANDARD);
     let run = house.own().await;
     house.ends(run).await;
     house.days(100);

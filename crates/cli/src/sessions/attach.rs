@@ -43,7 +43,7 @@ pub(super) fn run(mut keeper: KeeperConnection) -> anyhow::Result<ExitCode> {
         | KeeperResponse::ShellRestarted(_) => {}
     }
     eprintln!("attached; ctrl-] leaves");
-    let raw = Raw::enter();
+    let raw = RawTerminal::enter();
     let left = copy(&mut keeper, size);
     drop(raw);
     eprintln!("\r");
@@ -103,11 +103,11 @@ fn copy(keeper: &mut KeeperConnection, mut size: TerminalSize) -> anyhow::Result
 }
 
 /// Our terminal without echo and line editing, until it is dropped.
-struct Raw {
+struct RawTerminal {
     before: Option<Termios>,
 }
 
-impl Raw {
+impl RawTerminal {
     fn enter() -> Self {
         let before = tcgetattr(std::io::stdin()).ok();
         if let Some(before) = &before {
@@ -119,7 +119,7 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
             let _not_a_terminal = tcsetattr(std::io::stdin(), OptionalActions::Flush, before);

@@ -41,7 +41,7 @@ fn of_run(run: &CompletedRun) -> Value {
         text("abide.status", run.status.name()),
         number("abide.turns", run.turns.into()),
     ];
-    span(Span {
+    span(OtlpSpan {
         run: run.run_id,
         id: of_fresh(run.run_id.0),
         parent: None,
@@ -61,7 +61,7 @@ fn of_turn(turn: &CompletedTurn) -> Value {
         number("abide.turn_index", turn.turn_index.into()),
         text("abide.outcome", turn.status.name()),
     ];
-    span(Span {
+    span(OtlpSpan {
         run: turn.run_id,
         id: of_fresh(turn.turn_id.0),
         parent: Some(of_fresh(turn.run_id.0)),
@@ -87,7 +87,7 @@ fn of_attempt(turn: &CompletedTurn, seen: &AttemptSummary) -> Value {
         Some(ExitStatus::Unseen) => true,
         None => false,
     };
-    span(Span {
+    span(OtlpSpan {
         run: turn.run_id,
         id: of_launch(turn.turn_id, seen.attempt),
         parent: Some(of_fresh(turn.turn_id.0)),
@@ -99,7 +99,7 @@ fn of_attempt(turn: &CompletedTurn, seen: &AttemptSummary) -> Value {
     })
 }
 
-struct Span {
+struct OtlpSpan {
     run: RunId,
     id: u64,
     parent: Option<u64>,
@@ -110,7 +110,7 @@ struct Span {
     failed: bool,
 }
 
-fn span(span: Span) -> Value {
+fn span(span: OtlpSpan) -> Value {
     let nanos = |at: Timestamp| (i128::from(at.0) * 1_000).max(0).to_string();
     let hex = |id: u64| format!("{id:016x}");
     let mut told = json!({

@@ -19,27 +19,27 @@ use anyhow::Context;
 use crate::{
     catalogue::EngineCatalogue,
     clock::SystemClock,
-    config::Config,
+    config::CliConfig,
     contents::ContentFiles,
     crash_guard,
     groups::GroupDecision,
     home, made,
-    processes::{Keepers, Readiness},
-    retention::Keeping,
+    processes::{KeeperProcesses, StandbyPolicy},
+    retention::RetentionTask,
     space::FileSystems,
     store,
-    watched::{Watched, Writers},
-    workspace::Folders,
+    watched::{CommitNotifier, WriterSharing},
+    workspace::LocalWorkspaces,
 };
 
 /// The daemon of this home, and who takes away what its runs leave behind.
 pub(super) async fn daemon(
-    config: &Config,
+    config: &CliConfig,
     home: &Path,
     loss: LossPolicy,
     metrics: &DaemonMetrics,
     watchers: Vec<Arc<dyn CommitObserver>>,
-) -> anyhow::Result<(Daemon, Keeping)> {
+) -> anyhow::Result<(Daemon, RetentionTask)> {
     let opening = StoreOptions { home: Some(home.to_owned()), loss, only_looks: false };
     let OpenedStore { store, notes } =
         registry::open_with(&config.store, opening).await.map_err(store::refused)?;
@@ -47,8 +47,9 @@ pub(super) async fn daemon(
         tracing::warn!(note, "store opened");
     }
     // A commit to a server may have an unknown outcome, so its runs are counted by the server.
-    let writers = if config.store.starts_with("sqlite:") { Writers::Alone } else { Writers::Shared };
-    let watched = Watched::open(store, writers, watchers).await.context("cannot read the store")?;
+    let writers =
+        if config.store.starts_with("sqlite:") { WriterSharing::Alone } else { WriterSharing::Shared };
+    let watched = CommitNotifier::open(store, writers, watchers).await.context("cannot read the store")?;
     let store: Arc<dyn Store> = Arc::new(watched);
     let clock = Arc::new(SystemClock);
     let slots = usize::try_from(config.slots.max_running).unwrap_or(usize::MAX);
@@ -68,16 +69,16 @@ pub(super) async fn daemon(
         store,
         clock,
         catalogue: Arc::new(EngineCatalogue::new(&config.engines(), &own, config.isolation())),
-        processes: Arc::new(Keepers {
+        processes: Arc::new(KeeperProcesses {
             directory: home.join("keepers"),
             launcher: home::launcher_with(groups.clone())?,
             env: home::environment_of_children(),
             isolator: Some(home::isolator(home)?.with_unapplied_limits(warning)),
             retention: RETENTION,
             children: Mutex::default(),
-            readiness: Readiness::One(Arc::default()),
+            readiness: StandbyPolicy::One(Arc::default()),
         }),
-        workspaces: Arc::new(Folders),
+        workspaces: Arc::new(LocalWorkspaces),
         private: home.join("runs").to_string_lossy().into_owned(),
         recovery_max: Seconds(config.recovery.max_sec),
         contents: Arc::new(ContentFiles { home: home.to_owned() }),
@@ -98,7 +99,7 @@ pub(super) async fn daemon(
     let guard = CrashGuard::open(record.clone(), remains, world.clock.clone(), guard_pauses());
     record.clear();
     let metrics = metrics.clone();
-    let keeping = Keeping {
+    let keeping = RetentionTask {
         home: home.to_owned(),
         store: world.store.clone(),
         clock: world.clock.clone(),
@@ -118,7 +119,7 @@ pub(super) async fn daemon(
 const RESULT_BYTES: u64 = 1 << 20;
 
 /// The terminal runtime of this home.
-pub(super) fn terminals(config: &Config) -> anyhow::Result<RuntimeHandle> {
+pub(super) fn terminals(config: &CliConfig) -> anyhow::Result<RuntimeHandle> {
     let mut terminal = home::terminal(config, false)?;
     terminal.limits.result_bytes = RESULT_BYTES;
     RuntimeHandle::start(terminal).context("cannot start the terminal runtime")

@@ -28,7 +28,7 @@ const FILE: &str = "daemon.sock";
 /// Listens in this home. Who calls this holds the home's lock, so a socket that is there is a dead daemon's.
 pub(super) fn listen(home: &Path) -> io::Result<UnixListener> {
     withdraw(home)?;
-    let listener = UnixListener::bind(Address::of(home)?.name)?;
+    let listener = UnixListener::bind(SocketAddress::of(home)?.name)?;
     fs::set_permissions(home.join(FILE), fs::Permissions::from_mode(0o600))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
@@ -36,7 +36,7 @@ pub(super) fn listen(home: &Path) -> io::Result<UnixListener> {
 
 /// Connects to the daemon of this home.
 pub(crate) fn connect(home: &Path) -> io::Result<UnixStream> {
-    let address = Address::of(home)?;
+    let address = SocketAddress::of(home)?;
     UnixStream::connect(&address.name)
 }
 
@@ -49,13 +49,13 @@ pub(super) fn withdraw(home: &Path) -> io::Result<()> {
 }
 
 /// A socket's address ends at 108 bytes whatever the home is called, so it is named through a descriptor of the home.
-struct Address {
+struct SocketAddress {
     name: PathBuf,
     /// Open for as long as the name is used.
     _home: File,
 }
 
-impl Address {
+impl SocketAddress {
     fn of(home: &Path) -> io::Result<Self> {
         let directory = File::open(home)?;
         let name = PathBuf::from(format!("/proc/self/fd/{}/{FILE}", directory.as_raw_fd()));

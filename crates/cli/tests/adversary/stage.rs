@@ -18,11 +18,11 @@ use abide_testkit::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::canary::{Canary, SECRET};
+use crate::canary::{CanaryTree, SECRET};
 
-pub(crate) struct Stage {
+pub(crate) struct AdversaryDaemon {
     pub(crate) home: Home,
-    pub(crate) canary: Canary,
+    pub(crate) canary: CanaryTree,
     daemon: Option<Running>,
     feed: Feed,
     bystander: String,
@@ -36,7 +36,7 @@ const MAX_MEMORY: u64 = 200 << 20;
 /// How often a state without an event of its own is looked at. Each look waits for an event or a tenth of a second.
 const LOOKS: usize = 1_200;
 
-impl Stage {
+impl AdversaryDaemon {
     pub(crate) fn new() -> Self {
         Self::with(&[])
     }
@@ -48,7 +48,7 @@ impl Stage {
         let outside = tempfile::tempdir().expect("the test machine allows it");
         let at = |name: &str| outside.path().join(name);
         fs::set_permissions(outside.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
-        let canary = Canary::new(at("canary"), owner);
+        let canary = CanaryTree::new(at("canary"), owner);
         fs::create_dir_all(at("programs")).expect("the test machine allows it");
         fs::create_dir_all(at("errors")).expect("the test machine allows it");
         chown(at("errors"), owner, owner).expect("it is ours");
@@ -277,7 +277,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for AdversaryDaemon {
     fn drop(&mut self) {
         if let Some(daemon) = self.daemon.take() {
             daemon.kill();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     recovery::processes_in,
-    stage::{Stage, ended, kill, results, runs, script, shell},
+    stage::{AgentTestHome, ended, kill, results, runs, script, shell},
 };
 
 /// A journal in which a run failed although a call of `note` is open.
@@ -32,8 +32,8 @@ fn request(seq: u64, tool: &str, arguments: Value) -> Value {
 }
 
 /// A stage whose working directory is a clone with a forged journal.
-pub(crate) fn clone(answers: impl IntoIterator<Item = Answer>) -> Stage {
-    let stage = Stage::new(script(answers));
+pub(crate) fn clone(answers: impl IntoIterator<Item = Answer>) -> AgentTestHome {
+    let stage = AgentTestHome::new(script(answers));
     fs::create_dir_all(stage.state()).unwrap();
     fs::write(stage.state().join("journal.jsonl"), forged()).unwrap();
     stage
@@ -74,7 +74,7 @@ fn an_adopted_clone_is_history_and_its_open_calls_are_unknown() {
 #[test]
 fn links_that_a_clone_brings_along_are_not_followed() {
     for name in ["lock", "journal.jsonl", "secrets", "executions", "sessions", "interaction.json", "id"] {
-        let stage = Stage::new(script([Answer::say("done")]));
+        let stage = AgentTestHome::new(script([Answer::say("done")]));
         let outside = stage.work().with_file_name("outside");
         fs::write(&outside, "precious").unwrap();
         fs::create_dir_all(stage.state()).unwrap();
@@ -99,7 +99,7 @@ fn a_secret_that_a_clone_brings_along_is_not_sent() {
 #[test]
 fn a_line_that_a_tool_appends_to_the_journal_is_found_by_the_next_command() {
     let ask = Answer::call("ask_human", json!({ "question": "?" }));
-    let stage = Stage::new(script([shell("true"), ask]));
+    let stage = AgentTestHome::new(script([shell("true"), ask]));
     stage.run(&["--message", "go"]).expect(101);
     let path = stage.state().join("journal.jsonl");
     let good = fs::read_to_string(&path).unwrap();
@@ -111,13 +111,13 @@ fn a_line_that_a_tool_appends_to_the_journal_is_found_by_the_next_command() {
 }
 
 /// A run whose tool does this in the working directory while a session is open.
-fn deleting(command: &str) -> (Stage, super::stage::Ended, Vec<u32>) {
+fn deleting(command: &str) -> (AgentTestHome, super::stage::AgentCommandOutput, Vec<u32>) {
     let more = format!(
         "  - name: clean\n    description: Deletes files.\n    command: [sh, -c, 'ls .abide/sessions; {command}']\n"
     );
     let answers =
         [shell("echo $$ > shell.txt; sleep 71953 & echo $! >> shell.txt"), Answer::call("clean", json!({}))];
-    let stage = Stage::with(script(answers), &more);
+    let stage = AgentTestHome::with(script(answers), &more);
     let ended = stage.run(&["--message", "go"]);
     let pids = fs::read_to_string(stage.work().join("shell.txt")).unwrap();
     let pids = pids.lines().map(|pid| pid.parse().unwrap()).collect();
@@ -149,7 +149,7 @@ fn a_tool_that_deletes_the_state_folder_or_a_part_of_it_ends_the_run_and_its_ses
 fn what_was_deleted_while_a_question_waits_ends_the_run_with_an_error_and_leaves_no_process() {
     for deleted in ["", "journal.jsonl"] {
         let ask = Answer::call("ask_human", json!({ "question": "?" }));
-        let stage = Stage::new(script([shell("true"), ask, Answer::say("done")]));
+        let stage = AgentTestHome::new(script([shell("true"), ask, Answer::say("done")]));
         stage.run(&["--message", "go"]).expect(101);
         let sessions = stage.sessions();
         assert!(sessions.len() == 1 && runs(sessions[0].1), "{sessions:?}");
@@ -174,7 +174,7 @@ fn what_was_deleted_while_a_question_waits_ends_the_run_with_an_error_and_leaves
 #[test]
 fn a_waiting_agent_goes_on_without_the_copies_that_were_deleted() {
     let ask = Answer::call("ask_human", json!({ "question": "?" }));
-    let stage = Stage::new(script([shell("x=7"), ask, shell("echo x is $x"), Answer::say("done")]));
+    let stage = AgentTestHome::new(script([shell("x=7"), ask, shell("echo x is $x"), Answer::say("done")]));
     stage.run(&["--message", "go"]).expect(101);
     for name in ["executions", "sessions"] {
         fs::remove_dir_all(stage.state().join(name)).unwrap();
@@ -187,9 +187,9 @@ fn a_waiting_agent_goes_on_without_the_copies_that_were_deleted() {
 
 /// An agent that asked, and whose state is as an earlier version left it: the keeper of its session lies in the state
 /// folder, and the home has nothing. With the pid of its shell.
-fn upgraded(command: &str) -> (Stage, u32) {
+fn upgraded(command: &str) -> (AgentTestHome, u32) {
     let ask = Answer::call("ask_human", json!({ "question": "?" }));
-    let stage = Stage::new(script([shell(command), ask, shell("echo x is $x"), Answer::say("done")]));
+    let stage = AgentTestHome::new(script([shell(command), ask, shell("echo x is $x"), Answer::say("done")]));
     // A home of its own, in which the keeper's folder can be a link to where an earlier version had it.
     let before = stage.home().with_file_name("before");
     // Earlier versions did not isolate anything.

@@ -8,10 +8,10 @@ use abide_testkit::{
 };
 use serde_json::{Value, json};
 
-use crate::stage::{Ended, Stage, ended, results, script, shell};
+use crate::stage::{AgentCommandOutput, AgentTestHome, ended, results, script, shell};
 
 /// A command of the real binary in a folder, with a model at this address.
-fn abide(folder: &Path, model: &str, words: &[&str]) -> Ended {
+fn abide(folder: &Path, model: &str, words: &[&str]) -> AgentCommandOutput {
     let mut command = environment::abide(env!("CARGO_BIN_EXE_abide"));
     command.args(words).current_dir(folder).stdin(Stdio::null()).env("ABIDE_HOME", folder.join("home"));
     command.env("ABIDE_MODEL_BASE_URL", model).env("ABIDE_MODEL", "stub");
@@ -114,7 +114,7 @@ fn nobody_at_the_models_address_is_told_and_the_same_command_goes_on() {
 #[test]
 fn no_tool_sees_the_key_of_a_model_whatever_names_it() {
     let shown = "import os; print(' '.join(sorted(name for name in os.environ if name.startswith('T_'))))";
-    let stage = Stage::new(Script::new());
+    let stage = AgentTestHome::new(Script::new());
     stage.configure("  name: loopback", "  name: loopback\n  api_key_env: T_KEY");
     let key = "sk-0123456789abcdef";
     fs::write(stage.work().join("key.txt"), key).unwrap();

@@ -7,11 +7,11 @@ use std::os::unix::fs::PermissionsExt;
 use abide_testkit::model::Answer;
 use serde_json::json;
 
-use super::stage::{Stage, results, runs, script, shell};
+use super::stage::{AgentTestHome, results, runs, script, shell};
 
 /// A stage whose run waits for an answer, and the path of its journal.
-fn waiting() -> (Stage, std::path::PathBuf) {
-    let stage = Stage::new(script([
+fn waiting() -> (AgentTestHome, std::path::PathBuf) {
+    let stage = AgentTestHome::new(script([
         Answer::call("note", json!({ "text": "x" })),
         Answer::call("ask_human", json!({ "question": "?" })),
         Answer::say("done"),
@@ -69,7 +69,7 @@ fn a_journal_that_an_editor_formatted_is_refused_with_the_reason() {
 
 #[test]
 fn a_journal_in_one_line_is_refused_and_the_session_lives_on() {
-    let stage = Stage::new(script([
+    let stage = AgentTestHome::new(script([
         shell("x=1"),
         Answer::call("ask_human", json!({ "question": "?" })),
         shell("echo x is ${x:-unset}"),
@@ -109,7 +109,7 @@ fn a_journal_in_one_line_is_refused_and_the_session_lives_on() {
 fn everything_in_the_state_folder_is_private() {
     let ask = Answer::call("ask_human", json!({ "question": "?", "sensitive": true }));
     let note = Answer::call("note", json!({ "text": "x" }));
-    let stage = Stage::new(script([shell("x=1"), note, ask.clone(), ask]));
+    let stage = AgentTestHome::new(script([shell("x=1"), note, ask.clone(), ask]));
     stage.run(&["--message", "go"]).expect(101);
     stage.run(&["--answer", "first"]).expect(101);
     let state = stage.state();

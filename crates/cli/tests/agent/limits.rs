@@ -3,12 +3,12 @@
 use abide_testkit::model::{Answer, Gate, Script};
 use serde_json::json;
 
-use super::stage::{Stage, results, script};
+use super::stage::{AgentTestHome, results, script};
 
 #[test]
 fn a_used_up_budget_is_no_success_and_the_same_command_goes_on() {
     let note = |text: &str| Answer::call("note", json!({ "text": text }));
-    let stage = Stage::new(script([note("a"), note("b"), note("c"), Answer::say("done")]));
+    let stage = AgentTestHome::new(script([note("a"), note("b"), note("c"), Answer::say("done")]));
     let words = ["--message", "go", "--max-iterations", "2"];
     let exhausted = stage.run(&words);
     exhausted.expect(1);
@@ -22,7 +22,7 @@ fn a_used_up_budget_is_no_success_and_the_same_command_goes_on() {
 fn a_budget_of_tokens_holds() {
     let note = Answer::call("note", json!({ "text": "x" })).costing(600, 10);
     let model = Script::new().otherwise(note);
-    let stage = Stage::with(model, "limits:\n  max_total_tokens: 1000\n");
+    let stage = AgentTestHome::with(model, "limits:\n  max_total_tokens: 1000\n");
     stage.run(&["--message", "go"]).expect(1);
     assert_eq!(stage.model.heard().len(), 2);
     let end = stage.events("RUN_END").remove(0);
@@ -34,7 +34,7 @@ fn a_budget_of_tokens_holds() {
 
 #[test]
 fn unknown_tools_and_missing_arguments_are_told_to_the_model() {
-    let stage = Stage::new(script([
+    let stage = AgentTestHome::new(script([
         Answer::call("fly", json!({})).then_call("note", json!({})).then_call("session_end", json!({})),
         Answer::say("sorry"),
     ]));
@@ -48,7 +48,7 @@ fn unknown_tools_and_missing_arguments_are_told_to_the_model() {
 
 #[test]
 fn a_model_that_refuses_the_key_fails_the_run_with_the_reason() {
-    let stage = Stage::new(Script::new().demand_key("other"));
+    let stage = AgentTestHome::new(Script::new().demand_key("other"));
     let failed = stage.run(&["--message", "go"]);
     failed.expect(1);
     assert!(failed.stderr.contains("401"), "{}", failed.stderr);
@@ -62,7 +62,7 @@ fn old_observations_make_room_when_the_window_is_full() {
     let long = "x".repeat(6000);
     let note = Answer::call("note", json!({ "text": long }));
     let model = script(std::iter::repeat_n(note, 12)).otherwise(Answer::say("done"));
-    let stage = Stage::new(model);
+    let stage = AgentTestHome::new(model);
     stage.configure("  max_retries: 1", "  max_retries: 1\n  context_tokens: 12000");
     stage.run(&["--message", "go"]).expect(0);
     let longest = stage.model.heard().iter().map(|heard| heard.raw.to_string().len()).max().unwrap();
@@ -96,7 +96,7 @@ fn narrow(script: Script, most: usize) -> Script {
 fn one_large_batch_is_shortened_and_the_run_goes_on() {
     for (calls, bytes, context) in [(4, 16_000, 8_000), (1, 16_000, 2_600), (30, 5_000, 4_000)] {
         let answers = script([dump(calls, bytes), Answer::say("done")]);
-        let stage = Stage::with(narrow(answers, context * 4), DUMP);
+        let stage = AgentTestHome::with(narrow(answers, context * 4), DUMP);
         stage.configure("  max_retries: 1", &format!("  max_retries: 1\n  context_tokens: {context}"));
         assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, "done\n");
         let seen = results(&stage.model.heard().pop().unwrap());
@@ -115,7 +115,7 @@ fn one_large_batch_is_shortened_and_the_run_goes_on() {
 fn a_run_that_failed_for_its_length_says_what_to_change_and_goes_on_when_it_fits() {
     let too_long =
         r#"{"error":{"code":"context_length_exceeded","message":"maximum context length exceeded"}}"#;
-    let stage = Stage::with(script([dump(4, 16_000)]).otherwise(Answer::raw(400, too_long)), DUMP);
+    let stage = AgentTestHome::with(script([dump(4, 16_000)]).otherwise(Answer::raw(400, too_long)), DUMP);
     stage.configure("  max_retries: 1", "  max_retries: 1\n  context_tokens: 8000");
     let failed = stage.run(&["--message", "go"]);
     failed.expect(1);
@@ -143,7 +143,7 @@ fn arguments_of_any_depth_leave_a_journal_that_can_be_read() {
             let body =
                 format!(r#"{{"choices":[{{"index":0,"message":{message},"finish_reason":"tool_calls"}}]}}"#);
             let ask = Answer::call("ask_human", json!({ "question": "?" }));
-            let stage = Stage::new(script([Answer::raw(200, body), ask, Answer::say("done")]));
+            let stage = AgentTestHome::new(script([Answer::raw(200, body), ask, Answer::say("done")]));
             stage.run(&["--message", "go"]).expect(101);
             let seen = results(&stage.model.heard().pop().unwrap());
             let expected = if depth <= 64 { "text" } else { "nested more than 64 levels deep" };
@@ -160,7 +160,7 @@ fn an_answer_that_was_cut_at_its_length_is_told_whole() {
     let parts = ["Once upon ", "a time there", " was a model", "."];
     let cut = |text: &str| Answer::say(text).finishing("length");
     let gate = Gate::new();
-    let stage = Stage::new(script([
+    let stage = AgentTestHome::new(script([
         cut("This is not part of it."),
         Answer::call("note", json!({ "text": "x" })),
         cut(parts[0]),

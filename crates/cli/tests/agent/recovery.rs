@@ -9,7 +9,7 @@ use abide_testkit::{
 };
 use serde_json::json;
 
-use super::stage::{Stage, ended, kill, results, runs, script, shell};
+use super::stage::{AgentTestHome, ended, kill, results, runs, script, shell};
 
 fn ask() -> Answer {
     Answer::call("ask_human", json!({ "question": "Go on?" }))
@@ -19,7 +19,7 @@ fn ask() -> Answer {
 fn a_session_that_was_killed_meanwhile_is_told_to_the_model_which_starts_a_new_one() {
     let told =
         |heard: &abide_testkit::model::Heard| heard.last_user().contains("Recovery notice: session 'shell_");
-    let stage = Stage::new(script([shell("x=1"), ask()]));
+    let stage = AgentTestHome::new(script([shell("x=1"), ask()]));
     stage.run(&["--message", "go"]).expect(101);
     let before = stage.sessions();
     kill(before[0].1);
@@ -39,8 +39,12 @@ fn a_session_that_was_killed_meanwhile_is_told_to_the_model_which_starts_a_new_o
 
 #[test]
 fn a_session_that_lives_goes_on_and_nothing_is_said() {
-    let stage =
-        Stage::new(script([shell("x=1"), ask(), shell("echo x is ${x:-unset}"), Answer::say("done")]));
+    let stage = AgentTestHome::new(script([
+        shell("x=1"),
+        ask(),
+        shell("echo x is ${x:-unset}"),
+        Answer::say("done"),
+    ]));
     stage.run(&["--message", "go"]).expect(101);
     stage.run(&["--answer", "yes"]).expect(0);
     let last = stage.model.heard().pop().unwrap();
@@ -50,7 +54,7 @@ fn a_session_that_lives_goes_on_and_nothing_is_said() {
 
 #[test]
 fn a_recycled_pid_is_not_taken_for_the_session() {
-    let stage = Stage::new(script([shell("x=1"), ask()]));
+    let stage = AgentTestHome::new(script([shell("x=1"), ask()]));
     stage.run(&["--message", "go"]).expect(101);
     let (id, pid) = stage.sessions().remove(0);
     kill(pid);
@@ -69,8 +73,9 @@ fn a_recycled_pid_is_not_taken_for_the_session() {
 
 #[test]
 fn a_call_under_way_when_we_are_killed_is_ended_and_told_to_be_unknown() {
-    let stage =
-        Stage::new(script([Answer::call("linger", json!({})).then_call("note", json!({ "text": "after" }))]));
+    let stage = AgentTestHome::new(script([
+        Answer::call("linger", json!({})).then_call("note", json!({ "text": "after" }))
+    ]));
     let mut child = stage.start(&["--message", "go"]);
     let lingering = stage.work().join("lingering.txt");
     wait::until("the tool lingers", || lingering.exists());
@@ -100,7 +105,7 @@ fn b8_an_interpreter_that_works_on_while_we_are_killed_is_told_to_be_at_work() {
     let python = |code: &str| Answer::call("python", json!({ "code": code }));
     let work = "open('begun', 'w').close()\nimport os, time\n\
                 while not os.path.exists('go'): time.sleep(0.01)\n\nprint('the work is done')\n";
-    let stage = Stage::new(script([python("x = 6"), python(work)]));
+    let stage = AgentTestHome::new(script([python("x = 6"), python(work)]));
     let mut child = stage.start(&["--message", "go"]);
     let begun = stage.work().join("begun");
     wait::until("the interpreter is at work", || begun.exists());
@@ -138,7 +143,7 @@ fn b8_an_interpreter_that_works_on_while_we_are_killed_is_told_to_be_at_work() {
 #[test]
 fn a_run_that_goes_on_after_its_end_is_told_that_its_sessions_were_ended() {
     let look = || shell("pwd; echo x is ${x:-unset}");
-    let stage = Stage::new(script([
+    let stage = AgentTestHome::new(script([
         shell("cd / && x=1"),
         Answer::status(500, "no"),
         Answer::status(500, "no"),
@@ -179,7 +184,7 @@ fn a_tool_that_kills_its_keeper_leaves_nothing_running() {
     );
     let call = |tool: &str| Answer::call(tool, json!({}));
     let killers = std::iter::repeat_with(|| [call("killer"), call("killing_session")]).take(5).flatten();
-    let stage = Stage::with(script(killers.chain([Answer::say("done")])), &more);
+    let stage = AgentTestHome::with(script(killers.chain([Answer::say("done")])), &more);
     stage.run(&["--message", "go"]).expect(0);
     assert_eq!(processes_in(&stage.work()), [0_u32; 0]);
     for seen in results(&stage.model.heard().pop().unwrap()) {
@@ -192,7 +197,7 @@ fn a_background_job_of_the_shell_that_became_the_agent_is_left_alone() {
     let more =
         "  - name: killer\n    description: Kills its keeper.\n    command: [sh, -c, 'kill -9 $PPID']\n";
     let killer = || Answer::call("killer", json!({}));
-    let stage = Stage::with(script([shell("true"), killer(), Answer::say("done")]), more);
+    let stage = AgentTestHome::with(script([shell("true"), killer(), Answer::say("done")]), more);
     let agent = stage.command(&["--message", "go"]);
     let mut command = environment::abide("sh");
     command.args(["-c", "sleep 71952 >/dev/null 2>&1 & echo $! > job.txt; exec \"$@\"", "sh"]);
@@ -206,7 +211,7 @@ fn a_background_job_of_the_shell_that_became_the_agent_is_left_alone() {
 
 #[test]
 fn a_person_who_presses_ctrl_c_ends_the_tool_and_keeps_the_session() {
-    let stage = Stage::new(script([
+    let stage = AgentTestHome::new(script([
         shell("x=1"),
         Answer::call("linger", json!({})).then_call("note", json!({ "text": "after" })),
         shell("echo x is ${x:-unset}"),
@@ -231,7 +236,7 @@ fn a_person_who_presses_ctrl_c_ends_the_tool_and_keeps_the_session() {
 #[test]
 fn ctrl_c_while_the_model_thinks_leaves_nothing_behind() {
     let gate = Gate::new();
-    let stage = Stage::new(script([Answer::say("late").held(&gate), Answer::say("in time")]));
+    let stage = AgentTestHome::new(script([Answer::say("late").held(&gate), Answer::say("in time")]));
     let mut child = stage.start(&["--message", "go"]);
     gate.reached();
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
@@ -244,7 +249,7 @@ fn ctrl_c_while_the_model_thinks_leaves_nothing_behind() {
 #[test]
 fn two_processes_in_one_directory_are_refused() {
     let gate = Gate::new();
-    let stage = Stage::new(script([Answer::say("done").held(&gate)]));
+    let stage = AgentTestHome::new(script([Answer::say("done").held(&gate)]));
     let first = stage.start(&["--message", "go"]);
     gate.reached();
     let second = stage.run(&["--message", "go"]);

@@ -13,20 +13,20 @@ use abide_testkit::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-pub(crate) struct Stage {
+pub(crate) struct AgentTestHome {
     folder: TempDir,
     pub(crate) model: ModelServer,
 }
 
 /// What a command came to.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct AgentCommandOutput {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Stage {
+impl AgentTestHome {
     /// A stage with this model, which refuses messages in a wrong order.
     pub(crate) fn new(script: Script) -> Self {
         Self::with(script, "")
@@ -75,16 +75,16 @@ impl Stage {
         command
     }
 
-    pub(crate) fn run(&self, words: &[&str]) -> Ended {
+    pub(crate) fn run(&self, words: &[&str]) -> AgentCommandOutput {
         ended(self.command(words))
     }
 
     /// Any command, in the working directory.
-    pub(crate) fn abide(&self, words: &[&str]) -> Ended {
+    pub(crate) fn abide(&self, words: &[&str]) -> AgentCommandOutput {
         self.abide_with(words, &[])
     }
 
-    pub(crate) fn abide_with(&self, words: &[&str], env: &[(&str, &str)]) -> Ended {
+    pub(crate) fn abide_with(&self, words: &[&str], env: &[(&str, &str)]) -> AgentCommandOutput {
         let mut command = environment::abide(env!("CARGO_BIN_EXE_abide"));
         command.args(words).current_dir(self.work()).stdin(Stdio::null());
         command.env("ABIDE_HOME", self.folder.path().join("home")).envs(env.iter().copied());
@@ -118,7 +118,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for AgentTestHome {
     /// A test that failed leaves no shells behind.
     fn drop(&mut self) {
         for (_, pid) in self.sessions().into_iter().filter(|(_, pid)| runs(*pid)) {
@@ -127,13 +127,17 @@ impl Drop for Stage {
     }
 }
 
-pub(crate) fn ended(mut command: Command) -> Ended {
+pub(crate) fn ended(mut command: Command) -> AgentCommandOutput {
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ended { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+    AgentCommandOutput {
+        code: output.status.code(),
+        stdout: text(&output.stdout),
+        stderr: text(&output.stderr),
+    }
 }
 
-impl Ended {
+impl AgentCommandOutput {
     /// Asserts the exit code, and shows everything if it is another.
     #[track_caller]
     pub(crate) fn expect(&self, code: i32) -> &Self {

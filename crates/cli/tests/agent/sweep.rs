@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{
     recovery::processes_in,
-    stage::{Stage, ended, results},
+    stage::{AgentTestHome, ended, results},
 };
 
 const UNKNOWN: &str = "The outcome of this call is unknown";
@@ -58,8 +58,8 @@ fn next(heard: &Heard) -> Answer {
     Answer::say("all done")
 }
 
-fn stage() -> Stage {
-    Stage::new(Script::new().decide(|heard| Some(next(heard))))
+fn stage() -> AgentTestHome {
+    AgentTestHome::new(Script::new().decide(|heard| Some(next(heard))))
 }
 
 const ASKED: [&str; 2] = ["--message", "go"];
@@ -79,7 +79,7 @@ fn places() -> [Vec<String>; 2] {
     })
 }
 
-fn die_at(stage: &Stage, words: &[&str], place: &str) {
+fn die_at(stage: &AgentTestHome, words: &[&str], place: &str) {
     let mut command = stage.command(words);
     let status = command.env("SIEGE_FAILPOINT", place).output().unwrap().status;
     assert_eq!(status.signal(), Some(9), "{words:?} did not die at {place}");
@@ -120,13 +120,13 @@ fn killed_again_and_again_it_still_ends() {
     check_answered(&stage, "again and again");
 }
 
-fn check(stage: &Stage, place: &str) {
+fn check(stage: &AgentTestHome, place: &str) {
     let waiting = stage.run(&ASKED);
     assert_eq!(waiting.code, Some(101), "{place}: {}{}", waiting.stdout, waiting.stderr);
     check_answered(stage, place);
 }
 
-fn check_answered(stage: &Stage, place: &str) {
+fn check_answered(stage: &AgentTestHome, place: &str) {
     let done = stage.run(&ANSWERED);
     assert_eq!((done.code, done.stdout.as_str()), (Some(0), "all done\n"), "{place}: {}", done.stderr);
     assert_eq!(stage.model.faults(), [""; 0], "{place}");

@@ -6,7 +6,7 @@ use std::path::Path;
 use abide_testkit::{daemon::Home, skip::skip, wait};
 use serde_json::{Value, json};
 
-use crate::stage::{Door, Ending, Stage};
+use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
 
 const SCRIPT: &str = "append log before\nask open_text What now?\nappend log after $reply\nsay It is $reply.";
 
@@ -26,12 +26,12 @@ fn store() -> Option<String> {
 #[test]
 fn a_run_on_postgres_outlives_the_kill_of_its_daemon_in_each_kind_of_wait() {
     let Some(store) = store() else { return };
-    let mut stage = Stage::with(&[("ABIDE_STORE", &store)]);
-    for (engine, door) in [("parrot", Door::Http), ("parrot-sticky", Door::CommandLine)] {
+    let mut stage = DaemonTestHome::with(&[("ABIDE_STORE", &store)]);
+    for (engine, door) in [("parrot", ReplyPath::Http), ("parrot-sticky", ReplyPath::CommandLine)] {
         let _removed_or_never_there = std::fs::remove_file(stage.home.workspace("w").join("log"));
         let run = stage.create(engine, SCRIPT, json!({}));
         let waiting = stage.wait(&run, "waiting_user");
-        stage.restart(Ending::Killed);
+        stage.restart(DaemonEnding::Killed);
         let still = stage.wait(&run, "waiting_user");
         assert_eq!(still["pending_interaction_id"], waiting["pending_interaction_id"]);
         stage.reply(&still, "red", door);

@@ -12,7 +12,7 @@ use abide_domain::{
 };
 use abide_testkit::model::{Answer, Gate, Script};
 
-use crate::{stage::Stage, stories::asking};
+use crate::{stage::ProgramTestDaemon, stories::asking};
 
 /// A model that begins, digs until the gate opens, and rests.
 fn digging(gate: &Gate) -> Script {
@@ -23,14 +23,14 @@ fn digging(gate: &Gate) -> Script {
 }
 
 /// How often the model was asked to dig and nothing else.
-fn times_dug(stage: &Stage) -> usize {
+fn times_dug(stage: &ProgramTestDaemon) -> usize {
     stage.model.turns().iter().filter(|heard| heard.asks("dig") && !heard.asks("rest")).count()
 }
 
 /// A person stops the turn; the session is not lost, and the stopped work is not begun again (E1).
 pub(crate) fn an_interrupted_turn_is_over_and_the_chat_goes_on(engine: &str) {
     let gate = Gate::new();
-    let Some(stage) = Stage::of(engine, digging(&gate)) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, digging(&gate)) else { return };
     let run = stage.start(Chat, "begin");
     stage.wait(run, RunStatus::Idle);
     stage.say(run, "dig");
@@ -55,7 +55,7 @@ pub(crate) fn an_interrupted_turn_is_over_and_the_chat_goes_on(engine: &str) {
 /// A newer message ends the turn at work, whose answer is never shown (E9).
 pub(crate) fn e9_a_newer_message_supersedes_the_turn_at_work(engine: &str) {
     let gate = Gate::new();
-    let Some(stage) = Stage::of(engine, digging(&gate)) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, digging(&gate)) else { return };
     let run = stage.start(Chat, "begin");
     stage.wait(run, RunStatus::Idle);
     stage.say(run, "dig");
@@ -81,7 +81,7 @@ pub(crate) fn e6_an_answer_during_the_end_of_a_process_leaves_no_attempt_without
     let script = Script::new()
         .once(|heard| heard.asks("paint the shed"), asking("Which colour?"))
         .once(|heard| heard.asks("crimson"), Answer::say("All is painted."));
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Interactive, "paint the shed");
     stage.wait_until(run, "its question", |run| run.status() == RunStatus::WaitingUser);
     stage.reply(run, "crimson");
@@ -92,7 +92,7 @@ pub(crate) fn e6_an_answer_during_the_end_of_a_process_leaves_no_attempt_without
 
 /// Every process that was started for a run and is gone has an exit code and a time in the ledger. The latest turn of a
 /// chat may still have its process.
-fn every_attempt_has_its_end(stage: &Stage, run: abide_domain::id::RunId) {
+fn every_attempt_has_its_end(stage: &ProgramTestDaemon, run: abide_domain::id::RunId) {
     let held = stage.wait_until(run, "rest", |_| true).live().map(|live| live.attempt);
     let attempts = stage.turns(run).into_iter().flat_map(|turn| turn.attempts);
     for record in attempts.filter(|record| Some(record.attempt) != held) {

@@ -12,10 +12,10 @@ use abide_domain::{
 };
 use abide_testkit::model::Script;
 
-use crate::stage::Stage;
+use crate::stage::ProgramTestDaemon;
 
-fn stage(engine: &str) -> Stage {
-    Stage::of(engine, Script::new()).expect("the parrot is a part of this program")
+fn stage(engine: &str) -> ProgramTestDaemon {
+    ProgramTestDaemon::of(engine, Script::new()).expect("the parrot is a part of this program")
 }
 
 #[test]

@@ -11,7 +11,7 @@ use abide_domain::{
 };
 use abide_testkit::model::{Answer, Script};
 
-use crate::stage::Stage;
+use crate::stage::ProgramTestDaemon;
 
 const DESCRIPTION: &str = "counts the herons on every pond before anything else";
 
@@ -39,7 +39,7 @@ fn a_skill_is_found_by_the_engine_and_its_original_stays_as_it_was(engine: &str)
     let script = Script::new()
         .once(|heard| heard.asks("survey the marsh"), Answer::say("Surveyed."))
         .once(|heard| heard.asks("and the lake"), Answer::say("The lake too."));
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let (source, words) = skill(&stage);
     let run = stage.start_with(Chat, "survey the marsh", |settings| {
         settings.skill = Some(source.to_string_lossy().into_owned());
@@ -67,7 +67,7 @@ fn a_skill_is_found_by_the_engine_and_its_original_stays_as_it_was(engine: &str)
 #[test]
 fn an_agent_that_looks_for_skills_elsewhere_is_told_which_file_to_follow() {
     let script = Script::new().once(|heard| heard.asks("survey the marsh"), Answer::say("Surveyed."));
-    let Some(stage) = Stage::of("claude-acp", script) else { return };
+    let Some(stage) = ProgramTestDaemon::of("claude-acp", script) else { return };
     let (source, words) = skill(&stage);
     let run = stage.start_with(Chat, "survey the marsh", |settings| {
         settings.skill = Some(source.to_string_lossy().into_owned());
@@ -84,7 +84,7 @@ fn an_agent_that_looks_for_skills_elsewhere_is_told_which_file_to_follow() {
 
 #[test]
 fn a_skill_that_cannot_be_used_fails_the_run_before_any_process() {
-    let Some(stage) = Stage::of("codex", Script::new()) else { return };
+    let Some(stage) = ProgramTestDaemon::of("codex", Script::new()) else { return };
     for (skill, words) in [("/no/such/skill", "cannot be found"), ("/", "a name of its own")] {
         let run = stage.start_with(Interactive, "hello", |settings| settings.skill = Some(skill.to_owned()));
         let failed = stage.wait(run, RunStatus::Failed);
@@ -96,7 +96,7 @@ fn a_skill_that_cannot_be_used_fails_the_run_before_any_process() {
 }
 
 /// A skill outside the workspace, and what its file says.
-fn skill(stage: &Stage) -> (std::path::PathBuf, String) {
+fn skill(stage: &ProgramTestDaemon) -> (std::path::PathBuf, String) {
     let source = stage.home.path().join("given/heron-count");
     fs::create_dir_all(&source).expect("the home can be written");
     let words =

@@ -12,7 +12,7 @@ use abide_domain::{
 use abide_testkit::model::{Answer, Script};
 
 use crate::{
-    stage::Stage,
+    stage::ProgramTestDaemon,
     stories::{asking, kill},
 };
 
@@ -22,7 +22,7 @@ fn permissions_are_asked_for_inside_the_turn(engine: &str) {
         .once(|heard| heard.asks("write yes"), Answer::shell("echo done > yes.txt"))
         .once(|heard| heard.asks("write no"), Answer::shell("echo done > no.txt"))
         .when(|heard| !heard.returned().is_empty(), Answer::say("I have tried."));
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     for (prompt, answer, file, happens) in
         [("write yes", "yes", "yes.txt", true), ("write no", "no, leave it", "no.txt", false)]
     {
@@ -68,7 +68,7 @@ fn without_resume_the_process_is_held(engine: &str) {
     let script = Script::new()
         .once(|heard| heard.asks("paint the shed"), asking("Which colour?"))
         .once(|heard| heard.asks("crimson"), Answer::say("All is painted."));
-    let Some(stage) = Stage::altered(engine, script, |config, home| {
+    let Some(stage) = ProgramTestDaemon::altered(engine, script, |config, home| {
         let command = config.command.take().expect("a program that is installed has a command");
         let quoted: Vec<String> = command.iter().map(|word| format!("'{word}'")).collect();
         let words = quoted.join(" ");
@@ -144,7 +144,7 @@ fn codex_without_resume_runs_and_cannot_be_asked_back() {
     let script = Script::new()
         .once(|heard| heard.asks("just do it"), Answer::say("Done."))
         .once(|heard| heard.asks("paint"), asking("Which colour?"));
-    let Some(stage) = Stage::altered("codex", script, hide) else { return };
+    let Some(stage) = ProgramTestDaemon::altered("codex", script, hide) else { return };
     let run = stage.start(Auto, "just do it");
     let done = stage.wait(run, RunStatus::Succeeded);
     assert_eq!(done.profile.map(|profile| profile.kind), Some(ProfileKind::StickyProcess));
@@ -163,7 +163,7 @@ fn the_sandbox_holds_on_the_second_turn(engine: &str) {
         .when(|heard| heard.asks("look"), Answer::say("I have looked."))
         .when(|heard| heard.asks("touch"), Answer::shell("touch touched.txt; echo tried"))
         .when(|heard| !heard.returned().is_empty(), Answer::say("I have tried."));
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start_with(Chat, "look", |settings| settings.sandbox = Some("read-only".to_owned()));
     stage.wait(run, RunStatus::Idle);
     stage.say(run, "touch");
@@ -224,7 +224,7 @@ fn opencode_is_as_narrow_on_the_second_turn() {
 #[test]
 fn a11_codex_over_acp_reports_a_session_whose_file_is_gone() {
     let script = Script::new().once(|heard| heard.asks("paint"), asking("Which colour?"));
-    let Some(stage) = Stage::of("codex-acp", script) else { return };
+    let Some(stage) = ProgramTestDaemon::of("codex-acp", script) else { return };
     let run = stage.start(Interactive, "paint the shed");
     let waiting = stage.wait(run, RunStatus::WaitingUser);
     let id = waiting.handle.expect("the handle is known").handle_value;
@@ -256,7 +256,7 @@ fn remove_named(folder: &std::path::Path, part: &str) -> usize {
 /// folder. Ours survive that.
 #[test]
 fn gemini_does_not_lose_a_session_that_was_resumed_later() {
-    let Some(stage) = Stage::of("gemini", Script::new()) else { return };
+    let Some(stage) = ProgramTestDaemon::of("gemini", Script::new()) else { return };
     let run = stage.start(Chat, "stone 1 of the wall");
     stage.wait(run, RunStatus::Idle);
     stage.next_minute();
@@ -279,7 +279,7 @@ fn gemini_does_not_lose_a_session_that_was_resumed_later() {
 #[test]
 fn a10_the_request_of_a_process_that_dies_is_void() {
     let script = Script::new().once(|heard| heard.asks("write"), Answer::shell("echo done > yes.txt"));
-    let Some(stage) = Stage::of("claude", script) else { return };
+    let Some(stage) = ProgramTestDaemon::of("claude", script) else { return };
     let run = stage.start(Interactive, "write");
     let waiting = stage.wait_until(run, "a request", |run| run.status() == RunStatus::WaitingUser);
     kill(waiting.live().expect("it waits").process.pid, rustix::process::Signal::KILL);

@@ -12,9 +12,9 @@ use std::{
 use abide::{
     catalogue::{EngineCatalogue, EngineConfig},
     clock::SystemClock,
-    isolation::Isolator,
-    processes::{Keepers, Readiness},
-    workspace::Folders,
+    isolation::ProgramIsolator,
+    processes::{KeeperProcesses, StandbyPolicy},
+    workspace::LocalWorkspaces,
 };
 use abide_daemon::{DaemonDeps, EffectExecutor, RunService};
 use abide_domain::{
@@ -47,7 +47,7 @@ use crate::{
 /// Longer than any turn of any engine on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-pub(crate) struct Stage {
+pub(crate) struct ProgramTestDaemon {
     pub(crate) engine: String,
     pub(crate) model: ModelServer,
     pub(crate) workspace: PathBuf,
@@ -55,11 +55,11 @@ pub(crate) struct Stage {
     store: Arc<dyn Store>,
     desk: Arc<RunService>,
     performer: EffectExecutor,
-    processes: Arc<Keepers>,
+    processes: Arc<KeeperProcesses>,
     runtime: Runtime,
 }
 
-impl Stage {
+impl ProgramTestDaemon {
     /// A stage for that engine; none, said aloud, where its program is not installed.
     pub(crate) fn of(engine: &str, script: Script) -> Option<Self> {
         Self::altered(engine, script, |_, _| {})
@@ -84,7 +84,7 @@ impl Stage {
             .build()
             .expect("a runtime can be made");
         let binary = PathBuf::from(env!("CARGO_BIN_EXE_abide"));
-        let processes = Arc::new(Keepers {
+        let processes = Arc::new(KeeperProcesses {
             directory: home.path().join("keepers"),
             launcher: KeeperLauncher {
                 program: binary.clone(),
@@ -97,10 +97,10 @@ impl Stage {
                 ("TERM".to_owned(), "dumb".to_owned()),
             ],
             // Every engine works where the keepers cannot be seen.
-            isolator: Some(Isolator::new(&home.path().join("keepers"), &binary, "/usr/bin:/bin")),
+            isolator: Some(ProgramIsolator::new(&home.path().join("keepers"), &binary, "/usr/bin:/bin")),
             retention: 1 << 30,
             children: Mutex::default(),
-            readiness: Readiness::One(Arc::default()),
+            readiness: StandbyPolicy::One(Arc::default()),
         });
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let clock = Arc::new(SystemClock);
@@ -114,7 +114,7 @@ impl Stage {
                 clock,
                 catalogue: Arc::new(EngineCatalogue::new(&configured, &binary, IsolationMode::Auto)),
                 processes: processes.clone(),
-                workspaces: Arc::new(Folders),
+                workspaces: Arc::new(LocalWorkspaces),
                 private: home.path().join("runs").to_string_lossy().into_owned(),
                 recovery_max: abide_domain::time::Seconds(300),
                 contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
@@ -284,7 +284,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for ProgramTestDaemon {
     fn drop(&mut self) {
         for name in self.processes.names() {
             let _nothing_more_to_do = self.processes.end(&name);

@@ -10,7 +10,7 @@ use abide_domain::{
 };
 use abide_testkit::model::{Answer, Gate, Script};
 
-use crate::stage::Stage;
+use crate::stage::ProgramTestDaemon;
 
 /// An answer that ends the turn with a question.
 pub(crate) fn asking(prompt: &str) -> Answer {
@@ -25,7 +25,7 @@ pub(crate) fn it_asks_is_answered_by_a_new_process_and_asks_again(engine: &str) 
         .once(|heard| heard.asks("paint the shed"), asking("Which colour?"))
         .once(|heard| heard.asks("crimson"), asking("And the door?"))
         .once(|heard| heard.asks("ivory"), Answer::say("All is painted."));
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Interactive, "paint the shed");
     let waiting = stage.wait(run, RunStatus::WaitingUser);
     let question = stage.question(run).question;
@@ -61,7 +61,7 @@ pub(crate) fn it_asks_is_answered_by_a_new_process_and_asks_again(engine: &str) 
 
 pub(crate) fn a_lost_session_is_caught_and_reported(engine: &str) {
     let script = Script::new().once(|heard| heard.asks("paint"), asking("Which colour?"));
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Interactive, "paint the shed");
     let waiting = stage.wait(run, RunStatus::WaitingUser);
     // Whatever the program calls its memory, the files that name the session are it.
@@ -84,7 +84,7 @@ pub(crate) fn a_success_that_is_none_is_a_failure(engine: &str) {
     for (prompt, _, gate) in &stops {
         script = script.when(|heard| heard.asks(prompt), Answer::say("too late").held(gate));
     }
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let broken = stage.start(Interactive, "break");
     let failed = stage.wait(broken, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::EngineFailed));
@@ -130,7 +130,7 @@ const TELLS_OF_SIGNALS: [(&str, &[rustix::process::Signal]); 2] = [
 
 pub(crate) fn a_wrong_key_wants_a_login(engine: &str) {
     let script = Script::new().when(|heard| heard.asks("knock"), Answer::status(401, "Unauthorized"));
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Interactive, "knock");
     let failed = stage.wait(run, RunStatus::Failed);
     let failure = failed.error().expect("it says why").clone();
@@ -138,7 +138,7 @@ pub(crate) fn a_wrong_key_wants_a_login(engine: &str) {
 }
 
 pub(crate) fn a_missing_program_and_a_missing_workspace_are_told_apart(engine: &str) {
-    let Some(stage) = Stage::altered(engine, Script::new(), |config, home| {
+    let Some(stage) = ProgramTestDaemon::altered(engine, Script::new(), |config, home| {
         config.command = Some(vec![home.join("no-such-program").to_string_lossy().into_owned()]);
     }) else {
         return;
@@ -147,7 +147,7 @@ pub(crate) fn a_missing_program_and_a_missing_workspace_are_told_apart(engine: &
     let failed = stage.wait(run, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::EngineNotFound));
     drop(stage);
-    let Some(stage) = Stage::of(engine, Script::new()) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, Script::new()) else { return };
     let gone = stage.home.path().join("no-such-folder");
     let run = stage.start_with(Interactive, "hello", |settings| {
         settings.workspace = gone.to_string_lossy().into_owned();
@@ -162,7 +162,7 @@ pub(crate) fn killed_in_the_middle_of_a_turn_the_chat_goes_on(engine: &str) {
         .once(|heard| heard.asks("begin"), Answer::say("Begun."))
         .once(|heard| heard.asks("dig"), Answer::say("Dug.").held(&gate))
         .when(|heard| heard.asks("rest"), Answer::say("Resting."));
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Chat, "begin");
     stage.wait(run, RunStatus::Idle);
     stage.say(run, "dig");
@@ -192,7 +192,7 @@ pub(crate) fn what_a_tool_left_behind_is_ended(engine: &str) {
     let script = Script::new()
         .once(|heard| heard.asks("leave something"), Answer::shell(&command))
         .when(|heard| !heard.returned().is_empty(), Answer::say("It is there.").held(&stays));
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start_with(Interactive, "leave something", |settings| {
         settings.sandbox = Some("danger-full-access".to_owned());
     });
@@ -208,7 +208,7 @@ pub(crate) fn what_a_tool_left_behind_is_ended(engine: &str) {
 const TIDIES_UP: [&str; 1] = ["native"];
 
 pub(crate) fn twenty_turns_in_a_row_carry_the_whole_history(engine: &str) {
-    let Some(stage) = Stage::of(engine, Script::new()) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, Script::new()) else { return };
     let run = stage.start(Chat, "stone 1 of the wall");
     stage.wait(run, RunStatus::Idle);
     for turn in 2..=20 {
