@@ -143,7 +143,7 @@ impl fmt::Debug for CommitNotifier {
 mod tests {
     use abide_ports::store::{Journal, RunQueries};
     use abide_store::memory::{CrashPoint, MemoryStore};
-    use abide_testkit::history::Author;
+    use abide_testkit::history::HistoryGenerator;
 
     use super::*;
 
@@ -154,7 +154,7 @@ mod tests {
     #[tokio::test]
     async fn the_tally_that_is_kept_is_the_one_that_the_store_would_count() {
         let store = Arc::new(MemoryStore::new());
-        let mut author = Author::new(3, 1).with_runs(20);
+        let mut author = HistoryGenerator::new(3, 1).with_runs(20);
         for _ in 0..3 {
             let watched = watched(&store).await;
             for commit in author.commits(150) {
@@ -167,7 +167,7 @@ mod tests {
     #[tokio::test]
     async fn a_commit_nobody_waits_for_and_one_of_unknown_outcome_are_counted_right() {
         let store = Arc::new(MemoryStore::new());
-        let mut author = Author::new(4, 1);
+        let mut author = HistoryGenerator::new(4, 1);
         let watched = watched(&store).await;
         drop(watched.commit(author.commit()));
         while watched.tally().await.unwrap().is_empty() {

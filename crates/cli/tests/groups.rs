@@ -24,7 +24,7 @@ use abide_ports::{
     engine::{IsolationMode, ProcessSpec, ProcessStdin},
     processes::{OutputOffsets, ProcessOutput, ProcessStart, Processes, StartError},
 };
-use abide_testkit::{daemon::Home, skip::skip, wait};
+use abide_testkit::{daemon::TestHome, skip::skip, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -344,15 +344,15 @@ fn a_shell_that_is_confined_with_its_keeper_is_in_a_group_that_ends_both() {
     assert_eq!(base.children(), [], "killed");
 }
 
-fn home() -> Home {
-    Home::new(Path::new(env!("CARGO_BIN_EXE_abide")))
+fn home() -> TestHome {
+    TestHome::new(Path::new(env!("CARGO_BIN_EXE_abide")))
 }
 
-fn post(home: &Home, path: &str, body: &Value) -> Value {
+fn post(home: &TestHome, path: &str, body: &Value) -> Value {
     home.client().and_then(|client| client.post(path, body)).expect("it answers").body
 }
 
-fn get(home: &Home, path: &str) -> Value {
+fn get(home: &TestHome, path: &str) -> Value {
     home.client().and_then(|client| client.get(path)).expect("it answers").body
 }
 

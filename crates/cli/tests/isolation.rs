@@ -332,7 +332,7 @@ fn told_without(calls: &[i64], path: &str) -> (Vec<String>, String) {
     fs::write(&agent, AGENT).expect("the test machine allows it");
     fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).expect("the test machine allows it");
     without(calls, || {
-        let home = daemon::Home::new(Path::new(env!("CARGO_BIN_EXE_abide"))).with("PATH", path);
+        let home = daemon::TestHome::new(Path::new(env!("CARGO_BIN_EXE_abide"))).with("PATH", path);
         let config = format!("[engines.mine]\ncommand = [{agent:?}]\nprotocol = \"acp\"\n");
         fs::write(home.path().join("config.toml"), config).expect("the test machine allows it");
         let running = home.start();

@@ -28,7 +28,7 @@ use abide_ports::{
 };
 use abide_store::memory::{CrashPoint, MemoryStore};
 use abide_testkit::{
-    actor::{Actors, BareStage, OnlyActor, Part},
+    actor::{FakeCatalogue, FakeLaunch, FakeProcesses, NoopWorkspaces},
     clock::FakeClock,
 };
 
@@ -38,7 +38,7 @@ struct ExecutorFixture {
     performer: EffectExecutor,
     store: Arc<MemoryStore>,
     clock: Arc<FakeClock>,
-    actors: Arc<Actors>,
+    actors: Arc<FakeProcesses>,
     world: DaemonDeps,
 }
 
@@ -46,19 +46,19 @@ struct ExecutorFixture {
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl ExecutorFixture {
-    async fn open(actors: Actors) -> Self {
+    async fn open(actors: FakeProcesses) -> Self {
         Self::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), Arc::new(actors)).await
     }
 
-    async fn on(store: Arc<MemoryStore>, clock: Arc<FakeClock>, actors: Arc<Actors>) -> Self {
-        Self::in_workspaces(Arc::new(BareStage), store, clock, actors).await
+    async fn on(store: Arc<MemoryStore>, clock: Arc<FakeClock>, actors: Arc<FakeProcesses>) -> Self {
+        Self::in_workspaces(Arc::new(NoopWorkspaces), store, clock, actors).await
     }
 
     async fn in_workspaces(
         workspaces: Arc<dyn Workspaces>,
         store: Arc<MemoryStore>,
         clock: Arc<FakeClock>,
-        actors: Arc<Actors>,
+        actors: Arc<FakeProcesses>,
     ) -> Self {
         Self::under_rules(run::apply, workspaces, store, clock, actors).await
     }
@@ -68,7 +68,7 @@ impl ExecutorFixture {
         workspaces: Arc<dyn Workspaces>,
         store: Arc<MemoryStore>,
         clock: Arc<FakeClock>,
-        actors: Arc<Actors>,
+        actors: Arc<FakeProcesses>,
     ) -> Self {
         let desk = RunService::with_rules(store.clone(), clock.clone(), 4, rules).await.expect("it opens");
         let desk = Arc::new(desk);
@@ -76,7 +76,7 @@ impl ExecutorFixture {
             desk: desk.clone(),
             store: store.clone(),
             clock: clock.clone(),
-            catalogue: Arc::new(OnlyActor),
+            catalogue: Arc::new(FakeCatalogue),
             processes: actors.clone(),
             workspaces,
             private: "private".to_owned(),
@@ -174,14 +174,14 @@ fn line(text: &str) -> ProcessOutput {
 }
 
 /// Asks in a new session, and is done in one that goes on.
-fn asks_once(part: Part<'_>) -> Vec<ProcessOutput> {
+fn asks_once(part: FakeLaunch<'_>) -> Vec<ProcessOutput> {
     let last = if part.session.is_empty() { "ask which?" } else { "done" };
     vec![line("session s"), line(last), ProcessOutput::Exited(ExitStatus::Code(0))]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_is_examined_once_until_it_is_replaced() {
-    let theatre = ExecutorFixture::open(Actors::new(asks_once)).await;
+    let theatre = ExecutorFixture::open(FakeProcesses::new(asks_once)).await;
     for (examined, replaced) in [(1, false), (1, false), (2, true), (2, false)] {
         if replaced {
             theatre.actors.replace_program();
@@ -193,7 +193,7 @@ async fn a_program_is_examined_once_until_it_is_replaced() {
 }
 
 /// Asks in a new session and does not leave by itself; is done in one that goes on.
-fn asks_and_lingers(part: Part<'_>) -> Vec<ProcessOutput> {
+fn asks_and_lingers(part: FakeLaunch<'_>) -> Vec<ProcessOutput> {
     match part.session.is_empty() {
         true => vec![line("session s"), line("ask which?")],
         false => vec![line("session s"), line("done"), ProcessOutput::Exited(ExitStatus::Code(0))],
@@ -202,7 +202,7 @@ fn asks_and_lingers(part: Part<'_>) -> Vec<ProcessOutput> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e6_an_answer_during_the_end_of_the_process_that_asked_leaves_no_attempt_without_its_end() {
-    let theatre = ExecutorFixture::open(Actors::new(asks_and_lingers)).await;
+    let theatre = ExecutorFixture::open(FakeProcesses::new(asks_and_lingers)).await;
     for _ in 0..20 {
         let run = theatre.create().await;
         // Not until nothing is owed: the process is being ended while the answer comes.
@@ -222,7 +222,7 @@ async fn an_orderly_stop_waits_for_the_processes_that_are_being_ended() {
     let (let_go, held) = std::sync::mpsc::channel();
     let held = Mutex::new(held);
     let blocked = move || held.lock().unwrap().recv().expect("the test lets it go");
-    let actors = Arc::new(Actors::new(asks_and_lingers).ending_after(blocked));
+    let actors = Arc::new(FakeProcesses::new(asks_and_lingers).ending_after(blocked));
     let theatre =
         ExecutorFixture::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), actors.clone()).await;
     let habits = DaemonConfig { stall_after: Seconds(60), slots: 4, workspaces: "w".into() };
@@ -259,7 +259,7 @@ impl Workspaces for PanickingWorkspaces {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_launch_that_breaks_us_is_counted_and_put_to_a_person() {
     let (store, clock, actors) =
-        (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), Arc::new(Actors::new(asks_once)));
+        (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), Arc::new(FakeProcesses::new(asks_once)));
     let theatre = ExecutorFixture::in_workspaces(Arc::new(PanickingWorkspaces), store, clock, actors).await;
     let run = theatre.create().await;
     let mut changes = theatre.performer.changes();
@@ -279,7 +279,7 @@ async fn a_launch_that_breaks_us_is_counted_and_put_to_a_person() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cycle_of_two_turns_is_a_handful_of_commits() {
-    let theatre = ExecutorFixture::open(Actors::new(asks_once)).await;
+    let theatre = ExecutorFixture::open(FakeProcesses::new(asks_once)).await;
     let first = theatre.create().await;
     theatre.until(first, RunStatus::WaitingUser).await;
     let run = theatre.create().await;
@@ -297,7 +297,7 @@ async fn what_a_process_wants_written_is_written_after_what_it_said_before_is_du
     let store = Arc::new(MemoryStore::new());
     let seen: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
     let (watched, log) = (store.clone(), seen.clone());
-    let plays = |_: Part<'_>| {
+    let plays = |_: FakeLaunch<'_>| {
         let together = "session s\nprogress one\nwrite first\nprogress two\nwrite second\ndone\n";
         vec![ProcessOutput::Stdout(together.into()), ProcessOutput::Exited(ExitStatus::Code(0))]
     };
@@ -307,7 +307,7 @@ async fn what_a_process_wants_written_is_written_after_what_it_said_before_is_du
         let progressed = entries.iter().filter(|entry| entry.event.name() == "Progressed").count();
         log.lock().unwrap().push((String::from_utf8_lossy(bytes).into_owned(), progressed));
     };
-    let actors = Arc::new(Actors::watched(plays, watch));
+    let actors = Arc::new(FakeProcesses::watched(plays, watch));
     let theatre = ExecutorFixture::on(store, Arc::new(FakeClock::new()), actors).await;
     let run = theatre.create().await;
     theatre.until(run, RunStatus::Succeeded).await;
@@ -316,11 +316,11 @@ async fn what_a_process_wants_written_is_written_after_what_it_said_before_is_du
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interpreter_that_panics_loses_its_own_run_and_no_other() {
-    let plays = |part: Part<'_>| match part.prompt {
+    let plays = |part: FakeLaunch<'_>| match part.prompt {
         "break" => vec![line("session s"), line("progress one"), line("break"), line("done never heard")],
         _ => vec![line("session s"), line("done"), ProcessOutput::Exited(ExitStatus::Code(0))],
     };
-    let theatre = ExecutorFixture::open(Actors::new(plays)).await;
+    let theatre = ExecutorFixture::open(FakeProcesses::new(plays)).await;
     let broken = RunId(theatre.clock.stamp().fresh);
     let mut new = new_run(broken);
     new.settings.execution_mode = ExecutionMode::Auto;
@@ -338,7 +338,8 @@ async fn an_interpreter_that_panics_loses_its_own_run_and_no_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn news_that_comes_later_is_not_waited_for() {
-    let theatre = ExecutorFixture::open(Actors::new(|_| vec![line("session s"), line("progress one")])).await;
+    let theatre =
+        ExecutorFixture::open(FakeProcesses::new(|_| vec![line("session s"), line("progress one")])).await;
     let run = theatre.create().await;
     let mut changes = theatre.performer.changes();
     let progressed = async {
@@ -354,7 +355,7 @@ async fn news_that_comes_later_is_not_waited_for() {
 }
 
 /// A daemon examines the engine of a run and starts its process, and no more.
-async fn started_by_hand(desk: &RunService, actors: &Actors, run_id: RunId) {
+async fn started_by_hand(desk: &RunService, actors: &FakeProcesses, run_id: RunId) {
     let resolved = RunEvent::ProfileResolved {
         profile: profile(),
         abilities: RunAbilities::default(),
@@ -387,11 +388,11 @@ async fn started_by_hand(desk: &RunService, actors: &Actors, run_id: RunId) {
 async fn a_daemon_that_dies_in_a_commit_is_followed_by_one_that_comes_to_the_same() {
     for point in [CrashPoint::BeforeWrite, CrashPoint::AfterWrite] {
         let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
-        let plays = |_: Part<'_>| {
+        let plays = |_: FakeLaunch<'_>| {
             let said = "session s\nprogress one\nask which?\n";
             vec![ProcessOutput::Stdout(said.into()), ProcessOutput::Exited(ExitStatus::Code(0))]
         };
-        let actors = Arc::new(Actors::new(plays));
+        let actors = Arc::new(FakeProcesses::new(plays));
         // This daemon lives until it has started the process and heard some of what it said.
         let desk = RunService::open(store.clone(), clock.clone(), 4).await.expect("it opens");
         let run_id = RunId(clock.stamp().fresh);
@@ -433,7 +434,7 @@ fn futures_now<T>(future: impl Future<Output = T>) -> T {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_turn_that_may_have_ended_while_nobody_listened_is_heard_out_before_it_is_timed_out() {
     let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
-    let actors = Arc::new(Actors::new(|_| vec![line("session s")]));
+    let actors = Arc::new(FakeProcesses::new(|_| vec![line("session s")]));
     let desk = RunService::open(store.clone(), clock.clone(), 4).await.expect("it opens");
     let run = RunId(clock.stamp().fresh);
     let mut new = new_run(run);
@@ -473,7 +474,7 @@ impl ExecutorFixture {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deadline_survives_a_restart_and_passes_once() {
-    let theatre = ExecutorFixture::open(Actors::new(asks_once)).await;
+    let theatre = ExecutorFixture::open(FakeProcesses::new(asks_once)).await;
     let run = theatre.create_unattended("any").await;
     theatre.until(run, RunStatus::WaitingUser).await;
     let ExecutorFixture { store, clock, actors, .. } = theatre;
@@ -503,8 +504,8 @@ fn damaged(run: Option<&Run>, stamp: &EventStamp, event: &RunEvent) -> Result<Ru
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_cannot_be_changed_does_not_stop_the_deadlines_of_others() {
     let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
-    let actors = Arc::new(Actors::new(asks_once));
-    let theatre = ExecutorFixture::under_rules(damaged, Arc::new(BareStage), store, clock, actors).await;
+    let actors = Arc::new(FakeProcesses::new(asks_once));
+    let theatre = ExecutorFixture::under_rules(damaged, Arc::new(NoopWorkspaces), store, clock, actors).await;
     let mut runs = Vec::new();
     // The damaged ones are due first.
     for name in ["refused", "broken", "sound", "sound"] {

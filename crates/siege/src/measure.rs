@@ -3,7 +3,7 @@
 
 use std::{path::Path, time::Duration};
 
-use abide_testkit::daemon::{Client, Feed, Home};
+use abide_testkit::daemon::{EventReader, TestHome, TestHttpClient};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
@@ -27,13 +27,13 @@ struct Took {
 }
 
 pub(crate) fn run(program: &Path) -> Result<()> {
-    let home = Home::new(program)
+    let home = TestHome::new(program)
         .with("ABIDE_SLOTS_MAX_RUNNING", SLOTS)
         // All requests come from one address.
         .with("ABIDE_HTTP_REQUESTS_PER_SECOND", "0");
     let daemon = home.start();
     ensure!(daemon.is_ready(), "the daemon does not start: {}", home.complaints());
-    let feed = Feed::open("/v1/events", home.finder());
+    let feed = EventReader::open("/v1/events", home.finder());
     for number in 0..WARM_UP {
         cycle(&home, &feed, &format!("warm-{number}"))?;
     }
@@ -73,7 +73,7 @@ pub(crate) fn run(program: &Path) -> Result<()> {
 }
 
 /// A run that asks once and is answered.
-fn cycle(home: &Home, feed: &Feed, name: &str) -> Result<Took> {
+fn cycle(home: &TestHome, feed: &EventReader, name: &str) -> Result<Took> {
     let client = home.client()?;
     let body = json!({
         "engine": "parrot", "prompt": "ask open_text q\nsay done", "workspace": home.workspace(name),
@@ -95,7 +95,7 @@ fn cycle(home: &Home, feed: &Feed, name: &str) -> Result<Took> {
 }
 
 /// Waits for events until the run has this status; gives its open question.
-fn reaches(client: &Client, feed: &Feed, path: &str, status: &str) -> Result<String> {
+fn reaches(client: &TestHttpClient, feed: &EventReader, path: &str, status: &str) -> Result<String> {
     loop {
         let seen = feed.seen().len();
         let run = client.get(path)?;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use abide_testkit::daemon::{Account, Story};
+use abide_testkit::daemon::{ScenarioRecord, TestScenario};
 
 /// The figures of a siege.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +50,7 @@ impl Tally {
     }
 
     /// A story was lived to its end.
-    pub(crate) fn lived(&mut self, story: &Story, account: &Account) {
+    pub(crate) fn lived(&mut self, story: &TestScenario, account: &ScenarioRecord) {
         self.runs += 1;
         self.lines += story.lines.len() as u64;
         self.questions += account.answers.len() as u64;

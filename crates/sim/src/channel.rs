@@ -6,7 +6,7 @@ use abide_domain::{
     turn::Turn,
 };
 
-use abide_testkit::dice::Dice;
+use abide_testkit::dice::SeededRng;
 
 /// What reached the person, and under which key.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ impl FakeChannel {
         delivery: &Delivery,
         turn: Option<&Turn>,
         weather: NetworkMode,
-        dice: &mut Dice,
+        dice: &mut SeededRng,
     ) -> Result<(), DeliveryFailure> {
         let (arrives, said) = match weather {
             NetworkMode::Fair => (true, Ok(())),

@@ -14,7 +14,7 @@ use abide_domain::{
     process::{Attempt, ExitStatus, ProcessBinding},
 };
 
-use abide_testkit::dice::Dice;
+use abide_testkit::dice::SeededRng;
 
 /// All processes that were ever started, and what they did.
 #[derive(Debug, Default)]
@@ -94,7 +94,12 @@ enum ScriptStep {
 
 impl SimEngines {
     /// Starts a process for a turn, unless this attempt was started before.
-    pub(crate) fn launch(&mut self, order: &SimLaunch<'_>, plan: &EnginePlan, dice: &mut Dice) -> &SimKeeper {
+    pub(crate) fn launch(
+        &mut self,
+        order: &SimLaunch<'_>,
+        plan: &EnginePlan,
+        dice: &mut SeededRng,
+    ) -> &SimKeeper {
         let SimLaunch { run, attempt, turn, session, prompt } = *order;
         if !self.keepers.contains_key(&(run, attempt)) {
             self.execute(run, turn, prompt);
@@ -144,7 +149,7 @@ impl SimEngines {
         turn: TurnId,
         prompt: &str,
         plan: &EnginePlan,
-        dice: &mut Dice,
+        dice: &mut SeededRng,
     ) {
         let Some(keeper) = self.keepers.get_mut(&at) else { return };
         if keeper.fate != ProcessFate::Alive || !keeper.done.insert(order) {
@@ -185,7 +190,7 @@ impl SimEngines {
         true
     }
 
-    pub(crate) fn interrupt(&mut self, at: (RunId, Attempt), order: EffectNumber, dice: &mut Dice) {
+    pub(crate) fn interrupt(&mut self, at: (RunId, Attempt), order: EffectNumber, dice: &mut SeededRng) {
         let Some(keeper) = self.keepers.get_mut(&at) else { return };
         if keeper.fate == ProcessFate::Alive && keeper.done.insert(order) && keeper.obeys {
             let obedient = vec![ScriptStep::Say(SimFact::End(TurnOutcome::Interrupted))];
@@ -319,7 +324,7 @@ pub(crate) struct EnginePlan {
 }
 
 impl EnginePlan {
-    pub(crate) fn random(dice: &mut Dice) -> Self {
+    pub(crate) fn random(dice: &mut SeededRng) -> Self {
         Self {
             kind: dice.pick(&[ProfileKind::Resumable, ProfileKind::Resumable, ProfileKind::StickyProcess]),
             steers: dice.chance(40),
@@ -346,7 +351,7 @@ pub(crate) fn answer_of(turn: TurnId) -> String {
     format!("answer of {turn}")
 }
 
-fn turn_script(turn: TurnId, plan: &EnginePlan, dice: &mut Dice) -> Vec<ScriptStep> {
+fn turn_script(turn: TurnId, plan: &EnginePlan, dice: &mut SeededRng) -> Vec<ScriptStep> {
     let mut script = vec![];
     for _ in 0..dice.below(3) {
         script.push(ScriptStep::Say(SimFact::Progress));
@@ -387,7 +392,7 @@ fn turn_script(turn: TurnId, plan: &EnginePlan, dice: &mut Dice) -> Vec<ScriptSt
     script
 }
 
-fn question(dice: &mut Dice) -> Question {
+fn question(dice: &mut SeededRng) -> Question {
     let options = if dice.chance(50) {
         vec![
             InteractionOption { label: "yes".into(), safe: false },

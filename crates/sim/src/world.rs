@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use abide_domain::{id::RunId, process::Attempt, run::RunStatus};
 use abide_store::memory::{CrashPoint, MemoryStore};
-use abide_testkit::{clock::FakeClock, dice::Dice};
+use abide_testkit::{clock::FakeClock, dice::SeededRng};
 
 use crate::{
     channel::{FakeChannel, NetworkMode},
@@ -18,7 +18,7 @@ use crate::{
 
 /// Everything there is.
 pub(crate) struct SimWorld {
-    pub(crate) dice: Dice,
+    pub(crate) dice: SeededRng,
     pub(crate) clock: Arc<FakeClock>,
     pub(crate) store: Arc<MemoryStore>,
     /// With [`RuleFault::AcknowledgeTooEarly`], what would be left if the power went now.
@@ -70,7 +70,7 @@ const QUIET_ROUNDS: usize = 400;
 impl SimWorld {
     /// A new world. With a story, everything that happens is written down.
     pub(crate) fn new(seed: u64, fault: Option<RuleFault>, tells: StoryMode) -> Self {
-        let mut dice = Dice::new(seed);
+        let mut dice = SeededRng::new(seed);
         let clock = Arc::new(FakeClock::new());
         let store = Arc::new(MemoryStore::new());
         let slots = 1 + dice.below(3);

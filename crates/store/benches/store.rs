@@ -24,7 +24,7 @@ use abide_domain::{
 };
 use abide_ports::store::{JournalCommit, Store};
 use abide_store::registry;
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 
 /// How long each loop runs in each round.
 const ROUND: Duration = Duration::from_millis(500);
@@ -95,7 +95,7 @@ async fn bench() -> ExitCode {
 struct BenchedStore {
     name: &'static str,
     store: Arc<dyn Store>,
-    writers: Vec<(Author, RunId, u64)>,
+    writers: Vec<(HistoryGenerator, RunId, u64)>,
     alone: ThroughputSum,
     together: ThroughputSum,
 }
@@ -105,7 +105,7 @@ impl BenchedStore {
         let store = registry::open(url).await.expect("the store opens");
         let mut writers = Vec::new();
         for number in 0..MANY {
-            let mut author = Author::new(1, number as u16 + 1);
+            let mut author = HistoryGenerator::new(1, number as u16 + 1);
             let run = RunId(IdSeed((1 << 100) + number as u128));
             let mut changes = Vec::new();
             for event in beginning(run) {
@@ -155,7 +155,7 @@ impl BenchedStore {
 }
 
 /// The most frequent commit of all: an engine gets on with its turn.
-fn progress(author: &mut Author, run: RunId, position: &mut u64) -> JournalCommit {
+fn progress(author: &mut HistoryGenerator, run: RunId, position: &mut u64) -> JournalCommit {
     *position += 1;
     let text = "reading src/lib.rs, then running the tests of the crate that it belongs to".to_owned();
     let event = RunEvent::Progressed { attempt: Attempt(1), position: OutputPosition(*position), text };

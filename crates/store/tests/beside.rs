@@ -15,7 +15,7 @@ use abide_ports::store::{
     Journal, JournalCommit, JournalSeq, RunQueries, RunTables, StoreError, StoreMaintenance,
 };
 use abide_store::{registry, sqlite::SqliteStore, upkeep};
-use abide_testkit::{history::Author, wait};
+use abide_testkit::{history::HistoryGenerator, wait};
 
 /// Somebody who commits as fast as the store answers, until told to stop.
 struct BusyWriter {
@@ -34,7 +34,7 @@ impl BusyWriter {
             .map(|name| {
                 let (store, stop, acknowledged) = (store.clone(), stop.clone(), acknowledged.clone());
                 tokio::spawn(async move {
-                    let mut author = Author::new(u64::from(name), name + 1).with_runs(10_000);
+                    let mut author = HistoryGenerator::new(u64::from(name), name + 1).with_runs(10_000);
                     let mut runs = Vec::new();
                     while !stop.load(Ordering::Acquire) {
                         let change = author.create();

@@ -10,7 +10,7 @@ use std::{fs, path::Path};
 
 use abide_ports::store::{JournalSeq, Store, StoreError};
 use abide_store::{registry, sqlite::SqliteStore, upkeep};
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 use rusqlite::Connection;
 use tokio_postgres::NoTls;
 
@@ -18,7 +18,7 @@ use tokio_postgres::NoTls;
 const NOT_DERIVED: [&str; 3] = ["meta", "migrations", "cursors"];
 
 async fn filled(store: &dyn Store) {
-    for commit in Author::new(8, 1).with_runs(8).commits(60) {
+    for commit in HistoryGenerator::new(8, 1).with_runs(8).commits(60) {
         store.commit(commit).await.unwrap();
     }
     store.advance("reader", JournalSeq(3)).await.unwrap();
@@ -266,7 +266,7 @@ async fn a_server_that_lost_acknowledged_input_is_refused_and_can_be_accepted() 
          UPDATE head SET (seq, chain) = (SELECT seq, chain FROM journal ORDER BY seq DESC LIMIT 1)"
     );
     client.batch_execute(&older).await.unwrap();
-    let error = opened.store.commit(Author::new(9, 7).commit()).await.unwrap_err();
+    let error = opened.store.commit(HistoryGenerator::new(9, 7).commit()).await.unwrap_err();
     assert!(matches!(error, StoreError::Lost { .. }), "{error}");
     assert!(opened.store.health().is_err());
     drop(opened);
@@ -279,7 +279,7 @@ async fn a_server_that_lost_acknowledged_input_is_refused_and_can_be_accepted() 
     assert!(found[0].contains("acknowledged input is missing"), "{found:?}");
     let accepted = open(abide_store::LossPolicy::Accept).await.unwrap();
     assert!(accepted.notes[0].contains("--accept-loss"), "{:?}", accepted.notes);
-    accepted.store.commit(Author::new(9, 7).commit()).await.expect("it goes on");
+    accepted.store.commit(HistoryGenerator::new(9, 7).commit()).await.expect("it goes on");
     drop(accepted);
     let again = open(abide_store::LossPolicy::Refuse).await.expect("once accepted, it is as good as any");
     assert_eq!(again.notes, Vec::<String>::new());

@@ -14,7 +14,7 @@ use abide_store::{
     postgres::{PostgresOptions, PostgresStore, WriterPolicy},
     registry, upkeep,
 };
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -92,9 +92,9 @@ async fn relay(mut client: TcpStream, mut server: TcpStream, fate: &AtomicU8) {
     }
 }
 
-async fn opened(line: &CuttableProxy) -> (Arc<dyn Store>, Author) {
+async fn opened(line: &CuttableProxy) -> (Arc<dyn Store>, HistoryGenerator) {
     let store = registry::open(&line.url).await.unwrap();
-    let mut author = Author::new(12, 1);
+    let mut author = HistoryGenerator::new(12, 1);
     for commit in author.commits(5) {
         store.commit(commit).await.unwrap();
     }
@@ -163,7 +163,7 @@ async fn several_writers_of_one_schema_commit_in_one_order() {
             let mut options = PostgresOptions::default();
             options.writers = WriterPolicy::Many;
             let store = PostgresStore::open_with(&url, &options).await.unwrap();
-            for commit in Author::new(13, name).commits(25) {
+            for commit in HistoryGenerator::new(13, name).commits(25) {
                 store.commit(commit).await.unwrap();
             }
         }));
@@ -172,5 +172,5 @@ async fn several_writers_of_one_schema_commit_in_one_order() {
         writer.await.unwrap();
     }
     let store = registry::open(&url).await.expect("the journal has no gap");
-    goes_on(&*store, Author::new(13, 9).commit()).await;
+    goes_on(&*store, HistoryGenerator::new(13, 9).commit()).await;
 }

@@ -5,7 +5,7 @@
 use abide_domain::{id::RunId, time::Timestamp};
 use abide_ports::store::{PageRequest, Store};
 use abide_store::registry;
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 
 /// The runs of each list that loops over runs go by.
 async fn lists(store: &dyn Store) -> [Vec<RunId>; 4] {
@@ -26,7 +26,7 @@ async fn a_damaged_run_hides_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("abide.db");
     let store = registry::open(&format!("sqlite:{}", path.display())).await.unwrap();
-    for commit in Author::new(11, 1).with_runs(40).commits(400) {
+    for commit in HistoryGenerator::new(11, 1).with_runs(40).commits(400) {
         store.commit(commit).await.unwrap();
     }
     let before = lists(&*store).await;

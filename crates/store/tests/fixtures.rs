@@ -14,7 +14,7 @@ use std::{
 
 use abide_ports::store::{JournalSeq, Store};
 use abide_store::{registry, upkeep};
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 
 fn folders() -> Vec<PathBuf> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
@@ -34,7 +34,7 @@ async fn check(store: Arc<dyn Store>, folder: &Path) {
     // Old runs go on as if nothing had happened, and new ones begin.
     let before = upkeep::rebuild(&*store, |_| {}).await.unwrap();
     assert_eq!(before, verification.runs);
-    for commit in Author::new(1, 77).commits(10) {
+    for commit in HistoryGenerator::new(1, 77).commits(10) {
         store.commit(commit).await.unwrap();
     }
     let verification = upkeep::verify(&*store, |_| {}).await.unwrap();

@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 
 use abide_ports::store::{CursorStore, Journal, JournalSeq, StoreError, StoreErrorKind, StoreMaintenance};
 use abide_store::sqlite::SqliteStore;
-use abide_testkit::{history::Author, wait};
+use abide_testkit::{history::HistoryGenerator, wait};
 
 type FileHarm = fn(&Path, &[u8]);
 
@@ -39,8 +39,8 @@ const HARMS: [(&str, &str, FileHarm); 7] = [
     ("home deleted", "abide.db was deleted", |path, _| fs::remove_dir_all(path.parent().unwrap()).unwrap()),
 ];
 
-async fn opened(path: &Path) -> (SqliteStore, Author, Vec<u8>) {
-    let mut author = Author::new(3, 1);
+async fn opened(path: &Path) -> (SqliteStore, HistoryGenerator, Vec<u8>) {
+    let mut author = HistoryGenerator::new(3, 1);
     let store = SqliteStore::open(path).unwrap();
     store.commit(author.commit()).await.unwrap();
     drop(store);
@@ -96,7 +96,7 @@ async fn what_a_store_does_to_its_own_files_is_no_harm() {
     let path = folder.path().join("abide.db");
     let store = SqliteStore::open(&path).unwrap();
     let before = fs::metadata(&path).unwrap().len();
-    let mut author = Author::new(4, 1).with_runs(400);
+    let mut author = HistoryGenerator::new(4, 1).with_runs(400);
     for round in 0.. {
         for commit in author.commits(50) {
             store.commit(commit).await.unwrap();

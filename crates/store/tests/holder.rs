@@ -13,7 +13,7 @@ use abide_store::{
     registry::{self, StoreOptions},
     upkeep,
 };
-use abide_testkit::{history::Author, wait::until_async as until};
+use abide_testkit::{history::HistoryGenerator, wait::until_async as until};
 use tokio_postgres::{Client, NoTls};
 
 async fn open(url: &str, home: &Path) -> Result<Arc<dyn Store>, StoreError> {
@@ -51,7 +51,7 @@ async fn a_second_daemon_is_refused_with_the_name_of_the_first_and_may_look() {
     let url = server::new_schema(&server::postgres_url());
     let (first_home, second_home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let first = open(&url, first_home.path()).await.unwrap();
-    let mut author = Author::new(15, 1);
+    let mut author = HistoryGenerator::new(15, 1);
     first.commit(author.commit()).await.unwrap();
     let error = open(&url, second_home.path()).await.err().expect("the schema is held");
     assert!(matches!(error, StoreError::InUse { .. }), "{error}");
@@ -98,7 +98,7 @@ async fn a_connection_that_is_cut_is_made_again_with_its_lock_although_nothing_i
     let url = server::new_schema(&server::postgres_url());
     let home = tempfile::tempdir().unwrap();
     let store = open(&url, home.path()).await.unwrap();
-    let mut author = Author::new(15, 2);
+    let mut author = HistoryGenerator::new(15, 2);
     store.commit(author.commit()).await.unwrap();
     let operator = operator(&url).await;
     for _ in 0..3 {
@@ -119,7 +119,7 @@ async fn a_lock_that_an_own_lost_connection_still_holds_is_taken_from_it() {
     let proxy = PostgresProxy::open(&url).await;
     let home = tempfile::tempdir().unwrap();
     let store = open(&proxy.url, home.path()).await.unwrap();
-    let mut author = Author::new(15, 3);
+    let mut author = HistoryGenerator::new(15, 3);
     store.commit(author.commit()).await.unwrap();
     let operator = operator(&url).await;
     let first = backend(&operator).await;
@@ -136,7 +136,7 @@ async fn a_daemon_that_lost_its_connection_to_another_one_says_whose_it_is_and_w
     let (first_home, second_home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let proxy = PostgresProxy::open(&url).await;
     let first = open(&proxy.url, first_home.path()).await.unwrap();
-    let mut author = Author::new(15, 4);
+    let mut author = HistoryGenerator::new(15, 4);
     first.commit(author.commit()).await.unwrap();
     let operator = operator(&url).await;
     // Its network is away for a while, and the server ends its connection.
@@ -144,7 +144,7 @@ async fn a_daemon_that_lost_its_connection_to_another_one_says_whose_it_is_and_w
     let lost = backend(&operator).await;
     cut(&operator, lost).await;
     let second = open(&url, second_home.path()).await.expect("nobody holds it");
-    second.commit(Author::new(15, 5).commit()).await.unwrap();
+    second.commit(HistoryGenerator::new(15, 5).commit()).await.unwrap();
     proxy.reopen();
     until("it finds out without being asked", async || first.health().is_err()).await;
     let text = first.health().unwrap_err().to_string();
@@ -170,7 +170,7 @@ async fn a_daemon_that_came_and_went_while_the_connection_was_lost_is_noticed() 
     let (first_home, second_home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let proxy = PostgresProxy::open(&url).await;
     let first = open(&proxy.url, first_home.path()).await.unwrap();
-    let mut author = Author::new(15, 6);
+    let mut author = HistoryGenerator::new(15, 6);
     first.commit(author.commit()).await.unwrap();
     let operator = operator(&url).await;
     proxy.close();

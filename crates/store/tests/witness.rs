@@ -14,7 +14,7 @@ use abide_store::{
     sqlite::{SqliteOptions, SqliteStore, restore},
     upkeep,
 };
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 use tempfile::TempDir;
 
 /// A database as a daemon leaves it that was killed: with commits in its log.
@@ -22,7 +22,7 @@ struct KilledDatabase {
     folder: TempDir,
     path: PathBuf,
     head: JournalSeq,
-    author: Author,
+    author: HistoryGenerator,
 }
 
 impl KilledDatabase {
@@ -30,7 +30,7 @@ impl KilledDatabase {
         let live = tempfile::tempdir().unwrap();
         let path = live.path().join("abide.db");
         let store = SqliteStore::open(&path).unwrap();
-        let mut author = Author::new(3, 1);
+        let mut author = HistoryGenerator::new(3, 1);
         for commit in author.commits(commits) {
             store.commit(commit).await.unwrap();
         }
@@ -76,7 +76,7 @@ fn refused(path: &Path) -> String {
 async fn goes_on(store: &SqliteStore) {
     static NAMES: AtomicU16 = AtomicU16::new(1000);
     let name = NAMES.fetch_add(1, Ordering::Relaxed);
-    store.commit(Author::new(77, name).commit()).await.expect("it goes on");
+    store.commit(HistoryGenerator::new(77, name).commit()).await.expect("it goes on");
     let verification = upkeep::verify(store, |_| {}).await.unwrap();
     assert!(verification.is_clean(), "{:?}", verification.findings);
 }
@@ -152,7 +152,7 @@ async fn a_log_that_another_program_moved_into_the_database_is_not_missed() {
 async fn an_older_or_another_copy_in_its_place_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("abide.db");
-    let mut author = Author::new(5, 1);
+    let mut author = HistoryGenerator::new(5, 1);
     let mut open = async |commits: usize| {
         let store = SqliteStore::open(&path).unwrap();
         for commit in author.commits(commits) {
@@ -169,7 +169,7 @@ async fn an_older_or_another_copy_in_its_place_is_refused() {
     let other = tempfile::tempdir().unwrap();
     let longer = other.path().join("abide.db");
     let store = SqliteStore::open(&longer).unwrap();
-    for commit in Author::new(6, 1).commits(60) {
+    for commit in HistoryGenerator::new(6, 1).commits(60) {
         store.commit(commit).await.unwrap();
     }
     drop(store);
@@ -249,7 +249,7 @@ async fn a_restored_backup_is_what_it_was_and_the_old_database_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let (path, backup) = (folder.path().join("abide.db"), folder.path().join("a b%20?c.db"));
     let store = SqliteStore::open(&path).unwrap();
-    let mut author = Author::new(8, 1);
+    let mut author = HistoryGenerator::new(8, 1);
     for commit in author.commits(20) {
         store.commit(commit).await.unwrap();
     }
@@ -290,7 +290,7 @@ async fn a_backup_restores_over_garbage_and_where_nothing_was() {
     let folder = tempfile::tempdir().unwrap();
     let (path, backup) = (folder.path().join("abide.db"), folder.path().join("backup.db"));
     let store = SqliteStore::open(&path).unwrap();
-    store.commit(Author::new(8, 1).commit()).await.unwrap();
+    store.commit(HistoryGenerator::new(8, 1).commit()).await.unwrap();
     store.backup(&backup).await.unwrap();
     drop(store);
     fs::write(&path, "garbage").unwrap();
@@ -309,7 +309,7 @@ async fn what_is_no_backup_is_refused_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (path, backup) = (folder.path().join("abide.db"), folder.path().join("backup.db"));
     let store = SqliteStore::open(&path).unwrap();
-    for commit in Author::new(8, 1).commits(30) {
+    for commit in HistoryGenerator::new(8, 1).commits(30) {
         store.commit(commit).await.unwrap();
     }
     store.backup(&backup).await.unwrap();

@@ -10,10 +10,10 @@ use abide_ports::clock::Clock;
 
 /// The time of a world that is not real.
 #[derive(Debug, Default)]
-pub struct FakeClock(Mutex<Reading>);
+pub struct FakeClock(Mutex<FakeTime>);
 
 #[derive(Debug, Default)]
-struct Reading {
+struct FakeTime {
     now: i64,
     fresh: u128,
 }
@@ -37,7 +37,7 @@ impl FakeClock {
         self.reading().now += micros;
     }
 
-    fn reading(&self) -> MutexGuard<'_, Reading> {
+    fn reading(&self) -> MutexGuard<'_, FakeTime> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

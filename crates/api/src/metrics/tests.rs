@@ -3,7 +3,7 @@
 use abide_domain::run::RunStatus;
 use abide_ports::store::{InteractionQueries, Journal, JournalCommit, PageRequest, RunQueries, TurnQueries};
 use abide_store::memory::MemoryStore;
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn figure(text: &str, line: &str) -> u64 {
 #[tokio::test]
 async fn every_ended_turn_and_run_of_the_ledger_is_counted_once() {
     let (metrics, store) = (DaemonMetrics::new(), MemoryStore::new());
-    let mut author = Author::new(8, 1).with_runs(30);
+    let mut author = HistoryGenerator::new(8, 1).with_runs(30);
     watched(&metrics, &store, author.commits(900)).await;
     let (mut turns, mut finished) = (0, 0);
     for run in store.runs(None, PageRequest::first(1000)).await.unwrap().items {

@@ -10,14 +10,14 @@ use abide_domain::{
     engine::{EngineSessionHandle, HandleType, ProfileKind},
 };
 use abide_ports::engine::{Engine, EngineFact, FactKind, LaunchContext, ProcessInterpreter, PromptSource};
-use abide_testkit::engine::Story;
+use abide_testkit::engine::RecordedProcess;
 
 /// The lengths to which lines are stretched.
 const LENGTHS: [usize; 7] = [200, 500, 1_000, 2_000, 5_000, 10_000, 20_000];
 
 /// What is fed to one interpreter.
 pub(crate) struct RecordedPassage {
-    story: Story,
+    story: RecordedProcess,
     /// What comes before, and is not timed.
     opening: Vec<u8>,
     /// Lines of the middle, as recorded.
@@ -41,7 +41,7 @@ impl RecordedPassage {
 
     /// The middle of one recorded story, if it has one.
     fn of(engine: &dyn Engine, file: &Path) -> Option<Self> {
-        let story = Story::new("", &fs::read(file).ok()?);
+        let story = RecordedProcess::new("", &fs::read(file).ok()?);
         let story = story.noted(&fs::read_to_string(file.with_extension("notes")).unwrap_or_default());
         let mut passage = Self { story, opening: Vec::new(), middle: Vec::new() };
         let stdout = passage.story.stdout.clone();

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 
 use abide::catalogue::EngineConfig;
 use abide_domain::engine::ProfileKind;
-use abide_testkit::model::{Answer, ModelServer, Script};
+use abide_testkit::model::{ModelScript, ModelServer, ScriptedAnswer};
 
 use crate::{
     bare::{self, BareTurnTimes},
@@ -80,6 +80,7 @@ fn dressed(name: &str, home: &Path) -> Result<(EngineConfig, Option<ModelServer>
         return Ok((EngineConfig { env, ..EngineConfig::default() }, None));
     }
     let program = installed(name).ok_or("its program is not installed; `cargo xtask engines` says why")?;
-    let model = ModelServer::start(Script::new().otherwise(Answer::say("It lies.")).demand_key(KEY));
+    let model =
+        ModelServer::start(ModelScript::new().otherwise(ScriptedAnswer::say("It lies.")).demand_key(KEY));
     Ok((dress(&program, home, &model.url("")), Some(model)))
 }

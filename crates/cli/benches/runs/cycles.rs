@@ -16,7 +16,7 @@ use abide_domain::{
 };
 use abide_ports::{clock::Clock, processes::ProcessOutput};
 use abide_store::wrapped::ObservedStore;
-use abide_testkit::actor::{Actors, BareStage, OnlyActor, Part};
+use abide_testkit::actor::{FakeCatalogue, FakeLaunch, FakeProcesses, NoopWorkspaces};
 
 use crate::{counted::CountingStore, now};
 
@@ -39,9 +39,9 @@ impl CycleBenchDaemon {
             desk: desk.clone(),
             store: store.clone(),
             clock,
-            catalogue: Arc::new(OnlyActor),
-            processes: Arc::new(Actors::new(asks_once)),
-            workspaces: Arc::new(BareStage),
+            catalogue: Arc::new(FakeCatalogue),
+            processes: Arc::new(FakeProcesses::new(asks_once)),
+            workspaces: Arc::new(NoopWorkspaces),
             private: "private".to_owned(),
             recovery_max: abide_domain::time::Seconds(300),
             contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
@@ -99,7 +99,7 @@ impl CycleBenchDaemon {
 }
 
 /// Asks in a new session, and is done in one that goes on.
-fn asks_once(part: Part<'_>) -> Vec<ProcessOutput> {
+fn asks_once(part: FakeLaunch<'_>) -> Vec<ProcessOutput> {
     let last = if part.session.is_empty() {
         "ask Which of the two places shall the new test go to?"
     } else {

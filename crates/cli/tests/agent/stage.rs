@@ -8,7 +8,7 @@ use std::{
 
 use abide_testkit::{
     environment,
-    model::{Answer, Heard, ModelServer, Script},
+    model::{ModelScript, ModelServer, ReceivedRequest, ScriptedAnswer},
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -28,12 +28,12 @@ pub(crate) struct AgentCommandOutput {
 
 impl AgentTestHome {
     /// A stage with this model, which refuses messages in a wrong order.
-    pub(crate) fn new(script: Script) -> Self {
+    pub(crate) fn new(script: ModelScript) -> Self {
         Self::with(script, "")
     }
 
     /// The same, with more in its configuration.
-    pub(crate) fn with(script: Script, more: &str) -> Self {
+    pub(crate) fn with(script: ModelScript, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let model = ModelServer::start(script.demand_order());
         let agent = folder.path().join("agent");
@@ -178,18 +178,18 @@ pub(crate) fn kill(pid: u32) {
 }
 
 /// The texts of all results that the model has seen, in order.
-pub(crate) fn results(heard: &Heard) -> Vec<String> {
+pub(crate) fn results(heard: &ReceivedRequest) -> Vec<String> {
     heard.tool_results().into_iter().map(|result| result.text).collect()
 }
 
 /// A call of one of the tools below.
-pub(crate) fn shell(command: &str) -> Answer {
-    Answer::call("shell", json!({ "command": command }))
+pub(crate) fn shell(command: &str) -> ScriptedAnswer {
+    ScriptedAnswer::call("shell", json!({ "command": command }))
 }
 
 /// The answers, one for each request.
-pub(crate) fn script(answers: impl IntoIterator<Item = Answer>) -> Script {
-    answers.into_iter().fold(Script::new(), Script::then)
+pub(crate) fn script(answers: impl IntoIterator<Item = ScriptedAnswer>) -> ModelScript {
+    answers.into_iter().fold(ModelScript::new(), ModelScript::then)
 }
 
 /// `note` appends a line to a file, so that what was carried out can be counted.

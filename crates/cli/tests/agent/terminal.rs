@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use abide_testkit::model::Answer;
+use abide_testkit::model::ScriptedAnswer;
 use pty_process::blocking::{Command, Pty};
 use serde_json::json;
 
@@ -47,7 +47,7 @@ fn answered(stage: &AgentTestHome, keys: &str) -> (String, Option<i32>) {
 
 fn asks(sensitive: bool) -> AgentTestHome {
     let question = json!({ "question": "Which?", "options": ["tea", "coffee"], "sensitive": sensitive });
-    AgentTestHome::new(script([Answer::call("ask_human", question), Answer::say("done")]))
+    AgentTestHome::new(script([ScriptedAnswer::call("ask_human", question), ScriptedAnswer::say("done")]))
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_person_who_leaves_leaves_the_question_open() {
 
 #[test]
 fn a_person_at_the_terminal_decides_about_a_foreign_journal() {
-    let stage = clone([Answer::say("done")]);
+    let stage = clone([ScriptedAnswer::say("done")]);
     let journal = stage.journal();
     let (seen, code) = answered(&stage, "no\n");
     assert_eq!(code, Some(2), "{seen}");

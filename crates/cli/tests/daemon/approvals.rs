@@ -1,6 +1,6 @@
 //! Approvals show everything that they cover, and only a yes to all of it is a yes (SECURITY finding 8) (I42) (I43).
 
-use abide_testkit::daemon::Response;
+use abide_testkit::daemon::TestHttpResponse;
 use serde_json::{Value, json};
 
 use crate::stage::{DaemonEnding, DaemonTestHome};
@@ -12,7 +12,7 @@ fn asked(stage: &DaemonTestHome, run: &str) -> (Value, Value) {
     (waiting, question)
 }
 
-fn refused(response: &Response, status: u16, code: &str) {
+fn refused(response: &TestHttpResponse, status: u16, code: &str) {
     assert_eq!((response.status, response.text("/code")), (status, code), "{}", response.body);
 }
 

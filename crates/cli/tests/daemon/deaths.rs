@@ -1,6 +1,6 @@
 //! A process dies while a request inside its turn is open (A10): its child, its keeper or both, with a daemon and without.
 
-use abide_testkit::daemon::Left;
+use abide_testkit::daemon::HomeProcess;
 use serde_json::{Value, json};
 
 use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
@@ -17,9 +17,9 @@ enum CrashVictims {
 
 fn kill(stage: &DaemonTestHome, victims: CrashVictims) {
     let processes = stage.home.processes();
-    let is_keeper = |left: &&Left| left.command.contains("__keeper");
-    let is_child = |left: &&Left| left.command.contains("__parrot") && !is_keeper(left);
-    let mut chosen: Vec<&Left> = Vec::new();
+    let is_keeper = |left: &&HomeProcess| left.command.contains("__keeper");
+    let is_child = |left: &&HomeProcess| left.command.contains("__parrot") && !is_keeper(left);
+    let mut chosen: Vec<&HomeProcess> = Vec::new();
     if let CrashVictims::Keeper | CrashVictims::Both = victims {
         chosen.extend(processes.iter().filter(is_keeper));
     }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use abide_testkit::{daemon::Home, skip::skip, wait};
+use abide_testkit::{daemon::TestHome, skip::skip, wait};
 use serde_json::{Value, json};
 
 use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
@@ -51,8 +51,8 @@ fn a_run_on_postgres_outlives_the_kill_of_its_daemon_in_each_kind_of_wait() {
 }
 
 /// Two homes with one schema (SECURITY 15).
-fn two_homes(store: &str) -> [Home; 2] {
-    let home = || Home::new(Path::new(env!("CARGO_BIN_EXE_abide"))).with("ABIDE_STORE", store);
+fn two_homes(store: &str) -> [TestHome; 2] {
+    let home = || TestHome::new(Path::new(env!("CARGO_BIN_EXE_abide"))).with("ABIDE_STORE", store);
     [home(), home()]
 }
 

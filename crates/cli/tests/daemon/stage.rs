@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use abide_testkit::{
-    daemon::{Feed, Home, Left, Response, Running},
+    daemon::{EventReader, HomeProcess, TestDaemon, TestHome, TestHttpResponse},
     wait,
 };
 use serde_json::{Value, json};
 
 pub(crate) struct DaemonTestHome {
-    pub(crate) home: Home,
-    daemon: Option<Running>,
-    feed: Feed,
+    pub(crate) home: TestHome,
+    daemon: Option<TestDaemon>,
+    feed: EventReader,
 }
 
 /// How a daemon ends.
@@ -41,15 +41,15 @@ impl DaemonTestHome {
     /// A daemon with these settings in its environment.
     pub(crate) fn with(settings: &[(&str, &str)]) -> Self {
         let program = Path::new(env!("CARGO_BIN_EXE_abide"));
-        let home = Home::new(program).with("ABIDE_SLOTS_MAX_RUNNING", "4");
+        let home = TestHome::new(program).with("ABIDE_SLOTS_MAX_RUNNING", "4");
         let home = settings.iter().fold(home, |home, (name, value)| home.with(name, value));
         let daemon = Some(home.start());
-        let feed = Feed::open("/v1/events", home.finder());
+        let feed = EventReader::open("/v1/events", home.finder());
         Self { home, daemon, feed }
     }
 
     /// Answers the open question of a run over HTTP, whatever is said to that.
-    pub(crate) fn try_reply(&self, run: &Value, text: &str) -> Response {
+    pub(crate) fn try_reply(&self, run: &Value, text: &str) -> TestHttpResponse {
         let interaction = run["pending_interaction_id"].as_str().expect("a question is open");
         let path = format!("/v1/interactions/{interaction}/reply");
         let body = json!({ "text": text });
@@ -219,7 +219,7 @@ impl DaemonTestHome {
     }
 
     /// Waits until the keeper of a run's first attempt is there.
-    pub(crate) fn wait_for_keeper(&self, run: &str) -> Left {
+    pub(crate) fn wait_for_keeper(&self, run: &str) -> HomeProcess {
         wait::until_some("the keeper is there", || self.home.keeper_of(run, 1))
     }
 

@@ -1,6 +1,6 @@
 //! Interrupt, supersede, steer and a lost turn, on the real binary (E8) (E9).
 
-use abide_testkit::daemon::Left;
+use abide_testkit::daemon::HomeProcess;
 use serde_json::{Value, json};
 
 use crate::stage::{DaemonTestHome, ReplyPath};
@@ -79,7 +79,7 @@ fn e8_a_turn_whose_keeper_dies_needs_a_person_and_is_never_run_again() {
     let run = stage.create("parrot", BUSY, json!({}));
     stage.wait_for_progress(&run, "busy");
     let processes = stage.home.processes();
-    let ours = |left: &&Left| left.command.contains("__keeper") || left.command.contains("__parrot");
+    let ours = |left: &&HomeProcess| left.command.contains("__keeper") || left.command.contains("__parrot");
     for victim in processes.iter().filter(ours) {
         stage.home.kill(victim);
     }

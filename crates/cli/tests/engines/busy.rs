@@ -10,16 +10,16 @@ use abide_domain::{
     },
     turn::ExecutionStatus,
 };
-use abide_testkit::model::{Answer, Gate, Script};
+use abide_testkit::model::{ModelScript, ScriptedAnswer, TestGate};
 
 use crate::{stage::ProgramTestDaemon, stories::asking};
 
 /// A model that begins, digs until the gate opens, and rests.
-fn digging(gate: &Gate) -> Script {
-    Script::new()
-        .once(|heard| heard.asks("begin"), Answer::say("Begun."))
-        .once(|heard| heard.asks("dig") && !heard.asks("rest"), Answer::say("Dug.").held(gate))
-        .when(|heard| heard.asks("rest"), Answer::say("Resting."))
+fn digging(gate: &TestGate) -> ModelScript {
+    ModelScript::new()
+        .once(|heard| heard.asks("begin"), ScriptedAnswer::say("Begun."))
+        .once(|heard| heard.asks("dig") && !heard.asks("rest"), ScriptedAnswer::say("Dug.").held(gate))
+        .when(|heard| heard.asks("rest"), ScriptedAnswer::say("Resting."))
 }
 
 /// How often the model was asked to dig and nothing else.
@@ -29,7 +29,7 @@ fn times_dug(stage: &ProgramTestDaemon) -> usize {
 
 /// A person stops the turn; the session is not lost, and the stopped work is not begun again (E1).
 pub(crate) fn an_interrupted_turn_is_over_and_the_chat_goes_on(engine: &str) {
-    let gate = Gate::new();
+    let gate = TestGate::new();
     let Some(stage) = ProgramTestDaemon::of(engine, digging(&gate)) else { return };
     let run = stage.start(Chat, "begin");
     stage.wait(run, RunStatus::Idle);
@@ -54,7 +54,7 @@ pub(crate) fn an_interrupted_turn_is_over_and_the_chat_goes_on(engine: &str) {
 
 /// A newer message ends the turn at work, whose answer is never shown (E9).
 pub(crate) fn e9_a_newer_message_supersedes_the_turn_at_work(engine: &str) {
-    let gate = Gate::new();
+    let gate = TestGate::new();
     let Some(stage) = ProgramTestDaemon::of(engine, digging(&gate)) else { return };
     let run = stage.start(Chat, "begin");
     stage.wait(run, RunStatus::Idle);
@@ -78,9 +78,9 @@ pub(crate) fn e9_a_newer_message_supersedes_the_turn_at_work(engine: &str) {
 
 /// The answer comes as soon as the question is there, while the process that asked is still leaving (E6).
 pub(crate) fn e6_an_answer_during_the_end_of_a_process_leaves_no_attempt_without_its_end(engine: &str) {
-    let script = Script::new()
+    let script = ModelScript::new()
         .once(|heard| heard.asks("paint the shed"), asking("Which colour?"))
-        .once(|heard| heard.asks("crimson"), Answer::say("All is painted."));
+        .once(|heard| heard.asks("crimson"), ScriptedAnswer::say("All is painted."));
     let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Interactive, "paint the shed");
     stage.wait_until(run, "its question", |run| run.status() == RunStatus::WaitingUser);

@@ -10,12 +10,12 @@ use abide_domain::{
         OnBusy,
     },
 };
-use abide_testkit::model::Script;
+use abide_testkit::model::ModelScript;
 
 use crate::stage::ProgramTestDaemon;
 
 fn stage(engine: &str) -> ProgramTestDaemon {
-    ProgramTestDaemon::of(engine, Script::new()).expect("the parrot is a part of this program")
+    ProgramTestDaemon::of(engine, ModelScript::new()).expect("the parrot is a part of this program")
 }
 
 #[test]

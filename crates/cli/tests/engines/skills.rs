@@ -9,7 +9,7 @@ use abide_domain::{
     run::RunStatus,
     settings::ExecutionMode::{Chat, Interactive},
 };
-use abide_testkit::model::{Answer, Script};
+use abide_testkit::model::{ModelScript, ScriptedAnswer};
 
 use crate::stage::ProgramTestDaemon;
 
@@ -36,9 +36,9 @@ finds_skills!(codex_acp, "codex-acp");
 finds_skills!(gemini_acp, "gemini-acp");
 
 fn a_skill_is_found_by_the_engine_and_its_original_stays_as_it_was(engine: &str) {
-    let script = Script::new()
-        .once(|heard| heard.asks("survey the marsh"), Answer::say("Surveyed."))
-        .once(|heard| heard.asks("and the lake"), Answer::say("The lake too."));
+    let script = ModelScript::new()
+        .once(|heard| heard.asks("survey the marsh"), ScriptedAnswer::say("Surveyed."))
+        .once(|heard| heard.asks("and the lake"), ScriptedAnswer::say("The lake too."));
     let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let (source, words) = skill(&stage);
     let run = stage.start_with(Chat, "survey the marsh", |settings| {
@@ -66,7 +66,8 @@ fn a_skill_is_found_by_the_engine_and_its_original_stays_as_it_was(engine: &str)
 /// `.claude/skills` alone, and reads the file that its prompt names.
 #[test]
 fn an_agent_that_looks_for_skills_elsewhere_is_told_which_file_to_follow() {
-    let script = Script::new().once(|heard| heard.asks("survey the marsh"), Answer::say("Surveyed."));
+    let script =
+        ModelScript::new().once(|heard| heard.asks("survey the marsh"), ScriptedAnswer::say("Surveyed."));
     let Some(stage) = ProgramTestDaemon::of("claude-acp", script) else { return };
     let (source, words) = skill(&stage);
     let run = stage.start_with(Chat, "survey the marsh", |settings| {
@@ -84,7 +85,7 @@ fn an_agent_that_looks_for_skills_elsewhere_is_told_which_file_to_follow() {
 
 #[test]
 fn a_skill_that_cannot_be_used_fails_the_run_before_any_process() {
-    let Some(stage) = ProgramTestDaemon::of("codex", Script::new()) else { return };
+    let Some(stage) = ProgramTestDaemon::of("codex", ModelScript::new()) else { return };
     for (skill, words) in [("/no/such/skill", "cannot be found"), ("/", "a name of its own")] {
         let run = stage.start_with(Interactive, "hello", |settings| settings.skill = Some(skill.to_owned()));
         let failed = stage.wait(run, RunStatus::Failed);

@@ -9,7 +9,7 @@ use abide_domain::{
     run::{Run, RunStatus},
     settings::ExecutionMode::{Auto, Chat, Interactive},
 };
-use abide_testkit::model::{Answer, Script};
+use abide_testkit::model::{ModelScript, ScriptedAnswer};
 
 use crate::{
     stage::ProgramTestDaemon,
@@ -18,10 +18,10 @@ use crate::{
 
 /// A permission is asked for inside the turn, by a process that waits; a yes lets it happen, a no does not.
 fn permissions_are_asked_for_inside_the_turn(engine: &str) {
-    let script = Script::new()
-        .once(|heard| heard.asks("write yes"), Answer::shell("echo done > yes.txt"))
-        .once(|heard| heard.asks("write no"), Answer::shell("echo done > no.txt"))
-        .when(|heard| !heard.returned().is_empty(), Answer::say("I have tried."));
+    let script = ModelScript::new()
+        .once(|heard| heard.asks("write yes"), ScriptedAnswer::shell("echo done > yes.txt"))
+        .once(|heard| heard.asks("write no"), ScriptedAnswer::shell("echo done > no.txt"))
+        .when(|heard| !heard.returned().is_empty(), ScriptedAnswer::say("I have tried."));
     let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     for (prompt, answer, file, happens) in
         [("write yes", "yes", "yes.txt", true), ("write no", "no, leave it", "no.txt", false)]
@@ -65,9 +65,9 @@ fn gemini_over_acp_asks_for_permission_inside_the_turn() {
 
 /// A program that hides its resume is held: the run is not rejected, and the reply goes to the same process (A3).
 fn without_resume_the_process_is_held(engine: &str) {
-    let script = Script::new()
+    let script = ModelScript::new()
         .once(|heard| heard.asks("paint the shed"), asking("Which colour?"))
-        .once(|heard| heard.asks("crimson"), Answer::say("All is painted."));
+        .once(|heard| heard.asks("crimson"), ScriptedAnswer::say("All is painted."));
     let Some(stage) = ProgramTestDaemon::altered(engine, script, |config, home| {
         let command = config.command.take().expect("a program that is installed has a command");
         let quoted: Vec<String> = command.iter().map(|word| format!("'{word}'")).collect();
@@ -141,8 +141,8 @@ fn codex_without_resume_runs_and_cannot_be_asked_back() {
             .expect("it can be made executable");
         config.command = Some(vec![path.to_string_lossy().into_owned()]);
     };
-    let script = Script::new()
-        .once(|heard| heard.asks("just do it"), Answer::say("Done."))
+    let script = ModelScript::new()
+        .once(|heard| heard.asks("just do it"), ScriptedAnswer::say("Done."))
         .once(|heard| heard.asks("paint"), asking("Which colour?"));
     let Some(stage) = ProgramTestDaemon::altered("codex", script, hide) else { return };
     let run = stage.start(Auto, "just do it");
@@ -159,10 +159,10 @@ const SHELLS: [&str; 6] = ["exec_command", "shell_command", "Bash", "bash", "run
 
 /// The sandbox of the first turn holds on the second (A4). The same call without it does what it says.
 fn the_sandbox_holds_on_the_second_turn(engine: &str) {
-    let script = Script::new()
-        .when(|heard| heard.asks("look"), Answer::say("I have looked."))
-        .when(|heard| heard.asks("touch"), Answer::shell("touch touched.txt; echo tried"))
-        .when(|heard| !heard.returned().is_empty(), Answer::say("I have tried."));
+    let script = ModelScript::new()
+        .when(|heard| heard.asks("look"), ScriptedAnswer::say("I have looked."))
+        .when(|heard| heard.asks("touch"), ScriptedAnswer::shell("touch touched.txt; echo tried"))
+        .when(|heard| !heard.returned().is_empty(), ScriptedAnswer::say("I have tried."));
     let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start_with(Chat, "look", |settings| settings.sandbox = Some("read-only".to_owned()));
     stage.wait(run, RunStatus::Idle);
@@ -223,7 +223,7 @@ fn opencode_is_as_narrow_on_the_second_turn() {
 /// Codex over ACP says that it has resumed a session whose file is gone, and notices at the first prompt.
 #[test]
 fn a11_codex_over_acp_reports_a_session_whose_file_is_gone() {
-    let script = Script::new().once(|heard| heard.asks("paint"), asking("Which colour?"));
+    let script = ModelScript::new().once(|heard| heard.asks("paint"), asking("Which colour?"));
     let Some(stage) = ProgramTestDaemon::of("codex-acp", script) else { return };
     let run = stage.start(Interactive, "paint the shed");
     let waiting = stage.wait(run, RunStatus::WaitingUser);
@@ -256,7 +256,7 @@ fn remove_named(folder: &std::path::Path, part: &str) -> usize {
 /// folder. Ours survive that.
 #[test]
 fn gemini_does_not_lose_a_session_that_was_resumed_later() {
-    let Some(stage) = ProgramTestDaemon::of("gemini", Script::new()) else { return };
+    let Some(stage) = ProgramTestDaemon::of("gemini", ModelScript::new()) else { return };
     let run = stage.start(Chat, "stone 1 of the wall");
     stage.wait(run, RunStatus::Idle);
     stage.next_minute();
@@ -278,7 +278,8 @@ fn gemini_does_not_lose_a_session_that_was_resumed_later() {
 /// The request of a process that dies is void, and the person is asked whether to go on in the same session (A10).
 #[test]
 fn a10_the_request_of_a_process_that_dies_is_void() {
-    let script = Script::new().once(|heard| heard.asks("write"), Answer::shell("echo done > yes.txt"));
+    let script =
+        ModelScript::new().once(|heard| heard.asks("write"), ScriptedAnswer::shell("echo done > yes.txt"));
     let Some(stage) = ProgramTestDaemon::of("claude", script) else { return };
     let run = stage.start(Interactive, "write");
     let waiting = stage.wait_until(run, "a request", |run| run.status() == RunStatus::WaitingUser);

@@ -35,7 +35,7 @@ use abide_ports::{
     store::{PageRequest, Store},
 };
 use abide_store::memory::MemoryStore;
-use abide_testkit::model::{ModelServer, Script};
+use abide_testkit::model::{ModelScript, ModelServer};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -61,14 +61,14 @@ pub(crate) struct ProgramTestDaemon {
 
 impl ProgramTestDaemon {
     /// A stage for that engine; none, said aloud, where its program is not installed.
-    pub(crate) fn of(engine: &str, script: Script) -> Option<Self> {
+    pub(crate) fn of(engine: &str, script: ModelScript) -> Option<Self> {
         Self::altered(engine, script, |_, _| {})
     }
 
     /// The same with something about the engine's configuration changed.
     pub(crate) fn altered(
         engine: &str,
-        script: Script,
+        script: ModelScript,
         alter: impl FnOnce(&mut EngineConfig, &Path),
     ) -> Option<Self> {
         let program = installed(engine)?;

@@ -8,23 +8,23 @@ use abide_domain::{
     settings::ExecutionMode::{Chat, Interactive},
     turn::ExecutionStatus,
 };
-use abide_testkit::model::{Answer, Gate, Script};
+use abide_testkit::model::{ModelScript, ScriptedAnswer, TestGate};
 
 use crate::stage::ProgramTestDaemon;
 
 /// An answer that ends the turn with a question.
-pub(crate) fn asking(prompt: &str) -> Answer {
-    Answer::say(format!(
+pub(crate) fn asking(prompt: &str) -> ScriptedAnswer {
+    ScriptedAnswer::say(format!(
         "I have looked around.\n\n```abide-question\n{{\"kind\": \"choose_one\", \"prompt\": \"{prompt}\", \
          \"options\": [\"red\", {{\"label\": \"blue\", \"safe\": true}}]}}\n```\n"
     ))
 }
 
 pub(crate) fn it_asks_is_answered_by_a_new_process_and_asks_again(engine: &str) {
-    let script = Script::new()
+    let script = ModelScript::new()
         .once(|heard| heard.asks("paint the shed"), asking("Which colour?"))
         .once(|heard| heard.asks("crimson"), asking("And the door?"))
-        .once(|heard| heard.asks("ivory"), Answer::say("All is painted."));
+        .once(|heard| heard.asks("ivory"), ScriptedAnswer::say("All is painted."));
     let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Interactive, "paint the shed");
     let waiting = stage.wait(run, RunStatus::WaitingUser);
@@ -60,7 +60,7 @@ pub(crate) fn it_asks_is_answered_by_a_new_process_and_asks_again(engine: &str) 
 }
 
 pub(crate) fn a_lost_session_is_caught_and_reported(engine: &str) {
-    let script = Script::new().once(|heard| heard.asks("paint"), asking("Which colour?"));
+    let script = ModelScript::new().once(|heard| heard.asks("paint"), asking("Which colour?"));
     let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Interactive, "paint the shed");
     let waiting = stage.wait(run, RunStatus::WaitingUser);
@@ -76,13 +76,13 @@ pub(crate) fn a_lost_session_is_caught_and_reported(engine: &str) {
 
 pub(crate) fn a_success_that_is_none_is_a_failure(engine: &str) {
     let stops = [
-        ("wait for the tide", rustix::process::Signal::INT, Gate::new()),
-        ("wait for the moon", rustix::process::Signal::TERM, Gate::new()),
+        ("wait for the tide", rustix::process::Signal::INT, TestGate::new()),
+        ("wait for the moon", rustix::process::Signal::TERM, TestGate::new()),
     ];
-    let mut script =
-        Script::new().when(|heard| heard.asks("break"), Answer::status(400, "the model says no"));
+    let mut script = ModelScript::new()
+        .when(|heard| heard.asks("break"), ScriptedAnswer::status(400, "the model says no"));
     for (prompt, _, gate) in &stops {
-        script = script.when(|heard| heard.asks(prompt), Answer::say("too late").held(gate));
+        script = script.when(|heard| heard.asks(prompt), ScriptedAnswer::say("too late").held(gate));
     }
     let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let broken = stage.start(Interactive, "break");
@@ -129,7 +129,8 @@ const TELLS_OF_SIGNALS: [(&str, &[rustix::process::Signal]); 2] = [
 ];
 
 pub(crate) fn a_wrong_key_wants_a_login(engine: &str) {
-    let script = Script::new().when(|heard| heard.asks("knock"), Answer::status(401, "Unauthorized"));
+    let script =
+        ModelScript::new().when(|heard| heard.asks("knock"), ScriptedAnswer::status(401, "Unauthorized"));
     let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Interactive, "knock");
     let failed = stage.wait(run, RunStatus::Failed);
@@ -138,7 +139,7 @@ pub(crate) fn a_wrong_key_wants_a_login(engine: &str) {
 }
 
 pub(crate) fn a_missing_program_and_a_missing_workspace_are_told_apart(engine: &str) {
-    let Some(stage) = ProgramTestDaemon::altered(engine, Script::new(), |config, home| {
+    let Some(stage) = ProgramTestDaemon::altered(engine, ModelScript::new(), |config, home| {
         config.command = Some(vec![home.join("no-such-program").to_string_lossy().into_owned()]);
     }) else {
         return;
@@ -147,7 +148,7 @@ pub(crate) fn a_missing_program_and_a_missing_workspace_are_told_apart(engine: &
     let failed = stage.wait(run, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::EngineNotFound));
     drop(stage);
-    let Some(stage) = ProgramTestDaemon::of(engine, Script::new()) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, ModelScript::new()) else { return };
     let gone = stage.home.path().join("no-such-folder");
     let run = stage.start_with(Interactive, "hello", |settings| {
         settings.workspace = gone.to_string_lossy().into_owned();
@@ -157,11 +158,11 @@ pub(crate) fn a_missing_program_and_a_missing_workspace_are_told_apart(engine: &
 }
 
 pub(crate) fn killed_in_the_middle_of_a_turn_the_chat_goes_on(engine: &str) {
-    let gate = Gate::new();
-    let script = Script::new()
-        .once(|heard| heard.asks("begin"), Answer::say("Begun."))
-        .once(|heard| heard.asks("dig"), Answer::say("Dug.").held(&gate))
-        .when(|heard| heard.asks("rest"), Answer::say("Resting."));
+    let gate = TestGate::new();
+    let script = ModelScript::new()
+        .once(|heard| heard.asks("begin"), ScriptedAnswer::say("Begun."))
+        .once(|heard| heard.asks("dig"), ScriptedAnswer::say("Dug.").held(&gate))
+        .when(|heard| heard.asks("rest"), ScriptedAnswer::say("Resting."));
     let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Chat, "begin");
     stage.wait(run, RunStatus::Idle);
@@ -188,10 +189,10 @@ pub(crate) fn what_a_tool_left_behind_is_ended(engine: &str) {
     // A number that no other process on this machine has in its command line.
     let mark = 100_000 + std::process::id() % 100_000;
     let command = format!("setsid sleep 7{mark} >/dev/null 2>&1 & sleep 0.2; echo left it there");
-    let stays = Gate::new();
-    let script = Script::new()
-        .once(|heard| heard.asks("leave something"), Answer::shell(&command))
-        .when(|heard| !heard.returned().is_empty(), Answer::say("It is there.").held(&stays));
+    let stays = TestGate::new();
+    let script = ModelScript::new()
+        .once(|heard| heard.asks("leave something"), ScriptedAnswer::shell(&command))
+        .when(|heard| !heard.returned().is_empty(), ScriptedAnswer::say("It is there.").held(&stays));
     let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start_with(Interactive, "leave something", |settings| {
         settings.sandbox = Some("danger-full-access".to_owned());
@@ -208,7 +209,7 @@ pub(crate) fn what_a_tool_left_behind_is_ended(engine: &str) {
 const TIDIES_UP: [&str; 1] = ["native"];
 
 pub(crate) fn twenty_turns_in_a_row_carry_the_whole_history(engine: &str) {
-    let Some(stage) = ProgramTestDaemon::of(engine, Script::new()) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, ModelScript::new()) else { return };
     let run = stage.start(Chat, "stone 1 of the wall");
     stage.wait(run, RunStatus::Idle);
     for turn in 2..=20 {

@@ -4,7 +4,7 @@ use abide_domain::{
     run::RunStatus,
     settings::ExecutionMode::{Chat, Interactive},
 };
-use abide_testkit::model::{Answer, Script};
+use abide_testkit::model::{ModelScript, ScriptedAnswer};
 
 use crate::stage::ProgramTestDaemon;
 
@@ -12,7 +12,8 @@ use crate::stage::ProgramTestDaemon;
 pub(crate) fn a_very_long_answer_arrives_whole(engine: &str) {
     let words: Vec<String> = (0..20_000).map(|number| format!("w\u{f6}rd{number}\u{2192}\u{65e5}")).collect();
     let long = words.join(" ");
-    let script = Script::new().once(|heard| heard.asks("tell me everything"), Answer::say(&long));
+    let script =
+        ModelScript::new().once(|heard| heard.asks("tell me everything"), ScriptedAnswer::say(&long));
     let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Interactive, "tell me everything");
     let done = stage.wait(run, RunStatus::Succeeded);
@@ -24,7 +25,7 @@ pub(crate) fn a_very_long_answer_arrives_whole(engine: &str) {
 
 /// A prompt that begins with a dash is what the person says, on the first turn and on the next.
 pub(crate) fn a_prompt_that_looks_like_an_option_is_a_prompt(engine: &str) {
-    let Some(stage) = ProgramTestDaemon::of(engine, Script::new()) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, ModelScript::new()) else { return };
     let run = stage.start(Chat, "--help me with the shed");
     stage.wait(run, RunStatus::Idle);
     stage.say(run, "-5 sheds are too few");
@@ -42,7 +43,7 @@ pub(crate) fn a_prompt_that_looks_like_an_option_is_a_prompt(engine: &str) {
 /// Some programs stop a model that repeats itself. Then there may be a failure, but never a success without an answer.
 pub(crate) fn a_model_that_repeats_itself_is_no_success_without_an_answer(engine: &str) {
     let same = "the same sentence again and again and more of it. ".repeat(400);
-    let script = Script::new().when(|heard| heard.asks("repeat"), Answer::say(same));
+    let script = ModelScript::new().when(|heard| heard.asks("repeat"), ScriptedAnswer::say(same));
     let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Interactive, "repeat yourself");
     let over = [RunStatus::Succeeded, RunStatus::Failed];

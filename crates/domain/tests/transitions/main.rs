@@ -15,7 +15,7 @@ use abide_domain::{
     run::{self, Run, RunStep},
     time::{EventStamp, Timestamp},
 };
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 use expect_test::expect_file;
 use table::TransitionTable;
 
@@ -38,7 +38,7 @@ fn happens(before: &Run, stamp: EventStamp, event: &RunEvent) -> Result<RunStep,
 fn observe() -> TransitionTable {
     let mut table = TransitionTable::default();
     for seed in 0..SEEDS {
-        let mut author = Author::new(seed, 1).with_runs(4);
+        let mut author = HistoryGenerator::new(seed, 1).with_runs(4);
         for _ in 0..COMMITS {
             for before in author.commit().changes.iter().map(|change| &change.run) {
                 for (place, (label, event)) in battery::events(before).into_iter().enumerate() {

@@ -16,7 +16,7 @@ use std::{
     },
 };
 
-use abide_testkit::dice::Dice;
+use abide_testkit::dice::SeededRng;
 
 use crate::{tally::Tally, watch::Watch};
 
@@ -51,7 +51,7 @@ pub(crate) fn run(wish: &Wish) -> Tally {
     if !wish.at.is_empty() {
         return sweep::play(program, &sweep::Plan::given(acts[0], &wish.at));
     }
-    let mut dice = Dice::new(wish.seed);
+    let mut dice = SeededRng::new(wish.seed);
     let mut plans = vec![];
     for act in &acts {
         let (points, counted) = sweep::count(program, *act);

@@ -11,8 +11,8 @@ use std::{
 };
 
 use abide_testkit::{
-    daemon::{Death, Held, Home, Running, Victim},
-    dice::Dice,
+    daemon::{CrashVictim, DaemonExit, LiveKeeper, TestDaemon, TestHome},
+    dice::SeededRng,
 };
 
 use super::{
@@ -41,16 +41,16 @@ fn count(tally: &mut Tally, point: Option<&str>) {
 }
 
 /// Kills one keeper or what one holds, whichever chance picks; false if there is none.
-fn lonely(scene: &Scene, home: &Home, dice: &mut Dice, victim: Victim) -> bool {
-    let held: Vec<Held> = home.held().into_iter().filter(|one| !one.children.is_empty()).collect();
+fn lonely(scene: &Scene, home: &TestHome, dice: &mut SeededRng, victim: CrashVictim) -> bool {
+    let held: Vec<LiveKeeper> = home.held().into_iter().filter(|one| !one.children.is_empty()).collect();
     if held.is_empty() {
         return false;
     }
     let one = dice.pick(&held);
     scene.note(&one.run_id, victim);
     match victim {
-        Victim::Keeper => one.kill_keeper(),
-        Victim::Child => one.kill_children(),
+        CrashVictim::Keeper => one.kill_keeper(),
+        CrashVictim::Child => one.kill_children(),
     }
     true
 }
@@ -58,11 +58,11 @@ fn lonely(scene: &Scene, home: &Home, dice: &mut Dice, victim: Victim) -> bool {
 /// A storm of this seed.
 pub(super) fn play(program: &Path, seed: u64) -> Tally {
     let mut tally = Tally::default();
-    let mut dice = Dice::new(seed);
+    let mut dice = SeededRng::new(seed);
     let scene = Scene::new(program);
     let home = Arc::clone(&scene.home);
     let (number, calm) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let daemon = std::thread::scope(|scope| -> Running {
+    let daemon = std::thread::scope(|scope| -> TestDaemon {
         let people: Vec<_> = (0..PEOPLE)
             .map(|_| {
                 scope.spawn(|| {
@@ -89,25 +89,25 @@ pub(super) fn play(program: &Path, seed: u64) -> Tally {
                     // It cannot start anything more while the others die.
                     daemon.signal("STOP");
                     let held = home.held();
-                    held.iter().for_each(|one| scene.note(&one.run_id, Victim::Keeper));
-                    held.iter().for_each(Held::kill_whole);
+                    held.iter().for_each(|one| scene.note(&one.run_id, CrashVictim::Keeper));
+                    held.iter().for_each(LiveKeeper::kill_whole);
                     (daemon, if held.is_empty() { point } else { WITH_EVERYBODY })
                 }
                 75..90 => {
-                    let point = lonely(&scene, &home, &mut dice, Victim::Keeper).then_some(KEEPER_ALONE);
+                    let point = lonely(&scene, &home, &mut dice, CrashVictim::Keeper).then_some(KEEPER_ALONE);
                     count(&mut tally, point);
                     nap(Duration::from_millis(dice.below(LONGEST) as u64));
                     (daemon, AT_RANDOM)
                 }
                 _ => {
-                    let point = lonely(&scene, &home, &mut dice, Victim::Child).then_some(CHILD_ALONE);
+                    let point = lonely(&scene, &home, &mut dice, CrashVictim::Child).then_some(CHILD_ALONE);
                     count(&mut tally, point);
                     nap(Duration::from_millis(dice.below(LONGEST) as u64));
                     (daemon, AT_RANDOM)
                 }
             };
             match daemon.kill() {
-                Death::Killed => count(&mut tally, Some(point)),
+                DaemonExit::Killed => count(&mut tally, Some(point)),
                 other => tally.problems.push(format!("storm {seed}: the daemon died of {other:?}")),
             }
         }

@@ -6,8 +6,8 @@
 use std::{collections::BTreeMap, fmt, fs, path::Path, sync::Arc};
 
 use abide_testkit::{
-    daemon::{Death as DaemonDeath, Running},
-    dice::Dice,
+    daemon::{DaemonExit as DaemonDeath, TestDaemon},
+    dice::SeededRng,
 };
 
 use super::{scene::Scene, stories::Act};
@@ -106,7 +106,7 @@ pub(super) fn count(program: &Path, act: Act) -> (Points, Tally) {
 
 /// A plan for each point in which the daemon dies, and more in which others die: with each kind of victims at each point,
 /// or with one kind at each point in turn.
-pub(super) fn plans(act: Act, points: &Points, all_victims: bool, dice: &mut Dice) -> Vec<Plan> {
+pub(super) fn plans(act: Act, points: &Points, all_victims: bool, dice: &mut SeededRng) -> Vec<Plan> {
     let kinds: Vec<String> = points.0.keys().cloned().collect();
     let each: Vec<(String, u64)> =
         points.0.iter().flat_map(|(point, most)| (1..=*most).map(move |n| (point.clone(), n))).collect();
@@ -145,7 +145,7 @@ pub(super) fn play(program: &Path, plan: &Plan) -> Tally {
 fn besiege(scene: Scene, plan: &Plan) -> Tally {
     let mut tally = Tally::default();
     let home = Arc::clone(&scene.home);
-    let daemon = std::thread::scope(|scope| -> Running {
+    let daemon = std::thread::scope(|scope| -> TestDaemon {
         let people: Vec<_> =
             plan.act.stories(&home).into_iter().map(|story| scope.spawn(|| scene.live(story))).collect();
         for Death { point, number, victims } in &plan.deaths {

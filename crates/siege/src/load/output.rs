@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use abide_testkit::daemon::{Home, Running};
+use abide_testkit::daemon::{TestDaemon, TestHome};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const MAX_IDLE_LOOKS: u32 = 2_400;
 
 pub(super) fn besiege(wish: &Wish, seen: &mut Seen) -> Result<()> {
-    let home = Home::new(&wish.program);
+    let home = TestHome::new(&wish.program);
     let mut daemon = home.start();
     ensure!(daemon.is_ready(), "the daemon does not start: {}", home.complaints());
     let prompt = format!("append log begun\nprint {}\nappend log printed\nsay done", wish.output);
@@ -79,7 +79,7 @@ pub(super) fn besiege(wish: &Wish, seen: &mut Seen) -> Result<()> {
     Ok(())
 }
 
-fn restarted(home: &Home, daemon: Running) -> Result<Running> {
+fn restarted(home: &TestHome, daemon: TestDaemon) -> Result<TestDaemon> {
     daemon.kill();
     let next = home.start();
     ensure!(next.is_ready(), "the next daemon does not start: {}", home.complaints());

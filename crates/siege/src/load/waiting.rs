@@ -12,8 +12,8 @@ use abide_domain::{
 use abide_ports::store::{JournalCommit, JournalEntry, JournalSeq, RunChange, Store};
 use abide_store::registry;
 use abide_testkit::{
-    daemon::{Client, Home},
-    dice::Dice,
+    daemon::{TestHome, TestHttpClient},
+    dice::SeededRng,
 };
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ const ANSWERED: usize = 40;
 const AT_ONCE: usize = 100;
 
 pub(super) fn besiege(wish: &Wish, seen: &mut Seen) -> Result<()> {
-    let home = Home::new(&wish.program);
+    let home = TestHome::new(&wish.program);
     let template = first(&home)?;
     let runs = copies(&home, &template, wish.waiting)?;
     let watch = Watch::start();
@@ -39,7 +39,7 @@ pub(super) fn besiege(wish: &Wish, seen: &mut Seen) -> Result<()> {
     seen.figure("waiting runs", runs.len());
     seen.figure("seconds from start to ready", format!("{:.2}", ready.as_secs_f64()));
     seen.memory("with all of these waiting", daemon.pid());
-    let mut dice = Dice::new(7);
+    let mut dice = SeededRng::new(7);
     let mut delays = vec![];
     for number in 0..ANSWERED.min(runs.len()) {
         let run = dice.pick(&runs);
@@ -68,7 +68,7 @@ pub(super) fn besiege(wish: &Wish, seen: &mut Seen) -> Result<()> {
 }
 
 /// A run that really waits.
-fn first(home: &Home) -> Result<RunId> {
+fn first(home: &TestHome) -> Result<RunId> {
     let daemon = home.start();
     let body = json!({
         "engine": "parrot", "prompt": "ask open_text q\nappend log $reply", "workspace": home.workspace("w"),
@@ -83,7 +83,7 @@ fn first(home: &Home) -> Result<RunId> {
     created.text("/run_id").parse().map_err(|_| anyhow::anyhow!("{} is no run", created.body))
 }
 
-fn copies(home: &Home, template: &RunId, count: usize) -> Result<Vec<String>> {
+fn copies(home: &TestHome, template: &RunId, count: usize) -> Result<Vec<String>> {
     let url = format!("sqlite:{}", home.path().join("abide.db").display());
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     runtime.block_on(async {
@@ -155,7 +155,7 @@ impl Copy {
 }
 
 /// Answers a run, and tells how long it took until its turn was at work; nothing if it was answered before.
-fn answer(client: &Client, run: &str, number: usize) -> Result<Option<Duration>> {
+fn answer(client: &TestHttpClient, run: &str, number: usize) -> Result<Option<Duration>> {
     let path = format!("/v1/runs/{run}");
     let state = client.get(&path)?.body;
     let Some(question) = state["pending_interaction_id"].as_str() else { return Ok(None) };

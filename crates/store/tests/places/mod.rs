@@ -10,16 +10,16 @@ use std::{
 
 use abide_ports::store::{Store, StoreFuture};
 use abide_store::{memory::MemoryStore, registry};
-use abide_testkit::store::{Keeps, Place, Places};
+use abide_testkit::store::{TestStoreDurability, TestStorePlace, TestStoreProvider};
 use tempfile::TempDir;
 
 use crate::server::{new_schema, postgres_url};
 
 /// Where stores of this scheme can be opened. A kind that is not known here fails the test.
-pub(crate) fn of(scheme: &str) -> Box<dyn Places> {
+pub(crate) fn of(scheme: &str) -> Box<dyn TestStoreProvider> {
     match scheme {
-        "memory" => Box::new(FolderFixtures { prefix: "memory:", keeps: Keeps::Nothing }),
-        "sqlite" => Box::new(FolderFixtures { prefix: "sqlite:", keeps: Keeps::Everything }),
+        "memory" => Box::new(FolderFixtures { prefix: "memory:", keeps: TestStoreDurability::Nothing }),
+        "sqlite" => Box::new(FolderFixtures { prefix: "sqlite:", keeps: TestStoreDurability::Everything }),
         "postgres" => Box::new(SchemaFixtures { url: postgres_url() }),
         unknown => panic!("say in tests/places where stores of the kind {unknown} can be tried"),
     }
@@ -33,8 +33,8 @@ struct SchemaFixture {
     url: String,
 }
 
-impl Places for SchemaFixtures {
-    fn fresh(&self) -> Box<dyn Place> {
+impl TestStoreProvider for SchemaFixtures {
+    fn fresh(&self) -> Box<dyn TestStorePlace> {
         Box::new(SchemaFixture { url: new_schema(&self.url) })
     }
 
@@ -43,13 +43,13 @@ impl Places for SchemaFixtures {
     }
 }
 
-impl Place for SchemaFixture {
+impl TestStorePlace for SchemaFixture {
     fn open(&self) -> StoreFuture<'_, Arc<dyn Store>> {
         Box::pin(registry::open(&self.url))
     }
 
-    fn keeps(&self) -> Keeps {
-        Keeps::Everything
+    fn keeps(&self) -> TestStoreDurability {
+        TestStoreDurability::Everything
     }
 
     fn restored(&self, _backup: &Path) -> StoreFuture<'_, Arc<dyn Store>> {
@@ -63,19 +63,19 @@ impl Place for SchemaFixture {
 
 struct FolderFixtures {
     prefix: &'static str,
-    keeps: Keeps,
+    keeps: TestStoreDurability,
 }
 
 /// A store in a folder of its own.
 struct FolderFixture {
     url: String,
     folder: TempDir,
-    keeps: Keeps,
+    keeps: TestStoreDurability,
     files: AtomicUsize,
 }
 
-impl Places for FolderFixtures {
-    fn fresh(&self) -> Box<dyn Place> {
+impl TestStoreProvider for FolderFixtures {
+    fn fresh(&self) -> Box<dyn TestStorePlace> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let url = format!("{}{}", self.prefix, folder.path().join("abide.db").display());
         Box::new(FolderFixture { url, folder, keeps: self.keeps, files: AtomicUsize::new(0) })
@@ -86,12 +86,12 @@ impl Places for FolderFixtures {
     }
 }
 
-impl Place for FolderFixture {
+impl TestStorePlace for FolderFixture {
     fn open(&self) -> StoreFuture<'_, Arc<dyn Store>> {
         Box::pin(registry::open(&self.url))
     }
 
-    fn keeps(&self) -> Keeps {
+    fn keeps(&self) -> TestStoreDurability {
         self.keeps
     }
 

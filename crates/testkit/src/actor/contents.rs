@@ -38,9 +38,9 @@ impl ContentStore for ContentsInMemory {
 
 /// As much space as anybody could want.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct AmpleSpace;
+pub struct UnlimitedSpace;
 
-impl DiskSpace for AmpleSpace {
+impl DiskSpace for UnlimitedSpace {
     fn free_bytes(&self, _path: &str) -> Option<u64> {
         Some(u64::MAX)
     }

@@ -17,9 +17,9 @@ use abide_ports::engine::{
 
 /// The engine.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Actor;
+pub struct FakeEngine;
 
-impl Engine for Actor {
+impl Engine for FakeEngine {
     fn name(&self) -> &str {
         "actor"
     }
@@ -70,7 +70,7 @@ impl Engine for Actor {
     }
 
     fn interpreter(&self, _: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-        Box::new(Prompter::default())
+        Box::new(FakeInterpreter::default())
     }
 
     fn skills_folder(&self) -> &str {
@@ -83,14 +83,14 @@ const VERSION: &str = "actor/1";
 
 /// Understands actors.
 #[derive(Debug, Default)]
-struct Prompter {
+struct FakeInterpreter {
     unfinished: Vec<u8>,
     heard: u64,
     ended: bool,
     over: bool,
 }
 
-impl Prompter {
+impl FakeInterpreter {
     fn what(&mut self, line: &str) -> FactKind {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let text = rest.to_owned();
@@ -122,7 +122,7 @@ impl Prompter {
     }
 }
 
-impl ProcessInterpreter for Prompter {
+impl ProcessInterpreter for FakeInterpreter {
     fn feed(&mut self, bytes: &[u8]) -> Vec<EngineFact> {
         self.unfinished.extend_from_slice(bytes);
         let mut said = Vec::new();

@@ -22,33 +22,33 @@ use abide_ports::{
     workspace::{WorkspaceError, WorkspacePreparation, Workspaces},
 };
 
-pub use contents::{AmpleSpace, ContentsInMemory};
-pub use engine::Actor;
-pub use processes::{Actors, Part};
+pub use contents::{ContentsInMemory, UnlimitedSpace};
+pub use engine::FakeEngine;
+pub use processes::{FakeLaunch, FakeProcesses};
 
 /// The only engine that there is.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct OnlyActor;
+pub struct FakeCatalogue;
 
-impl EngineLookup for OnlyActor {
+impl EngineLookup for FakeCatalogue {
     fn engine(&self, name: &str) -> Option<InstalledEngine> {
-        (name == Actor.name()).then(|| InstalledEngine {
-            engine: Arc::new(Actor),
-            installation: Actor.installation(),
+        (name == FakeEngine.name()).then(|| InstalledEngine {
+            engine: Arc::new(FakeEngine),
+            installation: FakeEngine.installation(),
             own_name: None,
         })
     }
 
     fn names(&self) -> Vec<String> {
-        vec![Actor.name().to_owned()]
+        vec![FakeEngine.name().to_owned()]
     }
 }
 
 /// Workspaces that need no preparation.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct BareStage;
+pub struct NoopWorkspaces;
 
-impl Workspaces for BareStage {
+impl Workspaces for NoopWorkspaces {
     fn prepare(&self, _: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError> {
         Ok(())
     }

@@ -27,29 +27,29 @@ pub(super) const CHECK: &str = "--version";
 
 /// What an actor is given: the session to go on with, empty for a new one, and its prompt.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
+pub struct FakeLaunch<'a> {
     /// The session.
     pub session: &'a str,
     /// The prompt.
     pub prompt: &'a str,
 }
 
-type Play = dyn Fn(Part<'_>) -> Vec<ProcessOutput> + Send + Sync;
-type Watch = dyn Fn(&str, &[u8]) + Send + Sync;
+type FakeScript = dyn Fn(FakeLaunch<'_>) -> Vec<ProcessOutput> + Send + Sync;
+type WriteWatcher = dyn Fn(&str, &[u8]) + Send + Sync;
 
 /// All actors, and what they play.
-pub struct Actors {
-    play: Box<Play>,
+pub struct FakeProcesses {
+    play: Box<FakeScript>,
     /// Called with whatever an actor is told, once for each key.
-    watch: Box<Watch>,
+    watch: Box<WriteWatcher>,
     /// Called before an actor is ended; the end waits for its return.
     before_end: Box<dyn Fn() + Send + Sync>,
-    stage: Arc<(Mutex<Stage>, Condvar)>,
+    stage: Arc<(Mutex<FakeProcessTable>, Condvar)>,
 }
 
 #[derive(Debug, Default)]
-struct Stage {
-    actors: BTreeMap<String, Acting>,
+struct FakeProcessTable {
+    actors: BTreeMap<String, FakeProcess>,
     /// Which edition of the program is installed.
     edition: u64,
     /// How often its version was asked for.
@@ -57,20 +57,20 @@ struct Stage {
 }
 
 #[derive(Debug, Default)]
-struct Acting {
+struct FakeProcess {
     said: Vec<ProcessOutput>,
     keys: BTreeSet<u64>,
 }
 
-impl Actors {
+impl FakeProcesses {
     /// Actors who say at once what this gives them.
-    pub fn new(play: impl Fn(Part<'_>) -> Vec<ProcessOutput> + Send + Sync + 'static) -> Self {
+    pub fn new(play: impl Fn(FakeLaunch<'_>) -> Vec<ProcessOutput> + Send + Sync + 'static) -> Self {
         Self::watched(play, |_, _| ())
     }
 
     /// The same, and somebody looks on when an actor is told something.
     pub fn watched(
-        play: impl Fn(Part<'_>) -> Vec<ProcessOutput> + Send + Sync + 'static,
+        play: impl Fn(FakeLaunch<'_>) -> Vec<ProcessOutput> + Send + Sync + 'static,
         watch: impl Fn(&str, &[u8]) + Send + Sync + 'static,
     ) -> Self {
         Self {
@@ -105,12 +105,12 @@ impl Actors {
         self.stage().checks
     }
 
-    fn stage(&self) -> MutexGuard<'_, Stage> {
+    fn stage(&self) -> MutexGuard<'_, FakeProcessTable> {
         lock(&self.stage.0)
     }
 }
 
-impl Processes for Actors {
+impl Processes for FakeProcesses {
     fn last_heard(&self, _name: &str) -> Option<Timestamp> {
         None
     }
@@ -122,11 +122,11 @@ impl Processes for Actors {
                 self.stage().checks += 1;
                 vec![ProcessOutput::Stdout(b"1.0.0\n".to_vec()), ProcessOutput::Exited(ExitStatus::Code(0))]
             }
-            [.., session, prompt] => (self.play)(Part { session, prompt }),
+            [.., session, prompt] => (self.play)(FakeLaunch { session, prompt }),
             [..] => return Err(StartError::Program(argv.concat())),
         };
         let mut stage = self.stage();
-        stage.actors.entry(name.to_owned()).or_insert(Acting { said, keys: BTreeSet::new() });
+        stage.actors.entry(name.to_owned()).or_insert(FakeProcess { said, keys: BTreeSet::new() });
         Ok(process(name))
     }
 
@@ -140,7 +140,7 @@ impl Processes for Actors {
 
     fn follow(&self, name: &str, _: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
         let stage = self.stage.clone();
-        Ok(Box::new(Audience { stage, name: name.to_owned(), heard: 0 }))
+        Ok(Box::new(FakeFollow { stage, name: name.to_owned(), heard: 0 }))
     }
 
     fn write(&self, name: &str, write: &StdinWrite<'_>) -> Result<(), ProcessUnreachable> {
@@ -182,13 +182,13 @@ impl Processes for Actors {
 }
 
 /// Who listens to one actor.
-struct Audience {
-    stage: Arc<(Mutex<Stage>, Condvar)>,
+struct FakeFollow {
+    stage: Arc<(Mutex<FakeProcessTable>, Condvar)>,
     name: String,
     heard: usize,
 }
 
-impl OutputFollower for Audience {
+impl OutputFollower for FakeFollow {
     fn next(&mut self, patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         let mut stage = lock(&self.stage.0);
         loop {
@@ -225,8 +225,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl std::fmt::Debug for Actors {
+impl std::fmt::Debug for FakeProcesses {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Actors").field("stage", &self.stage).finish_non_exhaustive()
+        f.debug_struct("FakeProcesses").field("stage", &self.stage).finish_non_exhaustive()
     }
 }

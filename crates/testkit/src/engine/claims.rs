@@ -11,14 +11,14 @@ use abide_ports::engine::{
     UnsupportedOperation,
 };
 
-use super::story::{Story, handle};
+use super::story::{RecordedProcess, handle};
 
 /// A session id that every engine takes for one.
 const ID: &str = "01a1e0b7-8feb-7f42-a76c-eeeb075097aa";
 
 pub(super) fn what_is_not_claimed_is_refused(engine: &dyn Engine) {
     let (name, abilities, installation) = (engine.name(), engine.abilities(), engine.installation());
-    let story = Story::new("claims", b"");
+    let story = RecordedProcess::new("claims", b"");
     let mut interpreter = engine.interpreter(&story.order(&installation, &LaunchSession::New));
     let answer = GateAnswer { gate: "g", text: "yes", verdict: None };
     for (ability, outcome) in [
@@ -59,7 +59,7 @@ pub(super) fn what_is_not_claimed_is_refused(engine: &dyn Engine) {
 }
 
 /// What is claimed works: in the recorded stories there is a moment for each such ability, and then it can be used.
-pub(super) fn what_is_claimed_can_be_used(engine: &dyn Engine, stories: &[Story]) {
+pub(super) fn what_is_claimed_can_be_used(engine: &dyn Engine, stories: &[RecordedProcess]) {
     let used: BTreeSet<EngineAbility> = stories.iter().flat_map(|story| uses(engine, story)).collect();
     for ability in [EngineAbility::Hold, EngineAbility::Gates, EngineAbility::Steer, EngineAbility::Progress]
     {
@@ -73,7 +73,7 @@ pub(super) fn what_is_claimed_can_be_used(engine: &dyn Engine, stories: &[Story]
 }
 
 /// The abilities that could be used while a recorded process ran.
-fn uses(engine: &dyn Engine, story: &Story) -> Vec<EngineAbility> {
+fn uses(engine: &dyn Engine, story: &RecordedProcess) -> Vec<EngineAbility> {
     let (installation, session) = (engine.installation(), story.session(engine));
     let mut interpreter = engine.interpreter(&story.order(&installation, &session));
     let mut used = Vec::new();
@@ -119,7 +119,7 @@ pub(super) fn settings_hold_on_every_turn(engine: &dyn Engine) {
     if engine.abilities().has(EngineAbility::Resume) {
         sessions.push(LaunchSession::Resumed(handle(engine, ID)));
     }
-    let story = Story::new("settings", b"");
+    let story = RecordedProcess::new("settings", b"");
     let sandboxes =
         [None, Some(SandboxMode::ReadOnly), Some(SandboxMode::WorkspaceWrite), Some(SandboxMode::FullAccess)];
     let differences = |session: &LaunchSession| -> Vec<bool> {
@@ -174,7 +174,7 @@ pub(super) fn a_missing_program_is_explained(engine: &dyn Engine) {
 
 pub(super) fn the_same_order_gives_the_same_launch(engine: &dyn Engine) {
     let (name, installation) = (engine.name(), engine.installation());
-    let story = Story::new("same", b"");
+    let story = RecordedProcess::new("same", b"");
     let order = story.order(&installation, &LaunchSession::New);
     let launch = engine.launch(&order).expect("a first turn can be started");
     assert_eq!(Ok(&launch), engine.launch(&order).as_ref(), "{name}");

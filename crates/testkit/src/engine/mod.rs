@@ -1,6 +1,6 @@
 //! The suite that every engine adapter must pass, on bytes that real programs printed.
 //!
-//! A test walks the registry and gives each engine its [`Story`]s. Nothing here knows an engine by its name.
+//! A test walks the registry and gives each engine its [`RecordedProcess`]s. Nothing here knows an engine by its name.
 
 mod claims;
 mod story;
@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 use abide_domain::event::TurnOutcome;
 use abide_ports::engine::{Engine, EngineFact, FactKind};
 
-pub use story::{Story, told};
+pub use story::{RecordedProcess, told};
 
 /// Checks everything that the contract says. Panics with the claim that is broken.
-pub fn check(engine: &dyn Engine, stories: &[Story]) {
+pub fn check(engine: &dyn Engine, stories: &[RecordedProcess]) {
     claims::what_is_not_claimed_is_refused(engine);
     claims::what_is_claimed_can_be_used(engine, stories);
     claims::settings_hold_on_every_turn(engine);

@@ -15,7 +15,7 @@ use abide_ports::engine::{
 
 /// A recorded process.
 #[derive(Clone, Debug)]
-pub struct Story {
+pub struct RecordedProcess {
     /// What it shows.
     pub name: String,
     /// Its standard output.
@@ -34,7 +34,7 @@ pub struct Story {
     pub mode: ExecutionMode,
 }
 
-impl Story {
+impl RecordedProcess {
     /// A process that printed this and left with 0.
     pub fn new(name: &str, stdout: &[u8]) -> Self {
         Self {

@@ -3,10 +3,14 @@
 use abide_domain::{engine::ProfileKind, event::TurnOutcome, process::ExitStatus};
 use abide_ports::engine::{Engine, EngineFact, FactKind, OutputFormat};
 
-use super::{sound, story::Story};
-use crate::dice::Dice;
+use super::{sound, story::RecordedProcess};
+use crate::dice::SeededRng;
 
-pub(super) fn cutting_elsewhere_changes_nothing(engine: &dyn Engine, story: &Story, facts: &[EngineFact]) {
+pub(super) fn cutting_elsewhere_changes_nothing(
+    engine: &dyn Engine,
+    story: &RecordedProcess,
+    facts: &[EngineFact],
+) {
     for size in [1, 2, 3, 7, 61, 1021, 8192] {
         assert_eq!(story.play_in_pieces(engine, size), facts, "{}: cut by {size}", story.name);
     }
@@ -15,7 +19,7 @@ pub(super) fn cutting_elsewhere_changes_nothing(engine: &dyn Engine, story: &Sto
 /// A reader that is restored from a checkpoint anywhere says what one says that has read everything.
 pub(super) fn a_restored_reader_goes_on_as_if_it_had_read_everything(
     engine: &dyn Engine,
-    story: &Story,
+    story: &RecordedProcess,
     facts: &[EngineFact],
 ) {
     let length = story.stdout.len();
@@ -26,7 +30,7 @@ pub(super) fn a_restored_reader_goes_on_as_if_it_had_read_everything(
 }
 
 /// A process that is killed anywhere in its speech ends its turn once, and not well unless it had finished.
-pub(super) fn death_at_any_byte_is_one_end(engine: &dyn Engine, story: &Story) {
+pub(super) fn death_at_any_byte_is_one_end(engine: &dyn Engine, story: &RecordedProcess) {
     let length = story.stdout.len();
     let step = (length / 97).max(1);
     for at in (0..length).step_by(step) {
@@ -39,7 +43,11 @@ pub(super) fn death_at_any_byte_is_one_end(engine: &dyn Engine, story: &Story) {
     }
 }
 
-pub(super) fn unknown_lines_are_kept_whole(engine: &dyn Engine, story: &Story, facts: &[EngineFact]) {
+pub(super) fn unknown_lines_are_kept_whole(
+    engine: &dyn Engine,
+    story: &RecordedProcess,
+    facts: &[EngineFact],
+) {
     let huge = format!("{{\"type\":\"abide.unheard_of\",\"blob\":\"{}\"}}", "ü€𐍈x".repeat(300_000));
     let strange = ["{\"type\":\"abide.unheard_of\",\"n\":[1,{\"two\":null}]}", "plain words, no JSON", &huge];
     let mut mixed = story.clone();
@@ -87,14 +95,14 @@ pub(super) fn unknown_lines_are_kept_whole(engine: &dyn Engine, story: &Story, f
 
 pub(super) fn empty_output_is_no_success(engine: &dyn Engine) {
     for exit in [ExitStatus::Code(0), ExitStatus::Code(1), ExitStatus::Code(137), ExitStatus::Unseen] {
-        let mut silent = Story::new("nothing is printed", b"");
+        let mut silent = RecordedProcess::new("nothing is printed", b"");
         silent.exit = exit;
         no_success(engine, &silent);
     }
 }
 
 pub(super) fn garbage_is_survived_and_is_no_success(engine: &dyn Engine) {
-    let mut dice = Dice::new(4870);
+    let mut dice = SeededRng::new(4870);
     for round in 0..40 {
         let size = dice.below(6_000);
         let mut bytes: Vec<u8> = (0..size).map(|_| dice.below(256) as u8).collect();
@@ -105,11 +113,11 @@ pub(super) fn garbage_is_survived_and_is_no_success(engine: &dyn Engine) {
                 *b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":[[[\n{\"type\":\"result\"}\n{\"type\":7}\n",
             );
         }
-        no_success(engine, &Story::new(&format!("garbage {round}"), &bytes));
+        no_success(engine, &RecordedProcess::new(&format!("garbage {round}"), &bytes));
     }
 }
 
-fn no_success(engine: &dyn Engine, story: &Story) {
+fn no_success(engine: &dyn Engine, story: &RecordedProcess) {
     let facts = story.play(engine);
     sound(&facts, &story.name);
     for said in facts {

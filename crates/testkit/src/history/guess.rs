@@ -13,9 +13,9 @@ use abide_domain::{
     time::Seconds,
 };
 
-use super::Author;
+use super::HistoryGenerator;
 
-impl Author {
+impl HistoryGenerator {
     /// An event that fits the run's state more often than not.
     pub(super) fn guess(&mut self, run_id: RunId) -> RunEvent {
         let run = self.runs[&run_id].clone();

@@ -16,15 +16,15 @@ use abide_domain::{
 };
 use abide_ports::store::{JournalCommit, RunChange};
 
-use crate::dice::Dice;
+use crate::dice::SeededRng;
 
 /// When every history begins.
 const BEGINNING: i64 = 1_790_000_000_000_000;
 
 /// Somebody to whom things happen.
 #[derive(Clone, Debug)]
-pub struct Author {
-    dice: Dice,
+pub struct HistoryGenerator {
+    dice: SeededRng,
     name: u16,
     now: i64,
     counter: u32,
@@ -34,10 +34,10 @@ pub struct Author {
     most_runs: usize,
 }
 
-impl Author {
+impl HistoryGenerator {
     /// The author of this seed. The name keeps the ids of authors on one store apart.
     pub fn new(seed: u64, name: u16) -> Self {
-        let dice = Dice::new(seed ^ (u64::from(name) << 48));
+        let dice = SeededRng::new(seed ^ (u64::from(name) << 48));
         Self { dice, name, now: BEGINNING, counter: 0, runs: BTreeMap::new(), next: None, most_runs: 16 }
     }
 

@@ -13,9 +13,9 @@ use abide_domain::{
     time::Seconds,
 };
 
-use super::Author;
+use super::HistoryGenerator;
 
-impl Author {
+impl HistoryGenerator {
     pub(super) fn text(&mut self) -> String {
         let texts =
             ["ok", "", "it's \"quoted\" \\ and\nbroken\tup", "naïve 你好 🦀", "nul \0 inside", "%_'; --"];

@@ -3,15 +3,15 @@
 use abide_domain::event::{IdempotencyClaim, RUN_REQUESTS, RunEvent};
 use abide_ports::store::{ClaimHolder, JournalCommit, StoreError};
 
-use super::{Keeps, Places, open, see, single};
-use crate::history::Author;
+use super::{TestStoreDurability, TestStoreProvider, open, see, single};
+use crate::history::HistoryGenerator;
 
-pub(super) async fn check(places: &dyn Places) {
+pub(super) async fn check(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let store = open(&*place).await;
     assert_eq!(store.claimed("inbound/api", "m").await.unwrap(), None);
 
-    let mut author = Author::new(11, 1);
+    let mut author = HistoryGenerator::new(11, 1);
     let mut first = author.create();
     request(&mut first, "the key", "of this request");
     let run_id = first.run.run_id;
@@ -40,7 +40,7 @@ pub(super) async fn check(places: &dyn Places) {
     assert_eq!(see(&*store).await, before);
 
     drop(store);
-    if place.keeps() == Keeps::Everything {
+    if place.keeps() == TestStoreDurability::Everything {
         let store = open(&*place).await;
         assert_eq!(see(&*store).await, before);
         check_taken(store.commit(single(second)).await.unwrap_err(), &holder);

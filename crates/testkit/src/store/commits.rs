@@ -3,10 +3,10 @@
 use abide_domain::event::RunEvent;
 use abide_ports::store::{CommitReceipt, JournalCommit, JournalSeq, StoreError, StoreErrorKind};
 
-use super::{Places, open, see, single, told};
-use crate::history::Author;
+use super::{TestStoreProvider, open, see, single, told};
+use crate::history::HistoryGenerator;
 
-pub(super) async fn check(places: &dyn Places) {
+pub(super) async fn check(places: &dyn TestStoreProvider) {
     an_empty_store_is_empty(places).await;
     a_commit_over_several_runs_is_taken_whole(places).await;
     a_stale_change_is_a_conflict_and_spoils_its_whole_commit(places).await;
@@ -14,7 +14,7 @@ pub(super) async fn check(places: &dyn Places) {
     one_run_may_change_several_times_in_one_commit(places).await;
 }
 
-async fn an_empty_store_is_empty(places: &dyn Places) {
+async fn an_empty_store_is_empty(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let store = open(&*place).await;
     assert_eq!(store.head().await.unwrap(), JournalSeq(0));
@@ -28,7 +28,7 @@ async fn an_empty_store_is_empty(places: &dyn Places) {
     assert_eq!(see(&*store).await, see(&*places.reference()).await);
 }
 
-async fn a_commit_over_several_runs_is_taken_whole(places: &dyn Places) {
+async fn a_commit_over_several_runs_is_taken_whole(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let (store, mut author) = told(&*place, 1, 5).await;
     let before = store.head().await.unwrap();
@@ -42,7 +42,7 @@ async fn a_commit_over_several_runs_is_taken_whole(places: &dyn Places) {
     }
 }
 
-async fn a_stale_change_is_a_conflict_and_spoils_its_whole_commit(places: &dyn Places) {
+async fn a_stale_change_is_a_conflict_and_spoils_its_whole_commit(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let (store, mut author) = told(&*place, 2, 0).await;
     let created = author.create();
@@ -53,7 +53,7 @@ async fn a_stale_change_is_a_conflict_and_spoils_its_whole_commit(places: &dyn P
     store.commit(single(admitted)).await.unwrap();
 
     let before = see(&*store).await;
-    let innocent = Author::new(2, 9).create();
+    let innocent = HistoryGenerator::new(2, 9).create();
     let stale = rival.happens(run_id, RunEvent::Admitted).expect("the rival does not know better");
     let refused = store.commit(JournalCommit { changes: vec![innocent, stale] }).await.unwrap_err();
     assert_eq!(refused.kind(), StoreErrorKind::Retry);
@@ -73,10 +73,10 @@ async fn a_stale_change_is_a_conflict_and_spoils_its_whole_commit(places: &dyn P
     assert_eq!(see(&*store).await, before);
 }
 
-async fn a_run_is_created_once(places: &dyn Places) {
+async fn a_run_is_created_once(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let store = open(&*place).await;
-    let created = Author::new(3, 1).create();
+    let created = HistoryGenerator::new(3, 1).create();
     let mut again = created.clone();
     store.commit(single(created)).await.unwrap();
     // Under other keys, so that only the run itself is in the way.
@@ -89,10 +89,10 @@ async fn a_run_is_created_once(places: &dyn Places) {
     assert_eq!(store.head().await.unwrap(), JournalSeq(1));
 }
 
-async fn one_run_may_change_several_times_in_one_commit(places: &dyn Places) {
+async fn one_run_may_change_several_times_in_one_commit(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let store = open(&*place).await;
-    let mut author = Author::new(4, 1);
+    let mut author = HistoryGenerator::new(4, 1);
     let created = author.create();
     let run_id = created.run.run_id;
     let admitted = author.happens(run_id, RunEvent::Admitted).expect("it waits for a slot");

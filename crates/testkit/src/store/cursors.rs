@@ -2,9 +2,9 @@
 
 use abide_ports::store::JournalSeq;
 
-use super::{Keeps, Places, open};
+use super::{TestStoreDurability, TestStoreProvider, open};
 
-pub(super) async fn check(places: &dyn Places) {
+pub(super) async fn check(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let store = open(&*place).await;
     let reader = "reader 'one' \0 \\";
@@ -18,7 +18,7 @@ pub(super) async fn check(places: &dyn Places) {
     assert_eq!(store.cursor("two").await.unwrap(), JournalSeq(2));
     assert_eq!(store.cursor("three").await.unwrap(), JournalSeq(0));
     drop(store);
-    if place.keeps() == Keeps::Everything {
+    if place.keeps() == TestStoreDurability::Everything {
         assert_eq!(open(&*place).await.cursor(reader).await.unwrap(), JournalSeq(8));
     }
 }

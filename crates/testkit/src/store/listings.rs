@@ -13,11 +13,11 @@ use abide_domain::{
 use abide_ports::store::{JournalSeq, PageRequest, Store, StoreError};
 
 use super::{
-    Places,
+    TestStoreProvider,
     sight::{pages, pages_of},
     told,
 };
-use crate::history::Author;
+use crate::history::HistoryGenerator;
 
 /// Enough that every table has rows of every kind.
 const COMMITS: usize = 320;
@@ -25,14 +25,14 @@ const COMMITS: usize = 320;
 /// The first seed from 32 on whose story ends with a deadline. Which one that is changes with the rules of runs.
 fn seed() -> u64 {
     let ends_with_a_deadline = |seed: &u64| {
-        let mut author = Author::new(*seed, 1).with_runs(12);
+        let mut author = HistoryGenerator::new(*seed, 1).with_runs(12);
         author.commits(COMMITS);
         author.runs().values().any(|run| run.deadline().is_some())
     };
     (32..64).find(ends_with_a_deadline).expect("some story ends with a deadline")
 }
 
-pub(super) async fn check(places: &dyn Places) {
+pub(super) async fn check(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let (store, author) = told(&*place, seed(), COMMITS).await;
     let store = &*store;
@@ -45,7 +45,7 @@ pub(super) async fn check(places: &dyn Places) {
     bad_cursors(store).await;
 }
 
-async fn runs(store: &dyn Store, author: &Author) {
+async fn runs(store: &dyn Store, author: &HistoryGenerator) {
     let newest_first: Vec<_> = author.runs().values().rev().cloned().collect();
     assert_eq!(pages(|page| store.runs(None, page)).await, newest_first);
     for run in &newest_first {
@@ -64,7 +64,7 @@ async fn runs(store: &dyn Store, author: &Author) {
     assert!(none.items.is_empty());
 }
 
-async fn time_and_slots(store: &dyn Store, author: &Author) {
+async fn time_and_slots(store: &dyn Store, author: &HistoryGenerator) {
     let mut due: Vec<_> =
         author.runs().values().filter_map(|run| Some((run.run_id, run.deadline()?))).collect();
     due.sort_by_key(|(run, deadline)| (deadline.at, *run));
@@ -77,7 +77,7 @@ async fn time_and_slots(store: &dyn Store, author: &Author) {
     assert_eq!(store.occupying().await.unwrap(), occupying);
 }
 
-async fn rows(store: &dyn Store, author: &Author) {
+async fn rows(store: &dyn Store, author: &HistoryGenerator) {
     let (mut open, mut turns) = (Vec::new(), 0);
     for &run in author.runs().keys() {
         let of_run = pages(|page| store.turns_of(run, page)).await;
@@ -99,7 +99,7 @@ async fn rows(store: &dyn Store, author: &Author) {
 }
 
 /// A page ends with the item that reaches its bytes, and the list is whole all the same (issue 14, bounds).
-async fn bytes(store: &dyn Store, author: &Author) {
+async fn bytes(store: &dyn Store, author: &HistoryGenerator) {
     let everything = PageRequest::first(1_000);
     let runs = store.runs(None, everything.clone()).await.unwrap().items;
     let stored = |run| serde_json::to_string(run).expect("a run can be written").len();
@@ -126,7 +126,7 @@ async fn bytes(store: &dyn Store, author: &Author) {
     assert_eq!(pages_of(one(), |page| store.open_interactions(page)).await, open);
 }
 
-async fn effects(store: &dyn Store, author: &Author) {
+async fn effects(store: &dyn Store, author: &HistoryGenerator) {
     let runs = author.runs().values();
     let expected: Vec<_> =
         runs.flat_map(|run| run.owed.iter().map(move |owed| (run.run_id, owed.clone()))).collect();

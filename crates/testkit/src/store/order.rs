@@ -4,20 +4,20 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use abide_ports::store::{JournalSeq, Store, StoreError};
 
-use super::{Places, open, single};
-use crate::history::Author;
+use super::{TestStoreProvider, open, single};
+use crate::history::HistoryGenerator;
 
 /// How many write at once.
 const WRITERS: u16 = 16;
 /// How many commits each of them makes.
 const COMMITS: usize = 12;
 
-pub(super) async fn check(places: &dyn Places) {
+pub(super) async fn check(places: &dyn TestStoreProvider) {
     many_writers_leave_no_gap(places).await;
     of_many_who_want_the_same_exactly_one_gets_it(places).await;
 }
 
-async fn many_writers_leave_no_gap(places: &dyn Places) {
+async fn many_writers_leave_no_gap(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let store = open(&*place).await;
     let writers: Vec<_> = (1..=WRITERS).map(|name| tokio::spawn(write(Arc::clone(&store), name))).collect();
@@ -40,7 +40,7 @@ async fn many_writers_leave_no_gap(places: &dyn Places) {
 }
 
 async fn write(store: Arc<dyn Store>, name: u16) -> Vec<(JournalSeq, (abide_domain::id::RunId, u64))> {
-    let mut author = Author::new(21, name).with_runs(2);
+    let mut author = HistoryGenerator::new(21, name).with_runs(2);
     let mut told = Vec::new();
     let mut before = JournalSeq(0);
     for _ in 0..COMMITS {
@@ -69,10 +69,10 @@ async fn follow(store: Arc<dyn Store>) -> Vec<abide_ports::store::JournalEntry> 
     }
 }
 
-async fn of_many_who_want_the_same_exactly_one_gets_it(places: &dyn Places) {
+async fn of_many_who_want_the_same_exactly_one_gets_it(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let store = open(&*place).await;
-    let mut author = Author::new(22, 1);
+    let mut author = HistoryGenerator::new(22, 1);
     let created = author.create();
     let run_id = created.run.run_id;
     store.commit(single(created)).await.unwrap();

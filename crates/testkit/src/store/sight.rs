@@ -20,7 +20,7 @@ use abide_ports::store::{
 
 /// What a store answers to every question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sight {
+pub struct TestStoreView {
     head: JournalSeq,
     entries: Vec<JournalEntry>,
     runs: Vec<Run>,
@@ -32,11 +32,11 @@ pub struct Sight {
     undelivered: BTreeMap<String, Vec<RunId>>,
     known: Vec<RunId>,
     claims: BTreeMap<(String, String), Option<ClaimHolder>>,
-    of_run: BTreeMap<RunId, OfRun>,
+    of_run: BTreeMap<RunId, TestRunView>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct OfRun {
+struct TestRunView {
     entries: Vec<JournalSeq>,
     run: Option<Run>,
     turns: Vec<Turn>,
@@ -57,7 +57,7 @@ const STATUSES: [RunStatus; 7] = [
 ];
 
 /// Asks everything, in small pages.
-pub async fn see(store: &dyn Store) -> Sight {
+pub async fn see(store: &dyn Store) -> TestStoreView {
     let mut known = Vec::new();
     loop {
         let page = store.known_runs(known.last().copied(), 3).await.expect("known_runs answers");
@@ -94,7 +94,7 @@ pub async fn see(store: &dyn Store) -> Sight {
         }
         of_run.insert(run, of);
     }
-    Sight {
+    TestStoreView {
         head: store.head().await.expect("head answers"),
         entries: entries(store).await,
         runs: pages(|page| store.runs(None, page)).await,
@@ -120,7 +120,7 @@ pub async fn same(left: &dyn Store, right: &dyn Store) {
     assert_eq!(left, right);
 }
 
-async fn see_run(store: &dyn Store, run: RunId) -> OfRun {
+async fn see_run(store: &dyn Store, run: RunId) -> TestRunView {
     let turns = pages(|page| store.turns_of(run, page)).await;
     let interactions = pages(|page| store.interactions_of(run, page)).await;
     let deliveries = pages(|page| store.deliveries_of(run, page)).await;
@@ -150,7 +150,7 @@ async fn see_run(store: &dyn Store, run: RunId) -> OfRun {
         seqs.extend(page.iter().map(|entry| entry.seq));
     }
     let run = store.run(run).await.expect("run answers");
-    OfRun { entries: seqs, run, turns, interactions, deliveries, inbound, tables }
+    TestRunView { entries: seqs, run, turns, interactions, deliveries, inbound, tables }
 }
 
 async fn entries(store: &dyn Store) -> Vec<JournalEntry> {

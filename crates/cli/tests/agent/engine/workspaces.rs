@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::symlink, path::Path};
 
 use abide_keeper::background::DetachedCommand;
-use abide_testkit::model::Answer;
+use abide_testkit::model::ScriptedAnswer;
 use serde_json::json;
 
 use super::{AgentEngineDaemon, LOOKS, ask};
@@ -73,7 +73,7 @@ fn state_that_is_deleted_while_a_run_waits_ends_the_run_and_leaves_no_process() 
 #[test]
 fn a_workspace_that_is_gone_for_a_moment_costs_a_waiting_run_nothing() {
     let (house, _daemon) =
-        AgentEngineDaemon::new(script([shell("x=1"), ask("Shall I?"), Answer::say("done")]));
+        AgentEngineDaemon::new(script([shell("x=1"), ask("Shall I?"), ScriptedAnswer::say("done")]));
     let run = house.begin("interactive", "count");
     house.until(&run, "waiting_user");
     let workspace = house.run(&run)["workspace"].as_str().unwrap().to_owned();
@@ -204,7 +204,7 @@ fn assert_untouched(outside: &Path) {
 
 #[test]
 fn s2_a_run_in_a_clone_that_brings_state_along_carries_out_and_reads_nothing_of_it() {
-    let (house, _daemon) = AgentEngineDaemon::new(script([Answer::say("done")]));
+    let (house, _daemon) = AgentEngineDaemon::new(script([ScriptedAnswer::say("done")]));
     let outside = house.home.path().join("outside");
     bring_state_along(&house.home.workspace("one"), &outside);
     let run = house.begin("auto", "look: [secret x]");
@@ -220,7 +220,7 @@ fn s2_a_run_in_a_clone_that_brings_state_along_carries_out_and_reads_nothing_of_
 #[test]
 fn s2_a_run_in_a_clone_whose_folder_of_states_is_a_link_is_refused() {
     for name in [".abide", ".abide/native"] {
-        let (house, _daemon) = AgentEngineDaemon::new(script([Answer::say("done")]));
+        let (house, _daemon) = AgentEngineDaemon::new(script([ScriptedAnswer::say("done")]));
         let outside = house.home.path().join("outside");
         fs::create_dir_all(outside.join("folder")).unwrap();
         fs::write(outside.join("file"), "precious").unwrap();
