@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 /// A section of the document.
 #[derive(Debug)]
-pub(crate) struct Section<'a> {
+pub(crate) struct ReportSection<'a> {
     /// Its heading.
     pub(crate) heading: &'a str,
     /// What was done, in a sentence or two.
@@ -19,7 +19,7 @@ const HEAD: &str = "# Reliability\n\nWhat the real daemon was put through from o
 written by the harness itself\n(`cargo xtask kill --write`, `cargo xtask load --write`); `CONTRIBUTING.md` says how to \
 repeat them.\n";
 
-impl Section<'_> {
+impl ReportSection<'_> {
     /// Puts the section into the document, in place of the one with its heading.
     pub(crate) fn write(&self, document: &Path) -> Result<()> {
         let text = fs::read_to_string(document).unwrap_or_else(|_| HEAD.to_owned());
@@ -67,8 +67,8 @@ impl Section<'_> {
 mod tests {
     use super::*;
 
-    fn section(heading: &'static str, figure: &str) -> Section<'static> {
-        Section { heading, about: "About.", figures: vec![("kills".to_owned(), figure.to_owned())] }
+    fn section(heading: &'static str, figure: &str) -> ReportSection<'static> {
+        ReportSection { heading, about: "About.", figures: vec![("kills".to_owned(), figure.to_owned())] }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use abide_testkit::daemon::{ScenarioRecord, TestScenario};
 
 /// The figures of a siege.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct CrashCounters {
     /// Deaths of SIGKILL, by where they came.
     pub(crate) kills: BTreeMap<String, u64>,
     /// Planned deaths whose place was never reached.
@@ -43,7 +43,7 @@ pub(crate) struct Tally {
     pub(crate) problems: Vec<String>,
 }
 
-impl Tally {
+impl CrashCounters {
     /// Deaths in all.
     pub(crate) fn kills(&self) -> u64 {
         self.kills.values().sum()
@@ -111,7 +111,7 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for CrashCounters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let told: Vec<_> = self.figures().iter().map(|(name, count)| format!("{name} {count}")).collect();
         f.write_str(&told.join("; "))

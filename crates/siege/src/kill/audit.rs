@@ -8,7 +8,7 @@ use abide_store::{registry, upkeep};
 use abide_testkit::daemon::{DaemonExit, EventReader, SeenEvent, TestDaemon, TestHome};
 
 use super::scene::nap;
-use crate::tally::Tally;
+use crate::tally::CrashCounters;
 
 /// How often it is looked whether everything is gone that should be, 50 ms apart.
 const LOOKS: usize = 600;
@@ -20,7 +20,7 @@ pub(crate) fn look(
     home: &TestHome,
     feed: &EventReader,
     daemon: TestDaemon,
-    tally: &mut Tally,
+    tally: &mut CrashCounters,
 ) -> Vec<String> {
     let mut wrong = vec![];
     if !comes(|| home.keepers().is_empty()) {
@@ -97,7 +97,11 @@ fn comes(wanted: impl Fn() -> bool) -> bool {
 }
 
 /// The journal by itself, against its tables, and against what was read while it was written.
-fn journal(home: &TestHome, feed: &EventReader, tally: &mut Tally) -> Result<Vec<String>, StoreError> {
+fn journal(
+    home: &TestHome,
+    feed: &EventReader,
+    tally: &mut CrashCounters,
+) -> Result<Vec<String>, StoreError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made");
     runtime.block_on(async {
         let store = registry::open(&url(home)).await?;

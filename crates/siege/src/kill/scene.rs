@@ -15,10 +15,10 @@ use abide_testkit::daemon::{
 };
 
 use super::{audit, stories::SLOTS};
-use crate::tally::Tally;
+use crate::tally::CrashCounters;
 
 /// A home, and somebody who reads all its events from the first to the last.
-pub(super) struct Scene {
+pub(super) struct CrashFixture {
     pub(super) home: Arc<TestHome>,
     feed: EventReader,
     played: Mutex<Vec<(TestScenario, ScenarioRecord)>>,
@@ -32,7 +32,7 @@ const PATIENCE: RetryLimits = RetryLimits { tries: 3_000, pause: Duration::from_
 /// How long the crash guard sets something aside, which is a minute and more outside of crash tests.
 const GUARD_PAUSE_MS: &str = "200";
 
-impl Scene {
+impl CrashFixture {
     pub(super) fn new(program: &Path) -> Self {
         let home = TestHome::new(program).with("ABIDE_SLOTS_MAX_RUNNING", SLOTS);
         let home = Arc::new(home.with("SIEGE_GUARD_PAUSE_MS", GUARD_PAUSE_MS));
@@ -82,7 +82,7 @@ impl Scene {
     }
 
     /// Everything is over: is everything right?
-    pub(super) fn end(mut self, daemon: TestDaemon, mut tally: Tally) -> Tally {
+    pub(super) fn end(mut self, daemon: TestDaemon, mut tally: CrashCounters) -> CrashCounters {
         for (run, victim) in self.killed_at_failpoints() {
             self.note(&run, victim);
         }

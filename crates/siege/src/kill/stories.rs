@@ -4,7 +4,7 @@ use abide_testkit::daemon::{TestHome, TestScenario};
 
 /// Stories that are lived at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum ScenarioGroup {
     /// A question and a gate on each parrot.
     Asking,
     /// A chat of several messages on each parrot.
@@ -14,8 +14,8 @@ pub(crate) enum Act {
 }
 
 /// All of them.
-pub(crate) fn acts() -> Vec<Act> {
-    vec![Act::Asking, Act::Chatting, Act::Queueing]
+pub(crate) fn acts() -> Vec<ScenarioGroup> {
+    vec![ScenarioGroup::Asking, ScenarioGroup::Chatting, ScenarioGroup::Queueing]
 }
 
 /// How many turns may work at a time.
@@ -23,7 +23,7 @@ pub(crate) const SLOTS: &str = "4";
 
 const PARROTS: [&str; 2] = ["parrot", "parrot-sticky"];
 
-impl Act {
+impl ScenarioGroup {
     /// Its stories.
     pub(crate) fn stories(self, home: &TestHome) -> Vec<TestScenario> {
         let story = |name: &str, engine: &str| TestScenario::new(name, engine, home.workspace(name));

@@ -16,10 +16,10 @@ use abide_testkit::{
 };
 
 use super::{
-    scene::{Scene, nap},
+    scene::{CrashFixture, nap},
     stories,
 };
-use crate::tally::Tally;
+use crate::tally::CrashCounters;
 
 /// How many deaths one storm has.
 pub(super) const KILLS: u64 = 20;
@@ -34,14 +34,14 @@ const WITH_EVERYBODY: &str = "at random, daemon, keepers and children";
 const KEEPER_ALONE: &str = "at random, a keeper alone";
 const CHILD_ALONE: &str = "at random, a child alone";
 
-fn count(tally: &mut Tally, point: Option<&str>) {
+fn count(tally: &mut CrashCounters, point: Option<&str>) {
     if let Some(point) = point {
         *tally.kills.entry(point.to_owned()).or_default() += 1;
     }
 }
 
 /// Kills one keeper or what one holds, whichever chance picks; false if there is none.
-fn lonely(scene: &Scene, home: &TestHome, dice: &mut SeededRng, victim: CrashVictim) -> bool {
+fn lonely(scene: &CrashFixture, home: &TestHome, dice: &mut SeededRng, victim: CrashVictim) -> bool {
     let held: Vec<LiveKeeper> = home.held().into_iter().filter(|one| !one.children.is_empty()).collect();
     if held.is_empty() {
         return false;
@@ -56,10 +56,10 @@ fn lonely(scene: &Scene, home: &TestHome, dice: &mut SeededRng, victim: CrashVic
 }
 
 /// A storm of this seed.
-pub(super) fn play(program: &Path, seed: u64) -> Tally {
-    let mut tally = Tally::default();
+pub(super) fn play(program: &Path, seed: u64) -> CrashCounters {
+    let mut tally = CrashCounters::default();
     let mut dice = SeededRng::new(seed);
-    let scene = Scene::new(program);
+    let scene = CrashFixture::new(program);
     let home = Arc::clone(&scene.home);
     let (number, calm) = (AtomicUsize::new(0), AtomicBool::new(false));
     let daemon = std::thread::scope(|scope| -> TestDaemon {
@@ -113,7 +113,7 @@ pub(super) fn play(program: &Path, seed: u64) -> Tally {
         }
         calm.store(true, Ordering::Release);
         tally.starts += 1;
-        match Scene::watch(home.start(), &people) {
+        match CrashFixture::watch(home.start(), &people) {
             Ok(alive) => alive,
             Err(death) => {
                 tally.problems.push(format!("storm {seed}: the last daemon died of {death:?}"));

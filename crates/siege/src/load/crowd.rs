@@ -4,21 +4,21 @@ use std::{path::Path, time::Duration};
 
 use abide_testkit::daemon::{EventReader, RetryLimits, ScenarioPlayer, TestHome, TestScenario};
 
-use super::{Seen, Wish};
-use crate::{kill::audit, tally::Tally, watch::Watch};
+use super::{LoadOptions, LoadResults};
+use crate::{kill::audit, tally::CrashCounters, watch::SlowStopwatch};
 
 /// How often anything is tried. People who ask all the time would be the load, not the runs.
 const PATIENCE: RetryLimits = RetryLimits { tries: 2_000, pause: Duration::from_millis(300) };
 
-pub(super) fn besiege(wish: &Wish, seen: &mut Seen) {
+pub(super) fn besiege(wish: &LoadOptions, seen: &mut LoadResults) {
     let home = house(&wish.program, wish.runs);
     let daemon = home.start();
     let open = || EventReader::open("/v1/events", home.finder());
     let feeds: Vec<EventReader> = (1..wish.readers).map(|_| open()).collect();
     // It has its connection and never reads a byte of it.
     let stalled = home.client().and_then(|client| client.stream("/v1/events", &[]));
-    let watch = Watch::start();
-    let mut tally = Tally::default();
+    let watch = SlowStopwatch::start();
+    let mut tally = CrashCounters::default();
     let stories: Vec<TestScenario> = (0..wish.runs).map(|number| story(&home, number)).collect();
     std::thread::scope(|scope| {
         let live = |story| {

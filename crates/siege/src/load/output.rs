@@ -7,8 +7,8 @@ use abide_testkit::daemon::{TestDaemon, TestHome};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::{Seen, Wish, peak_memory};
-use crate::{kill::scene::nap, watch::Watch};
+use super::{LoadOptions, LoadResults, peak_memory};
+use crate::{kill::scene::nap, watch::SlowStopwatch};
 
 /// The most memory that a daemon or a keeper may have held, in MiB.
 const MAX_MEMORY_MIB: u64 = 100;
@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// After how many looks without any progress it is given up.
 const MAX_IDLE_LOOKS: u32 = 2_400;
 
-pub(super) fn besiege(wish: &Wish, seen: &mut Seen) -> Result<()> {
+pub(super) fn besiege(wish: &LoadOptions, seen: &mut LoadResults) -> Result<()> {
     let home = TestHome::new(&wish.program);
     let mut daemon = home.start();
     ensure!(daemon.is_ready(), "the daemon does not start: {}", home.complaints());
@@ -27,7 +27,7 @@ pub(super) fn besiege(wish: &Wish, seen: &mut Seen) -> Result<()> {
     let body = json!({
         "engine": "parrot", "prompt": prompt, "execution_mode": "auto", "workspace": home.workspace("w"),
     });
-    let watch = Watch::start();
+    let watch = SlowStopwatch::start();
     let created = home.client()?.post("/v1/runs", &body)?;
     let run = created.text("/run_id").to_owned();
     let (mut memory, mut keeper_memory, mut disk) = (0, 0, 0);

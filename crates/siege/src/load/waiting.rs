@@ -18,19 +18,19 @@ use abide_testkit::{
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::{Seen, Wish};
-use crate::{kill::scene::nap, watch::Watch};
+use super::{LoadOptions, LoadResults};
+use crate::{kill::scene::nap, watch::SlowStopwatch};
 
 /// How many of them are answered.
 const ANSWERED: usize = 40;
 /// How many runs go into one commit.
 const AT_ONCE: usize = 100;
 
-pub(super) fn besiege(wish: &Wish, seen: &mut Seen) -> Result<()> {
+pub(super) fn besiege(wish: &LoadOptions, seen: &mut LoadResults) -> Result<()> {
     let home = TestHome::new(&wish.program);
     let template = first(&home)?;
     let runs = copies(&home, &template, wish.waiting)?;
-    let watch = Watch::start();
+    let watch = SlowStopwatch::start();
     let daemon = home.start();
     let ready = watch.elapsed();
     ensure!(daemon.is_ready(), "the daemon does not start: {}", home.complaints());
@@ -94,7 +94,7 @@ fn copies(home: &TestHome, template: &RunId, count: usize) -> Result<Vec<String>
         let memory = fs::read_to_string(folder.join(format!("{session}.json")))?;
         let (mut runs, mut changes) = (vec![], vec![]);
         for number in 1..=count {
-            let copy = Copy { number: number as u128, session: format!("copy-{number}") };
+            let copy = CopiedRun { number: number as u128, session: format!("copy-{number}") };
             fs::write(folder.join(format!("{}.json", copy.session)), &memory)?;
             let run = copy.retell(&entries, &mut changes)?;
             runs.push(run.run_id.to_string());
@@ -112,12 +112,12 @@ async fn session(store: &dyn Store, run: &RunId) -> Result<String> {
 }
 
 /// One more run with the same story.
-struct Copy {
+struct CopiedRun {
     number: u128,
     session: String,
 }
 
-impl Copy {
+impl CopiedRun {
     fn retell(&self, entries: &[JournalEntry], changes: &mut Vec<RunChange>) -> Result<Run> {
         let mut run: Option<Run> = None;
         for (step, entry) in entries.iter().enumerate() {
@@ -159,7 +159,7 @@ fn answer(client: &TestHttpClient, run: &str, number: usize) -> Result<Option<Du
     let path = format!("/v1/runs/{run}");
     let state = client.get(&path)?.body;
     let Some(question) = state["pending_interaction_id"].as_str() else { return Ok(None) };
-    let watch = Watch::start();
+    let watch = SlowStopwatch::start();
     let body = json!({ "text": format!("reply-{number}") });
     let replied = client.post(&format!("/v1/interactions/{question}/reply"), &body)?;
     ensure!(replied.status == 200, "{}", replied.body);

@@ -15,19 +15,19 @@ use abide_testkit::daemon::{
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use self::native::Native;
+use self::native::NativeAgentFixture;
 
 use crate::{
     kill::{audit, scene::nap},
-    tally::Tally,
+    tally::CrashCounters,
 };
 
 const PARROTS: [&str; 2] = ["parrot", "parrot-sticky"];
 const PATIENCE: RetryLimits = RetryLimits { tries: 3_000, pause: Duration::from_millis(20) };
 
 /// Replaces `old` by `new`, once in order and once by force.
-pub(crate) fn run(old: &Path, new: &Path) -> Tally {
-    let mut tally = Tally::default();
+pub(crate) fn run(old: &Path, new: &Path) -> CrashCounters {
+    let mut tally = CrashCounters::default();
     for by_force in [false, true] {
         tally.add(replace(old, new, by_force));
     }
@@ -37,11 +37,11 @@ pub(crate) fn run(old: &Path, new: &Path) -> Tally {
     tally
 }
 
-fn replace(old: &Path, new: &Path, by_force: bool) -> Tally {
-    let mut tally = Tally { starts: 2, readers: 1, ..Tally::default() };
+fn replace(old: &Path, new: &Path, by_force: bool) -> CrashCounters {
+    let mut tally = CrashCounters { starts: 2, readers: 1, ..CrashCounters::default() };
     let mut home = TestHome::new(old).with("ABIDE_SLOTS_MAX_RUNNING", "12");
     let stories = stories(&home);
-    let mut native = match Native::prepare(&home) {
+    let mut native = match NativeAgentFixture::prepare(&home) {
         Ok(native) => native,
         Err(error) => {
             tally.problems.push(format!("native agents: {error:#}"));

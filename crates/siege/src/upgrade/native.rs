@@ -13,7 +13,7 @@ use serde_json::json;
 use super::reaches;
 
 /// An agent with its model, and what it has begun.
-pub(super) struct Native {
+pub(super) struct NativeAgentFixture {
     model: ModelServer,
     folder: PathBuf,
     /// Where the one from the command line works.
@@ -50,7 +50,7 @@ fn script() -> ModelScript {
     .demand_order()
 }
 
-impl Native {
+impl NativeAgentFixture {
     /// Writes the agents, before the daemon reads its configuration.
     pub(super) fn prepare(home: &TestHome) -> Result<Self> {
         let (model, engine_model) = (ModelServer::start(script()), ModelServer::start(script()));

@@ -41,7 +41,7 @@ pub(super) fn finish(home: &TestHome) -> Result<()> {
 /// A runtime of the old binary is killed while a command runs; one of the new binary adopts its session.
 pub(super) fn adopt(old: &Path, new: &Path) -> Result<()> {
     let home = TestHome::new(old);
-    let mut runtime = Runtime::start(old, home.path())?;
+    let mut runtime = RpcProcess::start(old, home.path())?;
     let made = runtime.call("session.create", &json!({ "shell": "bash" }))?;
     let session = made["session_id"].as_str().context("a session is made")?.to_owned();
     runtime.call("exec.run", &json!({ "session_id": session, "command": "cd /usr; kept=1" }))?;
@@ -49,7 +49,7 @@ pub(super) fn adopt(old: &Path, new: &Path) -> Result<()> {
     let streaming = runtime.call("exec.stream", &json!({ "session_id": session, "command": command }))?;
     let exec = streaming["exec_id"].as_str().unwrap_or("e-2").to_owned();
     runtime.kill();
-    let mut runtime = Runtime::start(new, home.path())?;
+    let mut runtime = RpcProcess::start(new, home.path())?;
     let found = (0..200).any(|_| {
         nap(Duration::from_millis(50));
         let listed = runtime.call("session.list", &json!({})).unwrap_or_default();
@@ -71,14 +71,14 @@ pub(super) fn adopt(old: &Path, new: &Path) -> Result<()> {
 }
 
 /// `abide rpc`.
-struct Runtime {
+struct RpcProcess {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     last: u64,
 }
 
-impl Runtime {
+impl RpcProcess {
     fn start(program: &Path, home: &Path) -> Result<Self> {
         let mut child = environment::abide(std::path::absolute(program)?)
             .arg("rpc")
